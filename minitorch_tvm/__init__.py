@@ -1,0 +1,1 @@
+"""minitorch_tvm"""

@@ -1,0 +1,123 @@
+"""From stages to one TVM module: private stage functions and the program's single entry.
+
+The entry receives one pointer to a table of pointers.  All stages run in one parallel launch: each
+stage is a loop over its tiles, split over the threads, with a barrier behind it.  A stage function
+takes raw pointers and promises that they do not alias, which is what lets LLVM keep accumulators in
+registers; pasting all loops into one function over one arena loses that and runs three times
+slower.  Stages of equal structure share one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.tvm_api import ffi, tvm
+from .loops import Buffer, Stage, const, free_variables, var
+
+ENTRY = "step"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lives: a slot of the pointer table plus a byte offset."""
+
+    slot: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class StageCall:
+    """One stage and the places of the buffers it touches (keyed by the buffer variable)."""
+
+    stage: Stage
+    place_of: Callable[[Buffer], Place]
+
+
+def _pointer_type(buffer: Buffer) -> Any:
+    t = tvm()
+    return t.ir.PointerType(t.ir.PrimType(str(buffer.dtype)))
+
+
+def _private(stage: Stage, buffers: Sequence[Buffer]) -> Any:
+    t = tvm()
+    pointers = [t.tirx.Var(f"p{i}", _pointer_type(b)) for i, b in enumerate(buffers)]
+    declared = [t.tirx.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
+    zero = const(0)
+    # Local buffers need to know which device they live on.
+    body = t.tirx.AttrStmt(
+        zero,
+        "device_id",
+        zero,
+        t.tirx.AttrStmt(
+            zero, "device_type", const(1), t.tirx.SeqStmt([*declared, stage.body])
+        ),
+    )
+    return (
+        t.tirx.PrimFunc(
+            [*pointers, stage.tile],
+            t.tirx.SeqStmt([body, t.tirx.Return(zero)]),
+            t.ir.PrimType("int32"),
+        )
+        .with_attr("s_tir", True)
+        .with_attr("tirx.noalias", True)
+    )
+
+
+def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
+    """Build the module of a program.
+
+    ``slots`` is the length of the pointer table.  Returns the module and the number of distinct
+    stage functions.
+    """
+    t = tvm()
+    table_pointer = t.tirx.Var("table", t.ir.PointerType(t.ir.PrimType("uint64")))
+    table = t.tirx.decl_buffer([const(max(slots, 1))], "uint64", "table", data=table_pointer)
+
+    def pointer(buffer: Buffer, place: Place) -> Any:
+        base = t.ir.Call(
+            "tirx.reinterpret",
+            [t.tirx.BufferLoad(table, [const(place.slot)])],
+            ret_ty=_pointer_type(buffer),
+        )
+        if place.offset == 0:
+            return base
+        return t.tirx.handle_add_byte_offset(base, const(place.offset, "int64"))
+
+    functions: dict[Any, Any] = {}
+    module: dict[Any, Any] = {}
+    loops: list[Any] = []
+    for call in calls:
+        stage = call.stage
+        buffers = [v for v in free_variables(stage.body) if not v.same_as(stage.tile)]
+        function = _private(stage, buffers)
+        key = ffi.StructuralKey(function)
+        name = functions.get(key)
+        if name is None:
+            name = t.ir.GlobalVar(f"s{len(functions)}_{stage.name}")
+            functions[key] = name
+            module[name] = function
+        tile = var("tile")
+        arguments = [pointer(b, call.place_of(b)) for b in buffers]
+        loops.append(
+            t.tirx.For(
+                tile,
+                const(0),
+                const(stage.tiles),
+                t.tirx.ForKind.PARALLEL,
+                t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
+                annotations={"pragma_parallel_barrier_when_finish": 1},
+            )
+        )
+    body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
+    body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
+    entry = (
+        t.tirx.PrimFunc(
+            [table_pointer], t.tirx.SeqStmt([t.tirx.DeclBuffer(table, data=table_pointer), body])
+        )
+        .with_attr("global_symbol", ENTRY)
+        .with_attr("s_tir", True)
+    )
+    module[t.ir.GlobalVar(ENTRY)] = entry
+    return t.IRModule(module), len(functions)

@@ -1,0 +1,91 @@
+"""What the schedules need to know about the machine, and TVM's description of it.
+
+Schedules derive tile sizes from these numbers only, so a kernel for another machine is a matter of
+another :class:`CpuTarget`.  Data caches are those of one core, as Linux reports them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.tvm_api import global_func, tvm
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """One CPU: LLVM's name for it and the sizes that tile choices depend on."""
+
+    mcpu: str
+    mattr: tuple[str, ...]
+    vector_bytes: int  # widest useful SIMD register
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of ``itemsize`` bytes in one vector register."""
+        return max(1, self.vector_bytes // itemsize)
+
+    def tvm_target(self) -> Any:
+        """The TVM target with every feature resolved (never "native")."""
+        spec: dict[str, object] = {"kind": "llvm", "mcpu": self.mcpu}
+        if self.mattr:
+            spec["mattr"] = list(self.mattr)
+        return tvm().target.Target(spec)
+
+    @property
+    def key(self) -> str:
+        """Text that identifies the generated code: part of every cache key."""
+        return f"{self.mcpu}{''.join(self.mattr)}/{self.vector_bytes}"
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    for index in range(8):
+        folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
+        try:
+            if (folder / "level").read_text().strip() != str(level):
+                continue
+            if (folder / "type").read_text().strip() == "Instruction":
+                continue
+            size = (folder / "size").read_text().strip()
+        except OSError:
+            break
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+        return int(size.rstrip("KM")) * unit
+    return default
+
+
+@functools.cache
+def host() -> CpuTarget:
+    """The machine this process runs on."""
+    mcpu = str(tvm().target.codegen.llvm_get_system_cpu())
+    features = {
+        str(k): bool(v) for k, v in global_func("tvm.codegen.llvm.GetHostCPUFeatures")().items()
+    }
+    return from_features(mcpu, features)
+
+
+def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
+    """Derive the target from LLVM's CPU name and feature table."""
+    mattr: tuple[str, ...] = ()
+    if features.get("avx512f"):
+        # LLVM prefers 256-bit vectors on most AVX-512 machines; the GEMM tile needs all 512.
+        vector_bytes, registers, mattr = 64, 32, ("-prefer-256-bit",)
+    elif features.get("avx2"):
+        vector_bytes, registers = 32, 16
+    elif features.get("neon") or os.uname().machine in ("aarch64", "arm64"):
+        vector_bytes, registers = 16, 32
+    else:
+        vector_bytes, registers = 16, 16
+    return CpuTarget(
+        mcpu=mcpu,
+        mattr=mattr,
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        l1_bytes=_cache_bytes(1, 32 << 10),
+        l2_bytes=_cache_bytes(2, 512 << 10),
+    )

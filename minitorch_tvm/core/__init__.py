@@ -1,0 +1,1 @@
+"""Leaf facts that every other layer may use: dtypes, shapes, errors, configuration, counters."""

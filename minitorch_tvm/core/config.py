@@ -1,0 +1,171 @@
+"""Every environment variable the package reads, in one table.
+
+``CONFIG`` is read once at import; tests and tools change it with :func:`override`.
+docs/environment.md is generated from :data:`VARIABLES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its name, the values it takes and what it does."""
+
+    name: str
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+VARIABLES = (
+    Variable(
+        "MTVM_SCHEDULE",
+        "ours",
+        "`ours` uses the schedules of compiler/schedule, `default` compiles every kernel exactly "
+        "as TVM lowers an unscheduled tensor expression.",
+        ("ours", "default"),
+    ),
+    Variable(
+        "MTVM_TARGET",
+        "cpu",
+        "`cpu` compiles with TVM, `numpy` runs every op through its numpy reference.",
+        ("cpu", "numpy"),
+    ),
+    Variable(
+        "MTVM_MODE",
+        "lazy",
+        "`lazy` evaluates at step(), item() and the like, `eager` evaluates after every op.",
+        ("lazy", "eager"),
+    ),
+    Variable("MTVM_FUSE", "1", "`0` compiles one kernel per op.", ("0", "1")),
+    Variable(
+        "MTVM_PLAN", "1", "`0` gives every intermediate its own range of the arena.", ("0", "1")
+    ),
+    Variable(
+        "MTVM_CHECK",
+        "0",
+        "`1` verifies the graph and the plan after every stage of the compiler.",
+        ("0", "1"),
+    ),
+    Variable(
+        "MTVM_POISON",
+        "0",
+        "`1` fills arena ranges with NaN when their last reader has run.",
+        ("0", "1"),
+    ),
+    Variable(
+        "MTVM_VALIDATE",
+        "0",
+        "`1` compares every kernel's outputs with the numpy reference and stops at the first "
+        "difference.",
+        ("0", "1"),
+    ),
+    Variable(
+        "MTVM_DEBUG",
+        "0",
+        "`1` one line per compile, `2` also a table of kernels, `3` the IR after every stage, "
+        "`4` the TVM IR, `5` the assembly.",
+        ("0", "1", "2", "3", "4", "5"),
+    ),
+    Variable("MTVM_LOG", "", "Comma separated topics logged to standard error: compile, sync."),
+    Variable("MTVM_NUM_THREADS", "", "Worker threads of a kernel; default: the usable cores."),
+    Variable("MTVM_MAX_PENDING", "5000", "Pending nodes after which recording evaluates."),
+    Variable("MTVM_CACHE_SIZE", "128", "Compiled executors kept in memory (least recently used)."),
+    Variable("MTVM_DATA", "", "Folder that holds the MNIST idx files."),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Parsed settings of the process."""
+
+    schedule: str = "ours"
+    target: str = "cpu"
+    mode: str = "lazy"
+    fuse: bool = True
+    plan: bool = True
+    check: bool = False
+    poison: bool = False
+    validate: bool = False
+    debug: int = 0
+    log: frozenset[str] = frozenset()
+    num_threads: int | None = None
+    max_pending: int = 5000
+    cache_size: int = 128
+    data: str | None = None
+
+    @property
+    def program_key(self) -> tuple[object, ...]:
+        """The settings that change what is compiled."""
+        return (self.schedule, self.target, self.fuse, self.plan, self.poison, self.validate)
+
+
+def _from_env(env: Mapping[str, str]) -> Config:
+    raw = {}
+    for v in VARIABLES:
+        value = env.get(v.name, "").strip() or v.default
+        if v.choices and value not in v.choices:
+            raise ValueError(
+                f"environment variable {v.name}={value!r}: expected one of {', '.join(v.choices)}"
+            )
+        raw[v.name] = value
+
+    def integer(name: str, least: int) -> int:
+        try:
+            number = int(raw[name])
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise ValueError(
+                f"environment variable {name}={raw[name]!r}: expected an integer >= {least}"
+            )
+        return number
+
+    return Config(
+        schedule=raw["MTVM_SCHEDULE"],
+        target=raw["MTVM_TARGET"],
+        mode=raw["MTVM_MODE"],
+        fuse=raw["MTVM_FUSE"] == "1",
+        plan=raw["MTVM_PLAN"] == "1",
+        check=raw["MTVM_CHECK"] == "1",
+        poison=raw["MTVM_POISON"] == "1",
+        validate=raw["MTVM_VALIDATE"] == "1",
+        debug=integer("MTVM_DEBUG", 0),
+        log=frozenset(filter(None, (s.strip() for s in raw["MTVM_LOG"].split(",")))),
+        num_threads=integer("MTVM_NUM_THREADS", 1) if raw["MTVM_NUM_THREADS"] else None,
+        max_pending=integer("MTVM_MAX_PENDING", 1),
+        cache_size=integer("MTVM_CACHE_SIZE", 1),
+        data=raw["MTVM_DATA"] or None,
+    )
+
+
+CONFIG: Config = _from_env(os.environ)
+
+
+@contextlib.contextmanager
+def override(**changes: object) -> Iterator[Config]:
+    """Change settings for a block: ``with override(fuse=False): ...``.
+
+    Settings are process-wide, so overrides must not overlap between threads.
+    """
+    global CONFIG
+    before = CONFIG
+    CONFIG = dataclasses.replace(before, **changes)  # type: ignore[arg-type]
+    try:
+        yield CONFIG
+    finally:
+        CONFIG = before
+
+
+def describe() -> str:
+    """The table of docs/environment.md."""
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for v in VARIABLES:
+        rows.append(f"| `{v.name}` | `{v.default or 'unset'}` | {v.meaning} |")
+    return "\n".join(rows)

@@ -1,0 +1,59 @@
+"""Where a mistake was made: the user's source line, kept cheaply and resolved only on failure."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from pathlib import Path
+from types import CodeType, FrameType
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+
+Provenance = tuple[CodeType, int]
+
+
+class _Override(threading.local):
+    """While backward() runs, every node belongs to the line that called it."""
+
+    place: Provenance | None = None
+
+
+OVERRIDE = _Override()
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def user_place() -> Provenance | None:
+    """(code, instruction offset) of the user's current line: two loads, no strings."""
+    if OVERRIDE.place is not None:
+        return OVERRIDE.place
+    frame = user_frame()
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def line_of(place: Provenance) -> tuple[str, int]:
+    """(file name, line number) of a provenance."""
+    code, lasti = place
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= lasti < end and number is not None:
+            line = number
+            break
+    return code.co_filename, line
+
+
+def describe(place: Provenance | None) -> str:
+    """``train.py:41 `loss = model(x)` `` or an empty string when the place is unknown."""
+    if place is None:
+        return ""
+    file, line = line_of(place)
+    text = linecache.getline(file, line).strip()
+    where = f"{Path(file).name}:{line}"
+    return f"{where} `{text}`" if text else where

@@ -1,0 +1,44 @@
+"""Counters of what the system did: compiles, native calls, evaluations, bytes allocated.
+
+Tests assert on them, ``mt.debug`` prints them, and any fallback must show up here.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from . import config
+
+
+@dataclass
+class Events:
+    """Process-wide counters, safe to bump from any thread."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Add ``amount`` to the counter ``name``."""
+        with self._lock:
+            self.counts[name] += amount
+
+    def get(self, name: str) -> int:
+        """Current value of ``name`` (0 if never counted)."""
+        return self.counts[name]
+
+    def snapshot(self) -> dict[str, int]:
+        """A copy of all counters."""
+        with self._lock:
+            return dict(self.counts)
+
+
+EVENTS = Events()
+
+
+def log(topic: str, text: str) -> None:
+    """Print one line to standard error when ``MTVM_LOG`` lists ``topic``."""
+    if topic in config.CONFIG.log:
+        print(f"minitorch_tvm[{topic}] {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""Shape arithmetic shared by all ops, with PyTorch's error texts.
+
+Shapes are plain tuples of ints everywhere below the Tensor class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+Shape = tuple[int, ...]
+
+
+class Size(tuple[int, ...]):
+    """A shape as users see it: a tuple that prints as PyTorch's and counts its elements.
+
+    >>> Size((2, 3)).numel()
+    6
+    """
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements of a tensor of this shape."""
+        return math.prod(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+
+def numel(shape: Shape) -> int:
+    """Number of elements of a tensor of this shape (1 for a 0-d tensor)."""
+    return math.prod(shape)
+
+
+def broadcast(a: Shape, b: Shape) -> Shape:
+    """Broadcast two shapes (numpy's and PyTorch's rule).
+
+    Raises RuntimeError naming the first mismatching dimension counted from the right.
+    """
+    if a == b:
+        return a
+    rank = max(len(a), len(b))
+    out = [0] * rank
+    for i in range(1, rank + 1):
+        x = a[-i] if i <= len(a) else 1
+        y = b[-i] if i <= len(b) else 1
+        if x != y and x != 1 and y != 1:
+            raise RuntimeError(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
+                f"at non-singleton dimension {rank - i}"
+            )
+        out[-i] = y if x == 1 else x
+    return tuple(out)
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """Map a possibly negative dimension to 0..rank-1 (a 0-d tensor accepts 0 and -1).
+
+    Raises IndexError in PyTorch's words.
+    """
+    bound = max(rank, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {dim})"
+        )
+    return dim + bound if dim < 0 else dim
+
+
+def wrap_dims(dims: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
+    """Normalise the ``dim`` argument of a reduction to a sorted tuple; None means all."""
+    if dims is None:
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    wrapped = [wrap_dim(d, rank) for d in dims]
+    if len(set(wrapped)) != len(wrapped):
+        twice = next(d for d in wrapped if wrapped.count(d) > 1)
+        raise RuntimeError(f"dim {twice} appears multiple times in the list of dims")
+    if rank == 0:
+        return ()
+    return tuple(sorted(wrapped)) if wrapped else tuple(range(rank))
+
+
+def reduced(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
+    """Shape after reducing over ``dims`` (already wrapped)."""
+    if keepdim:
+        return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
+    """Resolve a single -1 in ``target`` and check the element count.
+
+    Raises RuntimeError in PyTorch's words.
+    """
+    total = numel(shape)
+    out = list(target)
+    unknown = [i for i, n in enumerate(out) if n == -1]
+    if len(unknown) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    for n in out:
+        if n < -1:
+            raise RuntimeError(f"invalid shape dimension {n}")
+    if unknown:
+        known = math.prod(n for n in out if n != -1)
+        if known == 0:
+            if total == 0:
+                raise RuntimeError(
+                    f"cannot reshape tensor of 0 elements into shape {list(target)} because the "
+                    "unspecified dimension size -1 can be any value and is ambiguous"
+                )
+            raise RuntimeError(f"shape '{list(target)}' is invalid for input of size {total}")
+        out[unknown[0]] = total // known
+    if math.prod(out) != total:
+        raise RuntimeError(f"shape '{list(target)}' is invalid for input of size {total}")
+    return tuple(out)
+
+
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * max(shape[i + 1], 1)
+    return tuple(strides)

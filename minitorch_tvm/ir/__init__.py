@@ -1,0 +1,1 @@
+"""The nouns: ops, nodes, graphs, kernels and programs."""

@@ -1,0 +1,99 @@
+"""The contract of an op: everything true of it, and nothing about hardware.
+
+An op is a frozen dataclass whose fields are its attributes (axes, strides, a cast's target: all
+part of the program key).  Ops of equal attributes are one object, see :func:`intern`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from ..core.dtype import DType
+from ..core.shape import Shape
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .node import Node
+    from .te import TE, Tensor
+
+
+class Kind(Enum):
+    """What fusion knows about an op."""
+
+    LEAF = "leaf"  # no computation: an input, a scalar
+    INJECTIVE = "injective"  # each output element reads a bounded number of elements
+    REDUCTION = "reduction"  # many input elements per output element
+    COMPLEX = "complex"  # matmul, convolution: has a schedule of its own
+    OPAQUE = "opaque"  # never fused
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a value."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+class Op(ABC):
+    """Base of all ops.  Subclasses are frozen dataclasses; fields are attributes."""
+
+    kind: ClassVar[Kind]
+    elementwise: ClassVar[bool] = False
+    """Reads every input at the output's own index (after broadcasting)."""
+    differentiable: ClassVar[bool] = True
+    """False where the gradient is zero or undefined (comparisons, argmax, integer results)."""
+    uid: int = -1
+
+    def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            cls.kind = kind
+
+    @property
+    def name(self) -> str:
+        """Name used in text forms and messages: the class name."""
+        return type(self).__name__
+
+    def attributes(self) -> dict[str, object]:
+        """Attribute names and values, in declaration order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{k}={v}" for k, v in self.attributes().items())
+        return f"{self.name}({inside})" if inside else self.name
+
+    @abstractmethod
+    def infer(self, *inputs: Spec) -> Spec:
+        """Shape and dtype of the result; raises with PyTorch's wording."""
+
+    def vjp(self, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        """Cotangents of the inputs as nodes of the same graph (None: no gradient flows)."""
+        raise RuntimeError(f"derivative for {self.name} is not implemented")
+
+    @abstractmethod
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        """The result as a tensor expression."""
+
+    @abstractmethod
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        """The result by numpy: test oracle, constant folding, reference executor."""
+
+
+O = TypeVar("O", bound=Op)
+_INTERNED: dict[Op, Op] = {}
+
+
+def intern(op: O) -> O:
+    """Return the one object that stands for ops equal to ``op`` and give it a number."""
+    found = _INTERNED.get(op)
+    if found is None:
+        object.__setattr__(op, "uid", len(_INTERNED))
+        found = _INTERNED.setdefault(op, op)
+    return found  # type: ignore[return-value]

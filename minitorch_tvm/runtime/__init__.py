@@ -1,0 +1,1 @@
+"""Memory, compiled programs and the threads that run them."""

@@ -1,0 +1,61 @@
+"""The one place where the data layer touches Tensor; everything else here works on numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minitorch_tvm.tensor import Tensor, from_numpy
+from minitorch_tvm.utils.data.arrays import AnyArray, aligned
+
+
+def to_array(value: Tensor | AnyArray) -> AnyArray:
+    """The memory behind ``value`` as a numpy array (gradients are not followed)."""
+    return value.detach().numpy() if isinstance(value, Tensor) else value
+
+
+def to_tensor(array: AnyArray) -> Tensor:
+    """A Tensor over ``array``'s memory, which is copied first only when it is not aligned."""
+    return from_numpy(aligned(array))
+
+
+def to_tensors(tree: Any) -> Any:
+    """``tree`` with every numpy array in it replaced by a Tensor.
+
+    Mappings, namedtuples, tuples and lists keep their type where it can be rebuilt; strings,
+    numbers and unknown objects pass unchanged.
+    """
+    return map_tree(to_tensor, tree)
+
+
+def default_convert(data: Any) -> Any:
+    """What a loader does to a sample when ``batch_size=None``: numpy becomes Tensor.
+
+    Numpy scalars count as arrays, Python numbers stay Python numbers.
+    """
+    return map_tree(lambda leaf: to_tensor(np.asarray(leaf)), data, scalars=True)
+
+
+def map_tree(fn: Callable[[Any], Any], tree: Any, *, scalars: bool = False) -> Any:
+    """Apply ``fn`` to the numeric arrays (and, if asked, numpy scalars) of a nested structure."""
+    leaf = isinstance(tree, np.ndarray) or (scalars and isinstance(tree, np.generic))
+    if leaf:
+        return tree if tree.dtype.kind in "USO" else fn(tree)
+    if isinstance(tree, Mapping):
+        return rebuild(tree, {k: map_tree(fn, v, scalars=scalars) for k, v in tree.items()})
+    if isinstance(tree, (str, bytes, Tensor)) or not isinstance(tree, Sequence):
+        return tree
+    return rebuild(tree, [map_tree(fn, v, scalars=scalars) for v in tree])
+
+
+def rebuild(like: Any, content: Any) -> Any:
+    """``content`` (a dict or a list) in the container type of ``like``, if that type allows it."""
+    kind = type(like)
+    if isinstance(like, tuple) and hasattr(like, "_fields"):
+        return kind(*content)
+    try:
+        return kind(content)
+    except TypeError:
+        return content  # such as a range, or a mapping whose constructor wants other arguments
