@@ -10,6 +10,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core import errors
@@ -23,20 +24,15 @@ if TYPE_CHECKING:
     from .te import TE, Tensor
 
 
+@dataclass(frozen=True, eq=False)
 class Leaf(Op, kind=Kind.LEAF):
-    """A value that exists before the program runs."""
+    """A value that exists before the program runs: a buffer or a runtime scalar."""
 
+    label: str
     differentiable: ClassVar[bool] = False
 
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return self.label
-
-    def attributes(self) -> dict[str, object]:
-        return {}
 
     def infer(self, *inputs: Spec) -> Spec:
         raise AssertionError("leaves carry their shape")

@@ -1,7 +1,7 @@
 """The contract of an op: everything true of it, and nothing about hardware.
 
-An op is a frozen dataclass whose fields are its attributes (axes, strides, a cast's target: all
-part of the program key).  Ops of equal attributes are one object, see :func:`intern`.
+An op is a frozen dataclass (``eq=False``) whose fields are its attributes (axes, strides, a cast's
+target: all part of the program key).  Ops of equal attributes are one object, see :func:`intern`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..core.shape import Shape
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from .build import Build
     from .node import Node
     from .te import TE, Tensor
 
@@ -73,8 +74,11 @@ class Op(ABC):
     def infer(self, *inputs: Spec) -> Spec:
         """Shape and dtype of the result; raises with PyTorch's wording."""
 
-    def vjp(self, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
-        """Cotangents of the inputs as nodes of the same graph (None: no gradient flows)."""
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        """Cotangents of the inputs as nodes of the same graph (None: no gradient flows).
+
+        ``f`` holds the functions that record ops, so that families need not import each other.
+        """
         raise RuntimeError(f"derivative for {self.name} is not implemented")
 
     @abstractmethod
@@ -87,13 +91,24 @@ class Op(ABC):
 
 
 O = TypeVar("O", bound=Op)
-_INTERNED: dict[Op, Op] = {}
+_INTERNED: dict[object, Op] = {}
+
+
+def _frozen(value: object) -> object:
+    # Attribute values compare by bits: -0.0 differs from 0.0, True from 1, and NaN equals itself.
+    if isinstance(value, tuple):
+        return tuple(_frozen(v) for v in value)
+    return (type(value), value.hex()) if isinstance(value, float) else (type(value), value)
 
 
 def intern(op: O) -> O:
-    """Return the one object that stands for ops equal to ``op`` and give it a number."""
-    found = _INTERNED.get(op)
+    """Return the one object that stands for ops of this class and these attributes.
+
+    Ops therefore compare by identity; ``uid`` numbers them.
+    """
+    key = (type(op), _frozen(tuple(op.attributes().values())))
+    found = _INTERNED.get(key)
     if found is None:
         object.__setattr__(op, "uid", len(_INTERNED))
-        found = _INTERNED.setdefault(op, op)
+        found = _INTERNED.setdefault(key, op)
     return found  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Primitive ops, one class each, and the functions that record and compose them."""

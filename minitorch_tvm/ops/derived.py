@@ -1,0 +1,560 @@
+"""PyTorch's functions on nodes: promotion and broadcasting on top of the primitives.
+
+Operands are nodes or Python numbers.  A number becomes a runtime scalar of the result's dtype, so
+its value is never part of the program key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..core.shape import Shape, infer_reshape, numel, wrap_dim, wrap_dims
+from ..ir.node import Node, apply, scalar
+from ..ir.op import Op, intern
+from . import build as b
+from . import conv as cv
+from . import pool as pl
+
+Number = bool | int | float
+Operand = Node | Number
+
+
+def _priority(x: Node) -> int:
+    return 2 if x.shape else 1
+
+
+def result_dtype(*operands: Operand) -> DType:
+    """``torch.result_type`` of nodes and Python numbers."""
+    return dt.result_type(
+        (x.dtype, _priority(x)) if isinstance(x, Node) else (dt.of_number(x), 0) for x in operands
+    )
+
+
+def lift(x: Operand, dtype: DType) -> Node:
+    """``x`` as a node of ``dtype``; a number becomes a runtime scalar."""
+    if isinstance(x, Node):
+        return b.cast(x, dtype)
+    if dtype.category is dt.Category.INT and isinstance(x, int):
+        bits = dtype.itemsize * 8
+        low, high = (0, 1 << bits) if dtype.name[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
+        if not low <= x < high:
+            raise RuntimeError(
+                f"value cannot be converted to type {dtype.name} without overflow: {x}"
+            )
+    return scalar(x, dtype)
+
+
+def _binary(op: Op, x: Operand, y: Operand) -> Node:
+    if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
+        return apply(op, x, y)
+    dtype = result_dtype(x, y)
+    return apply(op, lift(x, dtype), lift(y, dtype))
+
+
+def _is_bool(x: Operand) -> bool:
+    return x.dtype is dt.bool_ if isinstance(x, Node) else isinstance(x, bool)
+
+
+def add(x: Operand, y: Operand) -> Node:
+    """x + y (logical or of two bools)."""
+    return _binary(b.OR if _is_bool(x) and _is_bool(y) else b.ADD, x, y)
+
+
+def sub(x: Operand, y: Operand) -> Node:
+    """x - y; raises RuntimeError for two bools."""
+    if _is_bool(x) and _is_bool(y):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+            "or `logical_xor()` operator instead."
+        )
+    if _is_bool(x) or _is_bool(y):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return _binary(b.SUB, x, y)
+
+
+def mul(x: Operand, y: Operand) -> Node:
+    """x * y (logical and of two bools)."""
+    return _binary(b.AND if _is_bool(x) and _is_bool(y) else b.MUL, x, y)
+
+
+def to_float(x: Operand, *others: Operand) -> DType:
+    """Result dtype of a function that is floating point whatever its operands."""
+    dtype = result_dtype(x, *others)
+    return dtype if dtype.is_floating_point else dt.float32
+
+
+def div(x: Operand, y: Operand) -> Node:
+    """x / y; integers divide as floating point."""
+    dtype = to_float(x, y)
+    return apply(b.DIV, lift(x, dtype), lift(y, dtype))
+
+
+def neg(x: Node) -> Node:
+    """-x; raises RuntimeError for bool."""
+    if x.dtype is dt.bool_:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return b.neg(x)
+
+
+def pow(x: Operand, y: Operand) -> Node:
+    """x ** y.
+
+    A Python exponent of -2..3 or 0.5 becomes multiplications, a division or a square root (it is
+    then part of the program key).  Raises RuntimeError for integers to a negative power and
+    TypeError for an integer tensor exponent on integers.
+    """
+    if isinstance(x, Node) and not isinstance(y, Node):
+        dtype = result_dtype(x, y)
+        if not dtype.is_floating_point:
+            if y < 0:
+                raise RuntimeError("Integers to negative integer powers are not allowed.")
+            base = lift(x, dt.int64 if dtype is dt.bool_ else dtype)
+            return _integer_power(base, int(y))
+        base = b.cast(x, dtype)
+        if y == 0.5:
+            return apply(b.SQRT, base)
+        if y in (-1, -2):
+            return b.div(b.full_like(base, 1.0), _integer_power(base, -int(y)))
+        if y in (1, 2, 3):
+            return _integer_power(base, int(y))
+    dtype = result_dtype(x, y)
+    if not dtype.is_floating_point:
+        raise TypeError(
+            "pow: an integer tensor to the power of an integer tensor is not supported; cast one "
+            "of them to floating point first"
+        )
+    return apply(b.POW, lift(x, dtype), lift(y, dtype))
+
+
+def _integer_power(x: Node, exponent: int) -> Node:
+    """x multiplied by itself, by repeated squaring."""
+    result: Node | None = None
+    square = x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else b.mul(result, square)
+        exponent >>= 1
+        if exponent:
+            square = b.mul(square, square)
+    return b.expand(b.full_like(x, 1), x.shape) if result is None else result
+
+
+def maximum(x: Operand, y: Operand) -> Node:
+    """Elementwise larger; NaN if either is."""
+    return b.logical_or(x, y) if _both_bool(x, y) else _binary(b.MAXIMUM, x, y)  # type: ignore[arg-type]
+
+
+def minimum(x: Operand, y: Operand) -> Node:
+    """Elementwise smaller; NaN if either is."""
+    return b.logical_and(x, y) if _both_bool(x, y) else _binary(b.MINIMUM, x, y)  # type: ignore[arg-type]
+
+
+def _both_bool(x: Operand, y: Operand) -> bool:
+    return isinstance(x, Node) and isinstance(y, Node) and _is_bool(x) and _is_bool(y)
+
+
+def compare(kind: str, x: Operand, y: Operand) -> Node:
+    """One of eq, ne, lt, le, gt, ge; the result is bool."""
+    if kind in ("gt", "ge"):
+        x, y, kind = y, x, {"gt": "lt", "ge": "le"}[kind]
+    dtype = result_dtype(x, y)
+    if dtype is dt.bool_:
+        dtype = dt.uint8
+    op = {"eq": b.EQ, "ne": b.NE, "lt": b.LT, "le": b.LE}[kind]
+    return apply(op, _for_compare(x, dtype), _for_compare(y, dtype))
+
+
+def _for_compare(x: Operand, dtype: DType) -> Node:
+    return lift(int(x) if isinstance(x, bool) else x, dtype)
+
+
+def unary_float(op: Op, x: Node) -> Node:
+    """A floating point function; integers are converted to float32 first."""
+    return apply(op, x if x.dtype.is_floating_point else b.cast(x, dt.float32))
+
+
+def absolute(x: Node) -> Node:
+    """|x|; raises RuntimeError for bool, as PyTorch does."""
+    if x.dtype is dt.bool_:
+        raise RuntimeError("The `abs` operator is not supported for bool tensors.")
+    return apply(b.ABS, x)
+
+
+def relu(x: Node) -> Node:
+    """max(x, 0)."""
+    if x.dtype is dt.bool_:
+        raise RuntimeError("Boolean inputs not supported for relu")
+    return apply(b.RELU, x)
+
+
+def where(c: Node, x: Operand, y: Operand) -> Node:
+    """x where c holds, else y."""
+    dtype = result_dtype(x, y)
+    return b.where(c, lift(x, dtype), lift(y, dtype))
+
+
+def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
+    """x limited to [low, high]; the gradient passes where low <= x <= high; NaN stays NaN."""
+    if low is None and high is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    dtype = result_dtype(x, *[e for e in (low, high) if e is not None])
+    y = b.cast(x, dtype)
+    if low is not None:
+        bound = lift(low, dtype)
+        y = b.where(b.lt(y, bound), bound, y)
+    if high is not None:
+        bound = lift(high, dtype)
+        y = b.where(b.lt(bound, y), bound, y)
+    return y
+
+
+# --- reductions ---------------------------------------------------------------------------------
+
+Dims = int | Sequence[int] | None
+
+
+def sum(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """Sum over ``dims`` (all if None); bool and integers sum as int64."""
+    wrapped = wrap_dims(dims, len(x.shape))
+    if dtype is None:
+        dtype = x.dtype if x.dtype.is_floating_point else dt.int64
+    x = b.cast(x, dtype)
+    return b.sum(x, wrapped, keepdim) if wrapped else x
+
+
+def _float_only(x: Node, name: str) -> None:
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(
+            f"{name}(): could not infer output dtype. Input dtype must be either a floating point "
+            f"or complex dtype. Got: {x.dtype.torch_name}"
+        )
+
+
+def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """Mean over ``dims``; NaN over no elements.  Raises RuntimeError for integers."""
+    if dtype is not None:
+        x = b.cast(x, dtype)
+    _float_only(x, "mean")
+    wrapped = wrap_dims(dims, len(x.shape))
+    count = numel(tuple(x.shape[d] for d in wrapped))
+    total = sum(x, wrapped, keepdim) if wrapped else x
+    return b.div(total, b.full_like(x, float(count))) if wrapped else total
+
+
+def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
+    """Variance over ``dims``: squared distances to the mean over (count - correction)."""
+    _float_only(x, "var")
+    wrapped = wrap_dims(dims, len(x.shape))
+    count = numel(tuple(x.shape[d] for d in wrapped))
+    centred = b.sub(x, mean(x, wrapped, True)) if wrapped else b.sub(x, x)
+    total = sum(b.mul(centred, centred), wrapped, keepdim) if wrapped else b.mul(centred, centred)
+    return b.div(total, b.full_like(x, float(max(count - correction, 0))))
+
+
+def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool) -> Node:
+    """Largest (lowest) element over ``dims``; ties share the gradient."""
+    name = "min" if lowest else "max"
+    if dims is None and numel(x.shape) == 0:
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
+            "the reduction dim with the 'dim' argument."
+        )
+    wrapped = wrap_dims(dims, len(x.shape))
+    if not wrapped:
+        return x
+    boolean = x.dtype is dt.bool_
+    y = b.extremum(b.cast(x, dt.uint8) if boolean else x, wrapped, keepdim, lowest=lowest)
+    return b.cast(y, dt.bool_) if boolean else y
+
+
+def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
+    """Index (int64) of the largest (lowest) element, over all elements if dim is None."""
+    if numel(x.shape) == 0 and dim is None:
+        name = "argmin" if lowest else "argmax"
+        raise IndexError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+        )
+    if x.dtype is dt.bool_:
+        x = b.cast(x, dt.uint8)
+    if dim is None:
+        rank = len(x.shape)
+        flat = b.argmax(b.reshape(x, (numel(x.shape),)), 0, False, lowest=lowest)
+        return b.reshape(flat, (1,) * rank) if keepdim else flat
+    axis = wrap_dim(dim, len(x.shape))
+    if not x.shape:
+        return b.full((), 0, dt.int64)
+    return b.argmax(x, axis, keepdim, lowest=lowest)
+
+
+def take_along(x: Node, index: Node, dim: int) -> Node:
+    """x at ``index`` (keepdim form, int64 in range) along ``dim``; the result keeps that dim."""
+    places = b.iota(x.shape, dim, dt.int64)
+    hit = b.eq(places, index)
+    return b.sum(b.where(hit, x, b.full_like(x, 0)), (dim,), True)
+
+
+def extremum_with_index(x: Node, dim: int, keepdim: bool, lowest: bool) -> tuple[Node, Node]:
+    """(values, indices) along ``dim``; the gradient goes to the chosen element."""
+    axis = wrap_dim(dim, len(x.shape))
+    if not x.shape:
+        return x, b.full((), 0, dt.int64)
+    boolean = x.dtype is dt.bool_
+    y = b.cast(x, dt.uint8) if boolean else x
+    index = b.argmax(y, axis, True, lowest=lowest)
+    values = take_along(y, index, axis)
+    if boolean:
+        values = b.cast(values, dt.bool_)
+    if not keepdim:
+        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+        values, index = b.reshape(values, shape), b.reshape(index, shape)
+    return values, index
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def reshape(x: Node, shape: Sequence[int]) -> Node:
+    """x in another shape; one size may be -1."""
+    return b.reshape(x, infer_reshape(x.shape, shape))
+
+
+def permute(x: Node, dims: Sequence[int]) -> Node:
+    """x with its dimensions reordered."""
+    if len(dims) != len(x.shape):
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {len(x.shape)} is "
+            f"not equal to len(dims) = {len(dims)}"
+        )
+    wrapped = [wrap_dim(d, len(x.shape)) for d in dims]
+    if len(set(wrapped)) != len(wrapped):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return b.permute(x, wrapped)
+
+
+def transpose(x: Node, d0: int, d1: int) -> Node:
+    """x with two dimensions swapped."""
+    rank = len(x.shape)
+    d0, d1 = wrap_dim(d0, rank), wrap_dim(d1, rank)
+    if d0 == d1:
+        return x
+    dims = list(range(rank))
+    dims[d0], dims[d1] = d1, d0
+    return b.permute(x, dims)
+
+
+def expand(x: Node, sizes: Sequence[int]) -> Node:
+    """x broadcast to ``sizes``; -1 keeps a size."""
+    lead = len(sizes) - len(x.shape)
+    shape = []
+    for i, n in enumerate(sizes):
+        if n == -1:
+            if i < lead:
+                raise RuntimeError(
+                    f"The expanded size of the tensor ({n}) isn't allowed in a leading, "
+                    f"non-existing dimension {i}"
+                )
+            n = x.shape[i - lead]
+        shape.append(n)
+    return b.expand(x, tuple(shape))
+
+
+def squeeze(x: Node, dims: Dims = None) -> Node:
+    """Drop dimensions of size one (those listed, or all)."""
+    chosen = wrap_dims(dims, len(x.shape)) if dims is not None else range(len(x.shape))
+    return b.reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in chosen))
+
+
+def unsqueeze(x: Node, dim: int) -> Node:
+    """Insert a dimension of size one."""
+    d = wrap_dim(dim, len(x.shape) + 1)
+    return b.reshape(x, (*x.shape[:d], 1, *x.shape[d:]))
+
+
+def flatten(x: Node, start: int = 0, end: int = -1) -> Node:
+    """Merge dimensions start..end."""
+    rank = len(x.shape)
+    first, last = wrap_dim(start, rank), wrap_dim(end, rank)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if rank == 0:
+        return b.reshape(x, (1,))
+    middle = numel(x.shape[first : last + 1])
+    return b.reshape(x, (*x.shape[:first], middle, *x.shape[last + 1 :]))
+
+
+def cat(xs: Sequence[Node], dim: int = 0) -> Node:
+    """Join along ``dim`` with promotion; 1-d empty tensors are skipped, as in PyTorch."""
+    if not xs:
+        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+    dtype = dt.result_type((x.dtype, 2) for x in xs)
+    for number, x in enumerate(xs):
+        if not x.shape:
+            raise RuntimeError(
+                f"zero-dimensional tensor (at position {number}) cannot be concatenated"
+            )
+    kept = [x for x in xs if x.shape != (0,)] or list(xs[:1])
+    axis = wrap_dim(dim, len(kept[0].shape))
+    lifted = [b.cast(x, dtype) for x in kept]
+    return lifted[0] if len(lifted) == 1 else b.cat(lifted, axis)
+
+
+def stack(xs: Sequence[Node], dim: int = 0) -> Node:
+    """Join along a new dimension."""
+    if not xs:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    for number, x in enumerate(xs):
+        if x.shape != xs[0].shape:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(xs[0].shape)} at "
+                f"entry 0 and {list(x.shape)} at entry {number}"
+            )
+    axis = wrap_dim(dim, len(xs[0].shape) + 1)
+    return cat([unsqueeze(x, axis) for x in xs], axis)
+
+
+# --- products and neural network functions ------------------------------------------------------
+
+
+def matmul(x: Node, y: Node) -> Node:
+    """``torch.matmul``: vectors, matrices and batches of them."""
+    if not x.shape or not y.shape:
+        raise RuntimeError(
+            "both arguments to matmul need to be at least 1D, but they are "
+            f"{len(x.shape)}D and {len(y.shape)}D"
+        )
+    if len(x.shape) == 1 and len(y.shape) == 1 and x.shape != y.shape:
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to "
+            "have the same number of elements, but got "
+            f"{x.shape[0]} and {y.shape[0]} elements respectively"
+        )
+    rows = x if len(x.shape) > 1 else b.reshape(x, (1, x.shape[0]))
+    columns = y if len(y.shape) > 1 else b.reshape(y, (y.shape[0], 1))
+    if len(rows.shape) > 2 and len(columns.shape) == 2:
+        # One large product instead of a batch of small ones.
+        lead = rows.shape[:-1]
+        flat = b.reshape(rows, (numel(lead), rows.shape[-1]))
+        out = b.reshape(b.matmul(flat, columns, False, False), (*lead, columns.shape[-1]))
+    else:
+        out = b.matmul(rows, columns, False, False)
+    shape = list(out.shape)
+    if len(y.shape) == 1:
+        del shape[-1]
+    if len(x.shape) == 1:
+        del shape[-1 if len(y.shape) == 1 else -2]
+    return b.reshape(out, tuple(shape))
+
+
+def linear(x: Node, weight: Node, bias: Node | None) -> Node:
+    """x @ weight.T + bias; the transpose is a flag of the product, never a copy."""
+    if not x.shape:
+        raise RuntimeError(
+            "both arguments to linear need to be at least 1D, but they are 0D and 2D"
+        )
+    lead: Shape = x.shape[:-1]
+    flat = x if len(x.shape) == 2 else b.reshape(x, (numel(lead), x.shape[-1]))
+    out = b.matmul(flat, weight, False, True)
+    if bias is not None:
+        out = _binary(b.ADD, out, bias)
+    return b.reshape(out, (*lead, weight.shape[0]))
+
+
+def softmax(x: Node, dim: int) -> Node:
+    """exp(x - max) / sum of the same, along ``dim``."""
+    axis = wrap_dim(dim, len(x.shape))
+    if not x.shape:
+        return b.div(x, x)
+    e = b.exp(_shifted(x, axis))
+    return b.div(e, b.sum(e, (axis,), True))
+
+
+def log_softmax(x: Node, dim: int) -> Node:
+    """x - max - log(sum(exp(x - max))), along ``dim``."""
+    axis = wrap_dim(dim, len(x.shape))
+    if not x.shape:
+        return b.sub(x, x)
+    shifted = _shifted(x, axis)
+    return b.sub(shifted, b.log(b.sum(b.exp(shifted), (axis,), True)))
+
+
+def _shifted(x: Node, axis: int) -> Node:
+    if x.shape[axis] == 0:
+        return x
+    # Softmax does not change under shifts, so the maximum needs no gradient.
+    return b.sub(x, apply(b.DETACH, b.extremum(x, (axis,), True)))
+
+
+def conv2d(
+    x: Node,
+    weight: Node,
+    bias: Node | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Node:
+    """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
+    y = apply(intern(cv.Conv2d(stride, padding, dilation, groups)), x, weight)
+    if bias is None:
+        return y
+    return _binary(b.ADD, y, b.reshape(bias, (bias.shape[0], 1, 1)))
+
+
+def _pool(
+    cls: Callable[..., Any], x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool
+) -> Node:
+    kernel, stride, padding, dilation = window
+    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+        raise RuntimeError(
+            "pad should be at most half of effective kernel size, but got "
+            f"pad={max(padding)}, kernel_size={max(kernel)} and dilation={max(dilation)}"
+        )
+    out = pl.pooled_size(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    if min(out) < 1:
+        raise RuntimeError(
+            f"Given input size: ({x.shape[1]}x{x.shape[2]}x{x.shape[3]}). Calculated output size: "
+            f"({x.shape[1]}x{out[0]}x{out[1]}). Output size is too small"
+        )
+    return apply(intern(cls(kernel, stride, padding, dilation, out)), x)
+
+
+def max_pool2d(x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool) -> Node:
+    """Window maxima; window is (kernel, stride, padding, dilation)."""
+    return _pool(pl.MaxPool, x, window, ceil_mode)
+
+
+def avg_pool2d(
+    x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool, count_include_pad: bool
+) -> Node:
+    """Window means; positions outside the padded input never count."""
+    total = _pool(pl.SumPool, x, window, ceil_mode)
+    kernel, stride, padding, _ = window
+    h, w = x.shape[2:]
+    if not ceil_mode and (count_include_pad or not any(padding)):
+        return b.div(total, b.full_like(x, float(kernel[0] * kernel[1])))
+    counts = []
+    for axis, n in enumerate((h, w)):
+        line = []
+        for o in range(total.shape[2 + axis]):
+            start = o * stride[axis] - padding[axis]
+            low, high = (-padding[axis], n + padding[axis]) if count_include_pad else (0, n)
+            line.append(float(min(start + kernel[axis], high) - max(start, low)))
+        counts.append(line)
+    return b.div(total, b.mul(_column(counts[0], x.dtype, 1), _column(counts[1], x.dtype, 0)))
+
+
+def _column(values: list[float], dtype: DType, trailing: int) -> Node:
+    """Constants as a vector with ``trailing`` dimensions of size one behind it."""
+    parts = [b.full((1,), v, dtype) for v in values]
+    line = parts[0] if len(parts) == 1 else b.cat(parts, 0)
+    return b.reshape(line, (len(values), *(1,) * trailing))

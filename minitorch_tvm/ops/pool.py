@@ -1,0 +1,309 @@
+"""Pooling windows: sums, maxima, and the linear maps that carry their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+from ..core import dtype as dt
+from ..core.shape import Shape
+from ..ir.build import Build
+from ..ir.node import Node, apply
+from ..ir.op import Kind, Op, Spec, intern
+from ..ir.te import TE, Expr, Tensor
+
+Pair = tuple[int, int]
+
+
+def pooled_size(
+    size: Shape, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
+) -> Pair:
+    """Output height and width of a pooling (PyTorch's rule, ceil_mode included)."""
+    out = []
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
+        room = n + 2 * p - d * (k - 1) - 1
+        count = (room + (s - 1 if ceil_mode else 0)) // s + 1
+        if ceil_mode and (count - 1) * s >= n + p:
+            count -= 1  # a window that starts in the right padding is dropped
+        out.append(count)
+    return out[0], out[1]
+
+
+@dataclass(frozen=True, eq=False)
+class PoolBase(Op):
+    """Attributes shared by the pooling ops (NCHW)."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    out: Pair
+
+    @property
+    def _window(self) -> tuple[Pair, Pair, Pair, Pair, Pair]:
+        return self.kernel, self.stride, self.padding, self.dilation, self.out
+
+    def _corner(self, oy: Expr, ox: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        return (
+            oy * self.stride[0] + a * self.dilation[0] - self.padding[0],
+            ox * self.stride[1] + b * self.dilation[1] - self.padding[1],
+        )
+
+    def _inside(self, te: TE, shape: Shape, y: Expr, x: Expr) -> Expr:
+        """Condition under which an input position exists (constant true where it always does)."""
+        return te.all(y >= 0, y < shape[2], x >= 0, x < shape[3])
+
+    def _needs_guard(self, shape: Shape) -> bool:
+        ends = [
+            (o - 1) * s + d * (k - 1) - p
+            for o, s, d, k, p in zip(
+                self.out, self.stride, self.dilation, self.kernel, self.padding, strict=True
+            )
+        ]
+        return any(self.padding) or ends[0] >= shape[2] or ends[1] >= shape[3]
+
+    def _views(self, np: ModuleType, x: Any, fill: float) -> list[tuple[int, int, Any]]:
+        """(a, b, x at window element (a, b) for every output), with ``fill`` outside."""
+        (sh, sw), (ph, pw), (dh, dw) = self.stride, self.padding, self.dilation
+        oh, ow = self.out
+        need_h = (oh - 1) * sh + dh * (self.kernel[0] - 1) + 1
+        need_w = (ow - 1) * sw + dw * (self.kernel[1] - 1) + 1
+        h, w = x.shape[2:]
+        right = (max(0, need_h - ph - h), max(0, need_w - pw - w))
+        padded = np.pad(x, ((0, 0), (0, 0), (ph, right[0]), (pw, right[1])), constant_values=fill)
+        return [
+            (
+                a,
+                b,
+                padded[
+                    :,
+                    :,
+                    a * dh : a * dh + (oh - 1) * sh + 1 : sh,
+                    b * dw : b * dw + (ow - 1) * sw + 1 : sw,
+                ],
+            )
+            for a in range(self.kernel[0])
+            for b in range(self.kernel[1])
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class SumPool(PoolBase, kind=Kind.REDUCTION):
+    """sum_pool(x: f[n, c, h, w]) -> f[n, c, *out]: sums over windows, zeros outside."""
+
+    def infer(self, *inputs: Spec) -> Spec:
+        (x,) = inputs
+        return Spec((*x.shape[:2], *self.out), x.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        (x,) = xs
+        zero = te.const(0, x.dtype)
+        guarded = self._needs_guard(x.shape)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            y, z = self._corner(i[2], i[3], *r)
+            if not guarded:
+                return x[i[0], i[1], y, z]
+            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], zero)
+
+        return te.reduce("sum", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        (x,) = xs
+        return sum(v for _, _, v in self._views(np, x, 0.0)).astype(x.dtype)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        (x,) = xs
+        return (apply(intern(SumPoolGrad(*self._window, x.shape[2:])), ct),)
+
+
+@dataclass(frozen=True, eq=False)
+class SumPoolGrad(PoolBase, kind=Kind.REDUCTION):
+    """sum_pool_grad(ct: f[n, c, *out]) -> f[n, c, *size]: the transpose of SumPool."""
+
+    size: Shape
+
+    def infer(self, *inputs: Spec) -> Spec:
+        (ct,) = inputs
+        return Spec((*ct.shape[:2], *self.size), ct.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        (ct,) = xs
+        zero = te.const(0, ct.dtype)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            inside, oy, ox = _window_of(self, te, i, r)
+            return te.guard(inside, lambda: ct[i[0], i[1], oy, ox], zero)
+
+        return te.reduce("sum", (*ct.shape[:2], *self.size), ct.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        (ct,) = xs
+        out = np.zeros((*ct.shape[:2], *self.size), ct.dtype)
+        _add_back(self, np, out, lambda a, b: ct)
+        return out
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return (apply(intern(SumPool(*self._window)), ct),)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(PoolBase, kind=Kind.REDUCTION):
+    """max_pool(x: f[n, c, h, w]) -> f[n, c, *out]: window maxima, -inf outside; NaN wins."""
+
+    def infer(self, *inputs: Spec) -> Spec:
+        (x,) = inputs
+        return Spec((*x.shape[:2], *self.out), x.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        (x,) = xs
+        lowest = te.const(float("-inf"), x.dtype)
+        guarded = self._needs_guard(x.shape)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            y, z = self._corner(i[2], i[3], *r)
+            if not guarded:
+                return x[i[0], i[1], y, z]
+            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], lowest)
+
+        return te.reduce("max", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        views = [v for _, _, v in self._views(np, xs[0], float("-inf"))]
+        return np.max(np.stack(views), axis=0)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        (x,) = xs
+        where = apply(intern(MaxPoolIndex(*self._window)), x)
+        return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
+    """max_pool_index(x: f[n, c, h, w]) -> int64[n, c, *out]: the winning element's number
+    a * kw + b inside its window (first on ties; NaN wins)."""
+
+    differentiable: ClassVar[bool] = False
+
+    def infer(self, *inputs: Spec) -> Spec:
+        (x,) = inputs
+        return Spec((*x.shape[:2], *self.out), dt.int64)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        (x,) = xs
+        lowest = te.const(float("-inf"), x.dtype)
+        guarded = self._needs_guard(x.shape)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            y, z = self._corner(i[2], i[3], *r)
+            if not guarded:
+                return x[i[0], i[1], y, z]
+            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], lowest)
+
+        return te.reduce("argmax", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        views = [v for _, _, v in self._views(np, xs[0], float("-inf"))]
+        return np.argmax(np.stack(views), axis=0).astype("int64")
+
+
+@dataclass(frozen=True, eq=False)
+class PoolScatter(PoolBase, kind=Kind.REDUCTION):
+    """pool_scatter(ct: f[n, c, *out], where: int64[n, c, *out]) -> f[n, c, *size].
+
+    Adds each window's value to the one input element that ``where`` names.
+    """
+
+    size: Shape
+
+    def infer(self, *inputs: Spec) -> Spec:
+        ct, _ = inputs
+        return Spec((*ct.shape[:2], *self.size), ct.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        ct, where = xs
+        zero = te.const(0, ct.dtype)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            inside, oy, ox = _window_of(self, te, i, r)
+            number = te.cast(r[0] * self.kernel[1] + r[1], dt.int64)
+
+            def pick() -> Expr:
+                mine = te.equal(where[i[0], i[1], oy, ox], number)
+                return te.select(mine, ct[i[0], i[1], oy, ox], zero)
+
+            return te.guard(inside, pick, zero)
+
+        return te.reduce("sum", (*ct.shape[:2], *self.size), ct.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        ct, where = xs
+        out = np.zeros((*ct.shape[:2], *self.size), ct.dtype)
+        zero = np.zeros((), ct.dtype)
+        _add_back(self, np, out, lambda a, b: np.where(where == a * self.kernel[1] + b, ct, zero))
+        return out
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return apply(intern(PoolGather(*self._window)), ct, xs[1]), None
+
+
+@dataclass(frozen=True, eq=False)
+class PoolGather(PoolBase, kind=Kind.REDUCTION):
+    """pool_gather(x: f[n, c, h, w], where: int64[n, c, *out]) -> f[n, c, *out].
+
+    Reads the input element that ``where`` names in each window: the transpose of PoolScatter.
+    """
+
+    def infer(self, *inputs: Spec) -> Spec:
+        x, _ = inputs
+        return Spec((*x.shape[:2], *self.out), x.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        x, where = xs
+        zero = te.const(0, x.dtype)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            y, z = self._corner(i[2], i[3], *r)
+            number = te.cast(r[0] * self.kernel[1] + r[1], dt.int64)
+            mine = te.all(self._inside(te, x.shape, y, z), te.equal(where[i], number))
+            return te.guard(mine, lambda: x[i[0], i[1], y, z], zero)
+
+        return te.reduce("sum", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        x, where = xs
+        zero = np.zeros((), x.dtype)
+        views = self._views(np, x, 0.0)
+        return sum(np.where(where == a * self.kernel[1] + b, v, zero) for a, b, v in views)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        x, where = xs
+        return apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where), None
+
+
+def _window_of(
+    op: PoolBase, te: TE, i: tuple[Expr, ...], r: tuple[Expr, ...]
+) -> tuple[Expr, Expr, Expr]:
+    """For input position i and window element r: (it belongs to an output, that output's y, x)."""
+    places, conditions = [], []
+    for axis in (0, 1):
+        t = i[2 + axis] + op.padding[axis] - r[axis] * op.dilation[axis]
+        q = te.floordiv(t, op.stride[axis]) if op.stride[axis] > 1 else t
+        conditions += [t >= 0, q < op.out[axis]]
+        if op.stride[axis] > 1:
+            conditions.append(te.equal(te.floormod(t, op.stride[axis]), 0))
+        places.append(q)
+    return te.all(*conditions), places[0], places[1]
+
+
+def _add_back(op: PoolBase, np: ModuleType, out: Any, part: Any) -> None:
+    """Add ``part(a, b)``, shaped like the outputs, to the input elements it belongs to."""
+    h, w = out.shape[2:]
+    for a in range(op.kernel[0]):
+        for b in range(op.kernel[1]):
+            ys = np.arange(op.out[0]) * op.stride[0] + a * op.dilation[0] - op.padding[0]
+            xs = np.arange(op.out[1]) * op.stride[1] + b * op.dilation[1] - op.padding[1]
+            yk, xk = (ys >= 0) & (ys < h), (xs >= 0) & (xs < w)
+            values = part(a, b)[:, :, yk][..., xk]
+            out[np.ix_(range(out.shape[0]), range(out.shape[1]), ys[yk], xs[xk])] += values

@@ -1,0 +1,84 @@
+"""Random bits from a counter: element i of draw number d under seed s is threefry(s, (i, d)).
+
+No state is threaded through the graph, so the bits do not depend on fusion, on the order of
+kernels, on threads or on whether the program came from a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+from ..core import dtype as dt
+from ..core.shape import Shape, contiguous_strides
+from ..ir.op import Kind, Op, Spec
+from ..ir.te import TE, Expr, Tensor
+
+# Rotation distances and key constant of Threefry-2x32 (Salmon et al., "Parallel random numbers: as
+# easy as 1, 2, 3", SC 2011, table 2 and section 3.3).
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_ROUNDS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class RandomBits(Op, kind=Kind.INJECTIVE):
+    """random_bits(k0: uint32[], k1: uint32[], draw: uint32[]) -> uint32[*shape].
+
+    First word of Threefry-2x32 with 20 rounds; key (k0, k1), counter (element number, draw).
+    """
+
+    shape: Shape
+    differentiable: ClassVar[bool] = False
+
+    def infer(self, *inputs: Spec) -> Spec:
+        if any(s.dtype is not dt.uint32 or s.shape for s in inputs):
+            raise TypeError("RandomBits expects three 0-d uint32 values")
+        return Spec(self.shape, dt.uint32)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        strides = contiguous_strides(self.shape)
+
+        def bits(*index: Expr) -> Expr:
+            number = te.const(0, dt.uint32)
+            for i, stride in zip(index, strides, strict=True):
+                number = number + te.cast(i, dt.uint32) * te.const(stride, dt.uint32)
+            k0, k1, draw = (x[()] for x in xs)
+            keys = (k0, k1, te.xor(te.xor(k0, k1), te.const(_PARITY, dt.uint32)))
+            a, b = number + keys[0], draw + keys[1]
+            for group in range(_ROUNDS // 4):
+                for r in _ROTATIONS[group % 2]:
+                    a = te.keep(a + b)
+                    high, low = te.shift_left(b, r), te.shift_right(b, 32 - r)
+                    b = te.keep(te.xor(te.bit_or(high, low), a))
+                a = te.keep(a + keys[(group + 1) % 3])
+                b = te.keep(b + keys[(group + 2) % 3] + te.const(group + 1, dt.uint32))
+            return a
+
+        return te.compute(self.shape, dt.uint32, bits)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        size = 1
+        for n in self.shape:
+            size *= n
+        return threefry(np, xs[0], xs[1], np.arange(size, dtype=np.uint32), xs[2]).reshape(
+            self.shape
+        )
+
+
+def threefry(np: ModuleType, k0: Any, k1: Any, number: Any, draw: Any) -> Any:
+    """First word of Threefry-2x32-20 on uint32 arrays (numpy)."""
+    u = np.uint32
+    k0, k1 = u(k0), u(k1)
+    keys = (k0, k1, k0 ^ k1 ^ u(_PARITY))
+    with np.errstate(over="ignore"):
+        a = number + keys[0]
+        b = np.full_like(number, draw) + keys[1]
+        for group in range(_ROUNDS // 4):
+            for r in _ROTATIONS[group % 2]:
+                a = a + b
+                b = ((b << u(r)) | (b >> u(32 - r))) ^ a
+            a = a + keys[(group + 1) % 3]
+            b = b + keys[(group + 2) % 3] + u(group + 1)
+    return a
