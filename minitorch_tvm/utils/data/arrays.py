@@ -29,6 +29,7 @@ def is_aligned(array: AnyArray) -> bool:
 def aligned_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> AnyArray:
     """An uninitialised C-contiguous array of ``shape`` and ``dtype`` on a 64-byte boundary.
 
+    >>> import numpy as np
     >>> aligned_empty((3, 5), np.float32).ctypes.data % 64
     0
     """

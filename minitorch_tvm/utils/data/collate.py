@@ -33,8 +33,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
         IndexError: ``batch`` is empty.
 
     >>> x, y = default_collate([(0.5, 1), (1.5, 2)])
-    >>> x.dtype, y.tolist()
-    (torch.float64, [1, 2])
+    >>> x.tolist(), y.tolist()
+    ([0.5, 1.5], [1, 2])
     """
     return to_tensors(collate_arrays(batch))
 

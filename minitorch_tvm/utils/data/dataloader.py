@@ -170,11 +170,13 @@ class DataLoader:
         return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
+        # Drawn even where no worker needs it, so that the order which a shuffle draws next does not
+        # depend on num_workers.
+        seed = int((self.generator or default_generator).host_rng().integers(2**62))
         if self.num_workers == 0:
             if self.timeout:
                 raise AssertionError("timeout needs num_workers > 0: nothing can be waited for")
             return _SerialIterator(self._fetcher(), self._tasks(), finisher(self.collate_fn))
-        seed = int((self.generator or default_generator).host_rng().integers(2**62))
         return PrefetchIterator(
             [self._fetcher() for _ in range(self.num_workers)],
             self._tasks(),

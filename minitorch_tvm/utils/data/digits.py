@@ -195,7 +195,8 @@ def _displacement(rng: np.random.Generator, points: FloatArray) -> FloatArray:
     direction = rng.uniform(-1.4, 1.4, (count, 2, waves)).astype(np.float32)
     phase = rng.uniform(0, 2 * np.pi, (count, 1, waves)).astype(np.float32)
     size = (rng.standard_normal((count, waves, 2)) * 0.045).astype(np.float32)
-    return np.sin(2 * np.pi * (points @ direction) + phase, dtype=np.float32) @ size
+    moved: FloatArray = np.sin(2 * np.pi * (points @ direction) + phase, dtype=np.float32) @ size
+    return moved
 
 
 def _affine(rng: np.random.Generator, points: FloatArray) -> FloatArray:
@@ -238,7 +239,8 @@ def _pen(rng: np.random.Generator, ink: FloatArray) -> FloatArray:
     # A Gaussian is a product of two one-dimensional ones, so the blur is two matrix products.
     blur = np.exp(-apart / (2 * sigma**2), dtype=np.float32)
     dense = blur @ ink @ blur
-    return 1 - np.exp(-0.9 * dense, dtype=np.float32)
+    drawn: FloatArray = 1 - np.exp(-0.9 * dense, dtype=np.float32)
+    return drawn
 
 
 class SyntheticDigits(ImageDataset):

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import hashlib
 import http.client
+import io
 import os
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 _CHUNK = 1 << 16  # bytes per read
 _AGENT = "minitorch_tvm"
@@ -98,7 +99,7 @@ def _fetch(url: str, file: IO[bytes], sha256: str, size: int, timeout: float) ->
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             body = _Counted(response, url.rsplit("/", 1)[-1])
-            with gzip.GzipFile(fileobj=body) as stream:
+            with gzip.GzipFile(fileobj=io.BufferedReader(body)) as stream:
                 # One byte more than expected is enough to know that the file is wrong, and keeps
                 # a hostile one from filling the disk.
                 while chunk := stream.read(min(_CHUNK, size + 1 - written)):
@@ -136,10 +137,11 @@ def _temporary(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-class _Counted:
+class _Counted(io.RawIOBase):
     """A response whose progress is shown on standard error, if that is a terminal."""
 
     def __init__(self, response: http.client.HTTPResponse, label: str) -> None:
+        super().__init__()
         self._response = response
         self._label = label
         length = response.headers.get("Content-Length", "")
@@ -148,9 +150,12 @@ class _Counted:
         self._shown = -1
         self._live = sys.stderr.isatty()
 
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._response.read(size)
-        self._seen += len(chunk)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._response.readinto(buffer)
+        self._seen += count
         if self._live and self._total:
             percent = 100 * self._seen // self._total
             if percent != self._shown:
@@ -158,7 +163,7 @@ class _Counted:
                 bar = "#" * (percent * 30 // 100)
                 done = f"{self._seen / 1e6:.1f} of {self._total / 1e6:.1f} MB"
                 print(f"\r{self._label} [{bar:<30}] {done}", end="", file=sys.stderr, flush=True)
-        return chunk
+        return count
 
     def done(self) -> None:
         if self._live:

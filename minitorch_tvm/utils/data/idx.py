@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minitorch_tvm.utils.data.arrays import AnyArray, aligned
+from minitorch_tvm.utils.data.arrays import AnyArray, aligned_empty
 
 _ELEMENTS = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -58,7 +58,9 @@ def read_idx(path: str | os.PathLike[str], *, sha256: str | None = None) -> AnyA
             raise corrupted(
                 path, f"expected sha256 {sha256} of the uncompressed bytes, found {found}"
             )
-    return aligned(array)
+    out = aligned_empty(array.shape, array.dtype)  # `array` is a read-only window on `content`
+    out[...] = array
+    return out
 
 
 def parse_idx(content: bytes, path: Path) -> AnyArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ``batched`` (see :mod:`minitorch_tvm.utils.data.transforms`).
     """
 
-    classes: list[str]
+    classes: ClassVar[list[str]]
 
     def __init__(
         self,

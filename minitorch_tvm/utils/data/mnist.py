@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -172,15 +171,12 @@ def load_mnist_or_synthetic(
         CorruptedFileError: a file is damaged.
     """
     asked = root is not None or config.CONFIG.data is not None
-    kwargs: Mapping[str, Transform | None] = {
-        "transform": transform,
-        "target_transform": target_transform,
-    }
+    both = (transform, target_transform)
     try:
         fetch = download and not asked
         return (
-            dataset(root, train=True, download=fetch, **kwargs),
-            dataset(root, train=False, download=fetch, **kwargs),
+            dataset(root, True, *both, download=fetch),
+            dataset(root, False, *both, download=fetch),
         )
     except (MNISTNotFoundError, DownloadError) as error:
         if asked:
@@ -192,7 +188,7 @@ def load_mnist_or_synthetic(
             file=sys.stderr,
             flush=True,
         )
-    return SyntheticDigits(train=True, **kwargs), SyntheticDigits(train=False, **kwargs)
+    return SyntheticDigits(True, None, 0, *both), SyntheticDigits(False, None, 0, *both)
 
 
 def _search_root(root: str | os.PathLike[str] | None) -> tuple[Path, str]:

@@ -46,6 +46,7 @@ def apply_batch(transform: Callable[[Any], Any] | None, batch: AnyArray) -> AnyA
 class Compose:
     """One transform after the other.
 
+    >>> import numpy as np
     >>> flat = Compose([ToTensor(), Normalize((0.5,), (0.5,)), Flatten()])
     >>> flat.batch(np.full((2, 4, 4), 255, np.uint8)).shape
     (2, 16)
@@ -141,7 +142,8 @@ class Normalize:
         shape = (1, channels, *(1,) * (batch.ndim - 2))
         out = aligned_empty(batch.shape, batch.dtype)
         np.subtract(batch, np.asarray(self.mean, batch.dtype).reshape(shape), out=out)
-        return np.divide(out, np.asarray(self.std, batch.dtype).reshape(shape), out=out)
+        np.divide(out, np.asarray(self.std, batch.dtype).reshape(shape), out=out)
+        return out
 
     def __repr__(self) -> str:
         return f"Normalize(mean={self.mean}, std={self.std})"
