@@ -1,0 +1,109 @@
+"""Matrix product on a CPU: which schedule for which shape.
+
+* dot products along k (:mod:`.gemm_dot`): one side too narrow to fill vectors, the other stored
+  with k innermost.  The wide operand is streamed once.
+* outer products in registers (:mod:`.gemm_outer`): everything else.  Where the narrow side would
+  be the one that fills vectors, the product is computed transposed.
+
+Both add the terms of one element in an order that depends on the shape and the target only, never
+on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...loops import Builder, Stage, Stmt, Var, const, minimum, parallel_stage, serial
+from ...target import CpuTarget
+from .gemm_dot import dot_stages, suits
+from .gemm_outer import outer_stages
+from .gemm_problem import Load, Problem, Write, ceil_div
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``out[bt, i, j] = sum over k of a(bt, i, k) * b(bt, k, j)``.
+
+    ``a_transposed`` says that A is stored ``[batch, k, m]`` rather than ``[batch, m, k]``;
+    ``b_transposed`` that B is stored ``[batch, n, k]`` rather than ``[batch, k, n]``.
+    ``a_is_load`` and ``b_is_load`` say that the operand is memory contiguous along its last stored
+    axis, so that reading an element again costs nothing; an operand that is computed on the fly is
+    evaluated once into a packed copy.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    a_transposed: bool
+    b_transposed: bool
+    a_is_load: bool = False
+    b_is_load: bool = False
+
+
+def gemm_stages(
+    spec: Gemm, load_a: Load, load_b: Load, write: Write, builder: Builder, cpu: CpuTarget
+) -> list[Stage] | None:
+    """The stages that compute a product, or None for a dtype these schedules do not cover.
+
+    ``load_a(bt, i, k)`` and ``load_b(bt, k, j)`` give scalar expressions of type ``spec.dtype``;
+    ``write(bt, i, j, value)`` gives the statement that finishes one element and is run exactly once
+    for each.  An empty result needs no stages; an empty sum (k = 0) writes zeros.
+
+    Example: C = A @ B for float32 matrices of 64 x 64::
+
+        a, b, c = (pointer_buffer((64, 64), "float32", name) for name in "abc")
+        stages = gemm_stages(
+            Gemm(1, 64, 64, 64, "float32", False, False, a_is_load=True, b_is_load=True),
+            lambda bt, i, k: load(a, i, k),
+            lambda bt, k, j: load(b, k, j),
+            lambda bt, i, j, value: store(c, value, i, j),
+            Builder(),
+            host(),
+        )
+    """
+    if spec.dtype not in ("float32", "float64"):
+        return None
+    if min(spec.batch, spec.m, spec.n) == 0:
+        return []
+    if spec.k == 0:
+        return [_fill_zero(spec, write)]
+    problem = Problem(
+        batch=spec.batch,
+        m=spec.m,
+        n=spec.n,
+        k=spec.k,
+        dtype=spec.dtype,
+        row=load_a,
+        col=load_b,
+        row_k_inner=not spec.a_transposed,
+        col_k_inner=spec.b_transposed,
+        row_plain=spec.a_is_load,
+        col_plain=spec.b_is_load,
+        write=write,
+        swapped=False,
+    )
+    narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
+    for candidate in narrow_first:
+        if suits(candidate, cpu):
+            return dot_stages(candidate, builder, cpu)
+    if problem.n < min(problem.m, cpu.lanes(problem.itemsize)) and not problem.row_k_inner:
+        # Vectors along m are contiguous as stored; along n they would be mostly padding.
+        problem = problem.swap()
+    return outer_stages(problem, builder, cpu)
+
+
+def _fill_zero(spec: Gemm, write: Write) -> Stage:
+    rows = max(1, min(spec.m, 4096 // spec.n))
+    parts = ceil_div(spec.m, rows)
+
+    def body(tile: Var) -> Stmt:
+        bt, first = tile // parts, tile % parts * rows
+        zero = const(0.0, spec.dtype)
+        count = rows if spec.m % rows == 0 else minimum(rows, spec.m - first)
+        return serial(
+            count, lambda i: serial(spec.n, lambda j: write(bt, first + i, j, zero), "j"), "i"
+        )
+
+    return parallel_stage("gemm_zero", spec.batch * parts, body)

@@ -1,0 +1,154 @@
+"""The machine's limits, measured with kernels built the same way as the ones being judged.
+
+* :func:`fma_peak`: floating-point peak.  Every thread runs independent chains of fused
+  multiply-adds held in registers, so nothing but the arithmetic units limits it.
+* :func:`copy_peak`: memory bandwidth of a copy that does not fit the caches, read plus written
+  bytes.
+
+Clock rates and neighbours drift, so a benchmark interleaves its kernel with ``probe.run()`` and
+compares medians of ratios rather than two numbers taken minutes apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minitorch_tvm.compiler import native
+from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.loops import (
+    Buffer,
+    Stage,
+    Stmt,
+    Var,
+    alloc,
+    const,
+    load,
+    local_buffer,
+    parallel_stage,
+    pointer_buffer,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+)
+from minitorch_tvm.compiler.target import CpuTarget, host
+from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.runtime.native import link
+
+
+def aligned(elements: int, dtype: str) -> np.ndarray:
+    """Zeros at a 64-byte boundary."""
+    nbytes = elements * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes].view(dtype)
+
+
+class Kernel:
+    """Stages compiled to one native call over numpy memory.
+
+    ``buffers`` pairs every pointer buffer the stages use with its array, which must be 64-byte
+    aligned (:func:`aligned`).
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        buffers: Sequence[tuple[Buffer, np.ndarray]],
+        cpu: CpuTarget | None = None,
+    ) -> None:
+        def place(buffer: Buffer) -> Place:
+            return Place([buffer.same_as(b) for b, _ in buffers].index(True))
+
+        module, _ = assemble([StageCall(s, place) for s in stages], len(buffers))
+        self.executable: Any = native.compile_module(module, cpu or host())
+        self._entry = link(native.object_code(self.executable), ENTRY)
+        self._arrays = [array for _, array in buffers]
+        self._table = np.array([a.ctypes.data for a in self._arrays], np.uint64)
+        self._argument = ctypes.c_void_p(self._table.ctypes.data)
+
+    def __call__(self) -> None:
+        self._entry(self._argument)
+
+    def seconds(self) -> float:
+        """Wall time of one call."""
+        start = time.perf_counter()
+        self._entry(self._argument)
+        return time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kernel and what one call of it amounts to (operations or bytes)."""
+
+    kernel: Kernel
+    amount: float
+
+    def run(self) -> float:
+        """Amount per second of one call."""
+        return self.amount / self.kernel.seconds()
+
+
+def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
+    """A probe whose ``run()`` gives floating-point operations per second of all threads.
+
+    ``microseconds`` is the rough length of one call.
+
+    Example::
+
+        probe = fma_peak("float32")
+        print(max(probe.run() for _ in range(20)) / 1e9, "GFLOP/s")
+    """
+    cpu = host()
+    lanes = cpu.lanes(np.dtype(dtype).itemsize)
+    chains = min(24, cpu.vector_registers - 4)  # more than latency times ports on any core
+    threads = usable_cores()
+    steps = max(1, round(microseconds * 1e-6 * 3e9 * 2 / chains))
+    source = pointer_buffer((2, lanes), dtype, "source")
+    result = pointer_buffer((threads, chains, lanes), dtype, "result")
+
+    def body(tile: Var) -> Stmt:
+        acc = local_buffer((chains, lanes), dtype, "acc")
+        every = ramp(0, lanes)
+
+        def step(_: Var) -> Stmt:
+            factor, term = load(source, 0, every), load(source, 1, every)
+            return seq(
+                [store(acc, load(acc, c, every) * factor + term, c, every) for c in range(chains)]
+            )
+
+        return seq(
+            alloc(acc),
+            [store(acc, splat(const(float(c), dtype), lanes), c, every) for c in range(chains)],
+            serial(steps, step),
+            [store(result, load(acc, c, every), tile, c, every) for c in range(chains)],
+        )
+
+    values = aligned(2 * lanes, dtype)
+    values[:lanes], values[lanes:] = 0.999, 0.001  # converges: no infinities, no denormals
+    out = aligned(threads * chains * lanes, dtype)
+    kernel = Kernel([parallel_stage("peak", threads, body)], [(source, values), (result, out)])
+    return Probe(kernel, 2.0 * threads * steps * chains * lanes)
+
+
+def copy_peak(mebibytes: int = 64) -> Probe:
+    """A probe whose ``run()`` gives bytes read plus bytes written per second of all threads."""
+    block = 1 << 16
+    tiles = mebibytes * (1 << 20) // (4 * block)
+    source = pointer_buffer((tiles, block), "float32", "source")
+    target = pointer_buffer((tiles, block), "float32", "target")
+    stage = parallel_stage(
+        "copy",
+        tiles,
+        lambda t: serial(block, lambda i: store(target, load(source, t, i), t, i)),
+    )
+    arrays = [aligned(tiles * block, "float32") for _ in range(2)]
+    kernel = Kernel([stage], [(source, arrays[0]), (target, arrays[1])])
+    return Probe(kernel, 8.0 * tiles * block)

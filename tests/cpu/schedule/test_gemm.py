@@ -1,0 +1,294 @@
+"""The GEMM schedules against float64 numpy: shapes, layouts, epilogues, other targets, threads."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitorch_tvm.compiler import native
+from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
+from minitorch_tvm.compiler.target import CpuTarget, host
+from minitorch_tvm.core.tvm_api import global_func, tvm
+from minitorch_tvm.runtime.native import link
+
+LAYOUTS = ((False, False), (False, True), (True, False), (True, True))
+rng = np.random.default_rng(7)
+
+
+def aligned(values: np.ndarray) -> np.ndarray:
+    raw = np.zeros(values.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    out = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    out[...] = values
+    return out
+
+
+@dataclasses.dataclass
+class Case:
+    """One product: its arrays, in the layout the kernel reads, and how to run it."""
+
+    spec: Gemm
+    a: np.ndarray
+    b: np.ndarray
+    extra: np.ndarray  # read by the epilogue, one per column
+    out: np.ndarray
+    run: Callable[[], None]
+    stage_names: list[str]
+
+    def want(self) -> np.ndarray:
+        a, b = self.a.astype(np.float64), self.b.astype(np.float64)
+        a = a.swapaxes(1, 2) if self.spec.a_transposed else a
+        b = b.swapaxes(1, 2) if self.spec.b_transposed else b
+        return a @ b
+
+
+def build(
+    spec: Gemm,
+    *,
+    cpu: CpuTarget | None = None,
+    epilogue: str = "plain",
+    shared_b: bool = False,
+    a_scale: float | None = None,
+    b_scale: float | None = None,
+) -> Case:
+    """Compile a product over random operands.
+
+    ``shared_b``: every batch reads the same B.  ``a_scale`` and ``b_scale``: the operand is an
+    expression (the stored value times a number), not plain memory.
+    """
+    cpu = cpu or host()
+    spec = dataclasses.replace(spec, a_is_load=a_scale is None, b_is_load=b_scale is None)
+    t, dtype = spec.batch, spec.dtype
+    shape_a = (t, spec.k, spec.m) if spec.a_transposed else (t, spec.m, spec.k)
+    batch_b = 1 if shared_b else t
+    shape_b = (batch_b, spec.n, spec.k) if spec.b_transposed else (batch_b, spec.k, spec.n)
+    shapes = {"a": shape_a, "b": shape_b, "extra": (spec.n,), "out": (t, spec.m, spec.n)}
+    buffers = {name: pointer_buffer(shape, dtype, name) for name, shape in shapes.items()}
+    arrays = {
+        name: aligned(rng.standard_normal(shape).astype(dtype)) for name, shape in shapes.items()
+    }
+
+    def load_a(bt: Any, i: Any, k: Any) -> Any:
+        index = (bt, k, i) if spec.a_transposed else (bt, i, k)
+        value = load(buffers["a"], *index)
+        return value if a_scale is None else value * const(a_scale, dtype)
+
+    def load_b(bt: Any, k: Any, j: Any) -> Any:
+        first = const(0) if shared_b else bt
+        index = (first, j, k) if spec.b_transposed else (first, k, j)
+        value = load(buffers["b"], *index)
+        return value if b_scale is None else value * const(b_scale, dtype)
+
+    def write(bt: Any, i: Any, j: Any, value: Any) -> Any:
+        if epilogue == "bias_relu":
+            value = tvm().tirx.max(value + load(buffers["extra"], j), const(0.0, dtype))
+        elif epilogue == "accumulate":
+            value = value + load(buffers["out"], bt, i, j)
+        return store(buffers["out"], value, bt, i, j)
+
+    builder = Builder()
+    stages = gemm_stages(spec, load_a, load_b, write, builder, cpu)
+    assert stages is not None
+    pairs = [(buffers[name], arrays[name]) for name in shapes]
+    for scratch in builder.scratch:
+        # NaN shows every read of a scratch element that no stage wrote.
+        extents = [int(n) for n in scratch.shape]
+        pairs.append((scratch, aligned(np.full(extents, np.nan, dtype))))
+
+    def run() -> None:
+        """No stages, nothing to do."""
+
+    if stages:
+
+        def place(buffer: Any) -> Place:
+            return Place([buffer.same_as(known) for known, _ in pairs].index(True))
+
+        module, _ = assemble([StageCall(s, place) for s in stages], len(pairs))
+        entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)
+        table = np.array([array.ctypes.data for _, array in pairs], np.uint64)
+
+        def run() -> None:
+            entry(ctypes.c_void_p(table.ctypes.data))
+            assert pairs  # the arrays live as long as the kernel
+
+    return Case(
+        spec,
+        arrays["a"],
+        arrays["b"],
+        arrays["extra"],
+        arrays["out"],
+        run,
+        [s.name for s in stages],
+    )
+
+
+def check(case: Case, want: np.ndarray) -> None:
+    eps = np.finfo(case.spec.dtype).eps
+    # Terms and partial sums are of order 1 and sqrt(k): rounding grows like k at most.
+    np.testing.assert_allclose(case.out, want, rtol=8 * eps, atol=eps * (16 + 4 * case.spec.k))
+
+
+SHAPES = [
+    (1, 1, 1, 1),
+    (1, 7, 13, 5),
+    (1, 97, 101, 89),
+    (1, 64, 10, 100),
+    (1, 10, 64, 37),
+    (1, 1, 130, 71),
+    (1, 130, 1, 71),
+    (1, 1, 1, 300),
+    (2, 31, 33, 17),
+    (3, 40, 20, 3),
+]
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+def test_shapes(shape: tuple[int, ...], a_transposed: bool, b_transposed: bool) -> None:
+    case = build(Gemm(*shape, "float32", a_transposed, b_transposed))
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_float64(a_transposed: bool, b_transposed: bool) -> None:
+    case = build(Gemm(1, 61, 83, 47, "float64", a_transposed, b_transposed))
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_large_k_is_summed_in_blocks(a_transposed: bool, b_transposed: bool) -> None:
+    small_cache = dataclasses.replace(host(), l2_bytes=32 << 10)
+    case = build(Gemm(2, 45, 70, 333, "float32", a_transposed, b_transposed), cpu=small_cache)
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) -> None:
+    # Rows 4096 bytes apart, and operands large enough that scattered rows are packed.
+    case = build(Gemm(1, 129, 65, 1024, "float32", a_transposed, b_transposed))
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize("m", [1, 5, 40])
+def test_shared_operand_and_accumulating_epilogue(m: int) -> None:
+    # out += product finds an element that is written twice or not at all.
+    case = build(Gemm(3, m, 50, 40, "float32", False, False), epilogue="accumulate", shared_b=True)
+    before = case.out.astype(np.float64)
+    case.run()
+    check(case, before + case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), [LAYOUTS[0], LAYOUTS[3]])
+@pytest.mark.parametrize("shape", [(1, 53, 100, 29), (1, 70, 3, 64)])
+def test_fused_operands_and_epilogue(
+    shape: tuple[int, ...], a_transposed: bool, b_transposed: bool
+) -> None:
+    spec = Gemm(*shape, "float32", a_transposed, b_transposed)
+    case = build(spec, epilogue="bias_relu", a_scale=0.5, b_scale=3.0)
+    case.run()
+    check(case, np.maximum(1.5 * case.want() + case.extra, 0.0))
+
+
+def test_empty_sum_writes_zeros_through_the_epilogue() -> None:
+    case = build(Gemm(2, 5, 7, 0, "float32", False, False), epilogue="bias_relu")
+    case.run()
+    np.testing.assert_array_equal(case.out, np.broadcast_to(np.maximum(case.extra, 0), (2, 5, 7)))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)])
+def test_empty_result_needs_no_stage(shape: tuple[int, ...]) -> None:
+    assert build(Gemm(*shape, "float32", False, False)).stage_names == []
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool"])
+def test_other_dtypes_are_declined(dtype: str) -> None:
+    def unused(*_: Any) -> Any:
+        raise AssertionError("a declined product must not be lowered")
+
+    spec = Gemm(1, 4, 4, 4, dtype, False, False)
+    assert gemm_stages(spec, unused, unused, unused, Builder(), host()) is None
+
+
+_SMALLER = {
+    "avx2": (32, 16, ("-avx512f", "-avx512vl", "-avx512bw", "-avx512dq")),
+    "sse": (16, 16, ("-avx512f", "-avx2", "-avx", "-fma")),
+    "neon-sized": (16, 32, ()),
+}
+
+
+@pytest.mark.parametrize("name", _SMALLER)
+@pytest.mark.parametrize("shape", [(1, 50, 45, 33), (1, 3, 29, 40)])
+def test_other_vector_sizes(name: str, shape: tuple[int, ...]) -> None:
+    vector_bytes, registers, mattr = _SMALLER[name]
+    cpu = dataclasses.replace(
+        host(), vector_bytes=vector_bytes, vector_registers=registers, mattr=mattr
+    )
+    case = build(Gemm(*shape, "float32", False, True), cpu=cpu)
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 50, 30), (1, 2, 50, 40)])
+def test_nan_and_infinity_reach_exactly_their_row_and_column(shape: tuple[int, ...]) -> None:
+    case = build(Gemm(*shape, "float32", False, True))
+    case.a[0, 1, 3] = np.nan
+    case.b[0, 49, 29] = np.inf  # last column, last step of the vectorised part
+    case.run()
+    want = case.want()
+    np.testing.assert_array_equal(np.isnan(case.out), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(case.out), np.isinf(want))
+    assert np.isnan(want).sum() == 50
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Gemm(1, 75, 200, 300, "float32", True, True),
+        Gemm(1, 10, 500, 64, "float32", False, True),
+        Gemm(5, 33, 20, 40, "float64", False, False),
+    ],
+)
+def test_one_and_two_threads_give_the_same_bits(spec: Gemm) -> None:
+    case = build(spec)
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 2)
+    case.run()
+    two = case.out.copy()
+    case.out[...] = 0
+    configure(1, 1)
+    try:
+        case.run()
+    finally:
+        configure(1, 2)
+    np.testing.assert_array_equal(case.out, two)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 70), st.integers(1, 120), st.integers(1, 90)),
+    layout=st.sampled_from(LAYOUTS),
+    dtype=st.sampled_from(["float32", "float64"]),
+    scales=st.tuples(st.sampled_from([None, 2.0]), st.sampled_from([None, 0.5])),
+)
+def test_random_products(
+    shape: tuple[int, ...],
+    layout: tuple[bool, bool],
+    dtype: str,
+    scales: tuple[float | None, float | None],
+) -> None:
+    case = build(Gemm(*shape, dtype, *layout), a_scale=scales[0], b_scale=scales[1])
+    case.run()
+    check(case, case.want() * (scales[0] or 1.0) * (scales[1] or 1.0))
