@@ -1,0 +1,92 @@
+"""conv2d and its two gradients."""
+
+from __future__ import annotations
+
+from ...loops import Builder, Expr, Stage, const, grid, parallel_stage
+from ...target import CpuTarget
+from .conv_correlate import (
+    Write4,
+    correlate,
+    correlation,
+    forward_axis,
+    gradient_axis,
+    pack_weights,
+)
+from .conv_layout import Load4, channels_last, split
+from .conv_spec import Conv
+from .conv_weight import outer_products
+
+
+def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Write4) -> list[Stage]:
+    """An empty sum for every output."""
+    first, *rest = extents
+    zero = const(0.0, dtype)
+    if 0 in extents:
+        return []
+    return [parallel_stage(name, first, lambda t: grid(rest, lambda *i: write(t, *i, zero)))]
+
+
+def conv_forward_stages(
+    spec: Conv, load_x: Load4, load_w: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+) -> list[Stage] | None:
+    """Stages of ``y[n, o] = sum over c, i, j of x[n, c] * w[o, c]``."""
+    s = spec
+    if not all((s.n, s.c, s.o, s.oh, s.ow)):
+        return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, write)
+    y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
+    x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
+    (top, rows), (left, columns) = y.border(), x.border()
+    shape, low, extent = (s.n, s.c, s.h, s.w), (top, left), (rows, columns)
+    stages, source = channels_last("x", shape, low, extent, s.dtype, load_x, builder, p.lanes)
+    taps = s.kh * s.kw
+
+    def read(o: Expr, q: Expr) -> Expr:
+        return load_w(o, *split(q, s.kh, s.kw))
+
+    def row_of(q: Expr) -> Expr:
+        c, tap = split(q, taps)
+        return tap * s.c + c
+
+    packing, weights = pack_weights("w", p, s.c * taps, row_of, read, builder)
+    return [*stages, *packing, correlate("conv", p, source, low, weights, write)]
+
+
+def conv_grad_input_stages(
+    spec: Conv, load_ct: Load4, load_w: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+) -> list[Stage] | None:
+    """Stages of the gradient with respect to x: a correlation of ct with the same weights."""
+    s = spec
+    if not all((s.n, s.c, s.o, s.oh, s.ow)):
+        return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, write)
+    y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
+    x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
+    (top, rows), (left, columns) = y.border(), x.border()
+    shape, low, extent = (s.n, s.o, s.oh, s.ow), (top, left), (rows, columns)
+    stages, source = channels_last("ct", shape, low, extent, s.dtype, load_ct, builder, p.lanes)
+    taps = s.kh * s.kw
+
+    def read(c: Expr, q: Expr) -> Expr:
+        o, i, j = split(q, s.kh, s.kw)
+        return load_w(o, c, i, j)
+
+    def row_of(q: Expr) -> Expr:
+        o, tap = split(q, taps)
+        return tap * s.o + o
+
+    packing, weights = pack_weights("w", p, s.o * taps, row_of, read, builder)
+    return [*stages, *packing, correlate("conv_dx", p, source, low, weights, write)]
+
+
+def conv_grad_weight_stages(
+    spec: Conv, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+) -> list[Stage] | None:
+    """Stages of the gradient with respect to w: outer products summed over all output pixels."""
+    s = spec
+    if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
+        return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
+    return outer_products(s, load_x, load_ct, write, builder, cpu)
+
+
+__all__ = ["Conv", "conv_forward_stages", "conv_grad_input_stages", "conv_grad_weight_stages"]

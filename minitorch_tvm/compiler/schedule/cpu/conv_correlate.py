@@ -1,0 +1,514 @@
+"""The register kernel behind a convolution and its input gradient.
+
+Both are one *correlation*: an output pixel sums, over taps and channels, an input pixel of a
+channel-last, zero-bordered copy times a weight row.  Output channels fill vector lanes, a small
+rectangle of output pixels shares each weight vector, and every accumulator stays in a register
+over the whole reduction.  Finished pixels are collected for a block of output rows, transposed back
+to NCHW in vectors, and only then handed to the epilogue.
+
+With stride s the input gradient falls apart into s*s classes of output pixels (their residues),
+each a dense correlation with a subset of the taps; one kernel serves all classes, its tap range
+computed from the residue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+
+from ....core.tvm_api import tvm
+from ...loops import (
+    Buffer,
+    Builder,
+    Expr,
+    Stage,
+    Stmt,
+    bind,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+)
+from ...target import CpuTarget
+from .conv_layout import ceil_div, covering, div, maximum, mod, split, stack, transpose_tile
+
+Write4 = Callable[[Expr, Expr, Expr, Expr, Expr], Stmt]
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of one residue class: kernel index ``first + t * step``, for ``t < count``.
+
+    Tap t of output unit u reads input coordinate ``u * input_stride + base + t * advance``.
+    """
+
+    first: Expr
+    count: Expr
+    base: Expr
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a correlation.
+
+    Output coordinates are ``unit * stride + residue``; ``step`` and ``advance`` are the kernel and
+    input distance between consecutive taps of a class.
+    """
+
+    outputs: int
+    inputs: int
+    kernel: int
+    stride: int
+    input_stride: int
+    step: int
+    advance: int
+    taps: Callable[[Expr], Taps]
+
+    @property
+    def units(self) -> int:
+        """Outputs per residue class, rounded up."""
+        return ceil_div(self.outputs, self.stride)
+
+    def border(self) -> tuple[int, int]:
+        """Zeros needed before the input, and the extent with borders on both sides."""
+        lowest, highest = 0, self.inputs - 1
+        for residue in range(self.stride):
+            taps = self.taps(residue)
+            if taps.count <= 0:
+                continue
+            ends = (taps.base, taps.base + (taps.count - 1) * self.advance)
+            lowest = min(lowest, *ends)
+            highest = max(highest, *(e + (self.units - 1) * self.input_stride for e in ends))
+        return -lowest, highest - lowest + 1
+
+
+def forward_axis(
+    outputs: int, inputs: int, kernel: int, stride: int, padding: int, dilation: int
+) -> Axis:
+    """Output y reads input ``y * stride - padding + i * dilation`` with tap i."""
+    return Axis(
+        outputs, inputs, kernel, 1, stride, 1, dilation, lambda r: Taps(0, kernel, -padding)
+    )
+
+
+def gradient_axis(
+    outputs: int, inputs: int, kernel: int, stride: int, padding: int, dilation: int
+) -> Axis:
+    """Input coordinate y collects ct ``(y + padding - i * dilation) / stride`` where that is whole.
+
+    With g = gcd(stride, dilation) this needs g to divide ``y + padding``; then the taps are those
+    congruent to ``(y + padding) / g * inverse`` modulo ``stride / g``.
+    """
+    g = gcd(stride, dilation)
+    step = stride // g
+    inverse = pow(dilation // g, -1, step) if step > 1 else 0
+
+    def taps(residue: Expr) -> Taps:
+        shifted = residue + padding
+        first = mod(div(shifted, g) * inverse, step)
+        base = div(shifted - first * dilation, stride)
+        if isinstance(residue, int):
+            count = 0 if shifted % g else max(0, ceil_div(kernel - first, step))
+            return Taps(first, count, base)
+        count = maximum(div(kernel + (step - 1) - first, step), 0)
+        if g > 1:
+            t = tvm().tirx
+            count = t.Select(t.EQ(mod(shifted, g), const(0)), count, const(0))
+        return Taps(first, count, base)
+
+    return Axis(outputs, inputs, kernel, stride, 1, step, -(dilation // g), taps)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: ``rows`` by ``columns`` output units, ``vectors`` of output channels."""
+
+    rows: int
+    columns: int
+    vectors: int
+
+
+def pick_tile(height: int, width: int, channel_vectors: int, taps: int, registers: int) -> Tile:
+    """The tile with the smallest modelled time per useful multiply-add.
+
+    A step costs the larger of its multiply-adds and its loads (one weight vector per channel
+    vector, one broadcast per pixel, two of either kind a cycle), and at least the eight that hide
+    the multiply-adds' latency.  Lanes and pixels outside the output count as cost.
+    """
+    best, best_cost = Tile(1, 1, 1), float("inf")
+    for vectors in range(1, min(channel_vectors, 8) + 1):
+        # Neighbouring taps share broadcasts when there is one channel vector; their weights then
+        # stay in registers together.
+        shared = taps if channel_vectors == 1 and taps <= 5 else 1
+        limit = (registers - 2 - vectors * shared) // vectors
+        waste = ceil_div(channel_vectors, vectors) * vectors / channel_vectors
+        for pixels_wide in range(1, min(width, max(limit, 1)) + 1):
+            columns = ceil_div(width, ceil_div(width, pixels_wide))
+            if columns != pixels_wide:
+                continue
+            rows = max(1, min(height, limit // columns)) if columns == width else 1
+            rows = ceil_div(height, ceil_div(height, rows))
+            pixels = rows * columns
+            work = pixels * vectors
+            if work + vectors * shared + 2 > registers:
+                continue
+            loads = vectors + (pixels + shared - 1) / shared
+            step = max(work, loads, 8) + 0.15 * loads
+            covered = ceil_div(width, columns) * columns * ceil_div(height, rows) * rows
+            cost = step / work * waste * covered / (width * height)
+            if cost < best_cost - 1e-9:
+                best, best_cost = Tile(rows, columns, vectors), cost
+    return best
+
+
+def _pick_rows(axis: Axis, row_pixels: int, tile: Tile, lanes: int) -> int:
+    """Units per row block: about a hundred pixels, few of them lost to rounding."""
+    best, best_cost = tile.rows, float("inf")
+    for units in range(tile.rows, axis.units + 1, tile.rows):
+        pixels = units * axis.stride * row_pixels
+        rounding = ceil_div(pixels, lanes) * lanes / pixels
+        overlap = ceil_div(axis.units, units) * units / axis.units
+        cost = rounding * overlap * (1 + 16 / pixels)
+        if cost < best_cost - 1e-9:
+            best, best_cost = units, cost
+        if pixels >= 8 * lanes:
+            break
+    return best
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Everything about one correlation but its buffers and its epilogue."""
+
+    images: int
+    reduced: int  # channels summed over
+    channels: int  # output channels
+    y: Axis
+    x: Axis
+    dtype: str
+    lanes: int
+    tile: Tile
+
+    @property
+    def width(self) -> int:
+        """Output channels of one register tile."""
+        return self.tile.vectors * self.lanes
+
+    @property
+    def blocks(self) -> int:
+        """Register tiles that cover the output channels."""
+        return ceil_div(self.channels, self.width)
+
+
+def correlation(
+    images: int,
+    reduced: int,
+    channels: int,
+    y: Axis,
+    x: Axis,
+    dtype: str,
+    itemsize: int,
+    cpu: CpuTarget,
+) -> Correlation:
+    """Choose the tile for a problem."""
+    lanes = cpu.lanes(itemsize)
+    tile = pick_tile(
+        y.units,
+        x.units,
+        ceil_div(channels, lanes),
+        x.kernel if x.stride == 1 else 1,
+        cpu.vector_registers,
+    )
+    return Correlation(images, reduced, channels, y, x, dtype, lanes, tile)
+
+
+def pack_weights(
+    name: str,
+    problem: Correlation,
+    flat: int,
+    row_of: Callable[[Expr], Expr],
+    read: Callable[[Expr, Expr], Expr],
+    builder: Builder,
+) -> tuple[list[Stage], Buffer]:
+    """Copy weights into ``[block][row][width]``, zero beyond ``channels``.
+
+    ``read(k, q)`` is the weight of vector channel k at flat position q of ``flat``, which goes to
+    row ``row_of(q)``.
+    """
+    p = problem
+    blocks, width, lanes, channels, dtype = p.blocks, p.width, p.lanes, p.channels, p.dtype
+    buffer = builder.scratch_buffer((blocks, flat, width), dtype, name)
+    zero = const(0.0, dtype)
+    per_block = width // lanes
+
+    def body(tile: Expr) -> Stmt:
+        block, part = split(tile, per_block)
+        first = block * width + part * lanes
+        filled = minimum(maximum(channels - first, 0), lanes)
+
+        def put(q: Expr, vector: Expr) -> Stmt:
+            return store(buffer, vector, block, row_of(q), ramp(part * lanes, lanes))
+
+        def scalars() -> Stmt:
+            return serial(
+                flat,
+                lambda q: seq(
+                    serial(
+                        filled,
+                        lambda k: store(
+                            buffer, read(first + k, q), block, row_of(q), part * lanes + k
+                        ),
+                        "k",
+                    ),
+                    serial(
+                        lanes - filled,
+                        lambda k: store(buffer, zero, block, row_of(q), part * lanes + filled + k),
+                        "k",
+                    ),
+                ),
+                "q",
+            )
+
+        if channels % lanes or flat < lanes or lanes == 1:
+            return scalars()
+        shuffles = covering(
+            flat,
+            lanes,
+            lambda q0: transpose_tile(
+                lanes, dtype, lambda r, k: read(first + r, q0 + k), lambda k, v: put(q0 + k, v)
+            ),
+        )
+        if per_block * blocks * lanes == channels:
+            return shuffles
+        return tvm().tirx.IfThenElse(first < channels, shuffles, scalars())
+
+    return [parallel_stage(f"{name}_pack", blocks * per_block, body)], buffer
+
+
+def correlate(
+    name: str,
+    problem: Correlation,
+    source: Buffer,
+    border: tuple[int, int],
+    weights: Buffer,
+    write: Write4,
+) -> Stage:
+    """The stage that computes ``problem`` from packed operands.
+
+    ``source`` is ``[image][y][x][channel]`` with ``border`` zeros before the first row and column,
+    ``weights`` is ``[block][(i * kw + j) * reduced + channel][width]``.
+    """
+    p, tile, lanes = problem, problem.tile, problem.lanes
+    ay, ax = p.y, p.x
+    pitch = ax.units * ax.stride  # pixels per collected row, at least the output's width
+    units = _pick_rows(ay, pitch, tile, lanes)
+    rows = units * ay.stride
+    row_blocks = ceil_div(ay.units, units)
+    pixels = ceil_div(rows * pitch, lanes) * lanes
+
+    def stage(index: Expr) -> Stmt:
+        image, block, row_block = split(index, p.blocks, row_blocks)
+        unit0, bind_unit0 = bind("u0", minimum(row_block * units, ay.units - units))
+        done = local_buffer((pixels, p.width), p.dtype, "done")
+        return seq(
+            bind_unit0,
+            stack(done),
+            serial(
+                ay.stride,
+                lambda ry: serial(
+                    ax.stride,
+                    lambda rx: _class(
+                        p, source, border, weights, done, image, block, unit0, units, pitch, ry, rx
+                    ),
+                    "rx",
+                ),
+                "ry",
+            ),
+            _finish(
+                p,
+                done,
+                image,
+                block,
+                row_block * units * ay.stride,
+                unit0 * ay.stride,
+                rows,
+                pitch,
+                write,
+            ),
+        )
+
+    return parallel_stage(name, p.images * p.blocks * row_blocks, stage)
+
+
+def _class(
+    p: Correlation,
+    source: Buffer,
+    border: tuple[int, int],
+    weights: Buffer,
+    done: Buffer,
+    image: Expr,
+    block: Expr,
+    unit0: Expr,
+    units: int,
+    pitch: int,
+    ry: Expr,
+    rx: Expr,
+) -> Stmt:
+    """All register tiles of one residue class within a block of rows."""
+    tile, lanes, ay, ax = p.tile, p.lanes, p.y, p.x
+    ty = ay.taps(0 if ay.stride == 1 else ry)
+    tx = ax.taps(0 if ax.stride == 1 else rx)
+    points = [(dy, dx) for dy in range(tile.rows) for dx in range(tile.columns)]
+
+    def register_tile(u: Expr, v: Expr) -> Stmt:
+        acc = [
+            [local_buffer((lanes,), p.dtype, f"acc{k}_{m}") for m in range(tile.vectors)]
+            for k in range(len(points))
+        ]
+        whole = ramp(0, lanes)
+
+        def steps(a: Expr, c: Expr, taps: list[Expr]) -> list[Stmt]:
+            """One channel of one kernel row; input columns shared by the taps are loaded once."""
+            i = ty.first + a * ay.step
+            y0 = (unit0 + u) * ay.input_stride + ty.base + a * ay.advance + border[0]
+            x0 = v * ax.input_stride + tx.base + border[1]
+            out: list[Stmt] = []
+            vectors: list[list[Expr]] = []
+            for b in taps:
+                j = tx.first + b * ax.step
+                row = (i * ax.kernel + j) * p.reduced + c
+                named = [
+                    bind("w", load(weights, block, row, ramp(m * lanes, lanes)))
+                    for m in range(tile.vectors)
+                ]
+                out += [s for _, s in named]
+                vectors.append([w for w, _ in named])
+            columns: dict[tuple[int, object], list[tuple[int, int]]] = {}
+            for k, (dy, dx) in enumerate(points):
+                for t in range(len(taps)):
+                    shift = dx * ax.input_stride + (t * ax.advance if len(taps) > 1 else 0)
+                    columns.setdefault((dy, shift), []).append((k, t))
+            start = x0 + (taps[0] * ax.advance)
+            for (dy, shift), uses in sorted(columns.items()):
+                value, statement = bind(
+                    "s", load(source, image, y0 + dy * ay.input_stride, start + shift, c)
+                )
+                out.append(statement)
+                for k, t in uses:
+                    for m in range(tile.vectors):
+                        product = splat(value, lanes) * vectors[t][m]
+                        out.append(store(acc[k][m], load(acc[k][m], whole) + product, whole))
+            return out
+
+        def kernel_row(a: Expr) -> Stmt:
+            count = tx.count
+            work = len(points) * tile.vectors
+            unroll = isinstance(count, int) and (
+                (tile.vectors == 1 and p.blocks == 1) or p.reduced < 8
+            )
+            if unroll and count * work <= 160:
+                taps = [const(b) for b in range(count)]
+                if not taps:
+                    return seq()
+                return serial(p.reduced, lambda c: seq(steps(a, c, taps)), "c")
+            return serial(
+                count,
+                lambda b: serial(p.reduced, lambda c: seq(steps(a, c, [b])), "c"),
+                "b",
+            )
+
+        def collect(k: int, m: int) -> Stmt:
+            dy, dx = points[k]
+            y, x = (u + dy) * ay.stride + ry, (v + dx) * ax.stride + rx
+            return store(done, load(acc[k][m], whole), y * pitch + x, ramp(m * lanes, lanes))
+
+        every = [(k, m) for k in range(len(points)) for m in range(tile.vectors)]
+        zero = splat(const(0.0, p.dtype), lanes)
+        return seq(
+            [stack(acc[k][m]) for k, m in every],
+            [store(acc[k][m], zero, whole) for k, m in every],
+            serial(ty.count, kernel_row, "a"),
+            [collect(k, m) for k, m in every],
+        )
+
+    return serial(
+        ceil_div(units, tile.rows),
+        lambda ut: serial(
+            ceil_div(ax.units, tile.columns),
+            lambda vt: register_tile(
+                minimum(ut * tile.rows, units - tile.rows),
+                minimum(vt * tile.columns, ax.units - tile.columns),
+            ),
+            "vt",
+        ),
+        "ut",
+    )
+
+
+def _finish(
+    p: Correlation,
+    done: Buffer,
+    image: Expr,
+    block: Expr,
+    first_row: Expr,
+    row0: Expr,
+    rows: int,
+    pitch: int,
+    write: Write4,
+) -> Stmt:
+    """Transpose the collected pixels to channel-major and run the epilogue on them.
+
+    Rows before ``first_row`` belong to the block before this one and are not written again: an
+    epilogue may update its output in place.
+    """
+    lanes = p.lanes
+    height, width = p.y.outputs, p.x.outputs
+    pixels = ceil_div(rows * pitch, lanes) * lanes
+    first, bind_first = bind("r0", maximum(first_row - row0, 0))
+    last, bind_last = bind("r1", minimum(rows, height - row0))
+
+    def group(m: Expr) -> Stmt:
+        planes = local_buffer((lanes, pixels), p.dtype, "planes")
+        channel0 = block * p.width + m * lanes
+
+        def shuffle(q: Expr) -> Stmt:
+            return transpose_tile(
+                lanes,
+                p.dtype,
+                lambda r, k: load(done, q * lanes + r, m * lanes + k),
+                lambda k, vector: store(planes, vector, k, ramp(q * lanes, lanes)),
+            )
+
+        def plane(k: Expr) -> Stmt:
+            channel = channel0 + k
+            if pitch == width:
+                start = first * pitch
+
+                def flat(q: Expr) -> Stmt:
+                    at = start + q
+                    y, x = split(at, width)
+                    return write(image, channel, row0 + y, x, load(planes, k, at))
+
+                return serial((last - first) * pitch, flat, "q")
+
+            def one(y: Expr, x: Expr) -> Stmt:
+                value = load(planes, k, (first + y) * pitch + x)
+                return write(image, channel, row0 + first + y, x, value)
+
+            return serial(last - first, lambda y: serial(width, lambda x: one(y, x), "x"), "y")
+
+        live = minimum(maximum(p.channels - channel0, 0), lanes)
+        return seq(
+            stack(planes),
+            serial(pixels // lanes, shuffle, "q"),
+            serial(lanes if p.channels % p.width == 0 else live, plane, "k"),
+        )
+
+    return seq(bind_first, bind_last, serial(p.tile.vectors, group, "m"))

@@ -1,0 +1,195 @@
+"""The weight gradient: outer products of input pixels and ct pixels.
+
+For one kernel row the gradient is a matrix, (tap column and input channel) by output channel, that
+sums ``x[pixel + tap] * ct[pixel]`` over all output pixels.  Output channels fill vector lanes and a
+tile of the matrix stays in registers while pixels stream by.  Pixel rows are taken in blocks that
+fit the second-level cache, and the sum is cut into a number of parts that depends on the shape
+alone, so every thread count gives the same bits.
+"""
+
+from __future__ import annotations
+
+from ...loops import (
+    Builder,
+    Expr,
+    Stage,
+    Stmt,
+    bind,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+)
+from ...target import CpuTarget
+from .conv_correlate import Write4, forward_axis, pick_tile
+from .conv_layout import (
+    Load4,
+    ceil_div,
+    channels_last,
+    div,
+    maximum,
+    split,
+    stack,
+    transpose_rows,
+)
+from .conv_spec import Conv
+
+# Enough independent pieces for a good balance over the cores of a desktop machine.
+_PIECES = 16
+
+
+def outer_products(
+    spec: Conv, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+) -> list[Stage]:
+    """The stages of a weight gradient with at least one element and one pixel."""
+    s = spec
+    lanes = cpu.lanes(s.itemsize)
+    # Without dilation the taps of a kernel row and their channels are one contiguous run.
+    groups, run = (1, s.kw * s.c) if s.dilation[1] == 1 else (s.kw, s.c)
+    tile = pick_tile(1, run, ceil_div(s.o, lanes), 1, cpu.vector_registers)
+    height, width = tile.columns, tile.vectors * lanes
+    blocks = ceil_div(s.o, width)
+    run_tiles = ceil_div(run, height)
+
+    y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
+    x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    (top, rows), (left, columns) = y.border(), x.border()
+    # The last tile may read past its run: into neighbouring pixels, or into these extra rows.
+    rows += ceil_div(height, columns * s.c)
+    shape, low, extent = (s.n, s.c, s.h, s.w), (top, left), (rows, columns)
+    stages, source = channels_last("x", shape, low, extent, s.dtype, load_x, builder, lanes)
+    shape, extent = (s.n, s.o, s.oh, s.ow), (s.oh, s.ow)
+    more, ct = channels_last(
+        "ct", shape, (0, 0), extent, s.dtype, load_ct, builder, lanes, blocks * width
+    )
+
+    pixel_rows = s.n * s.oh
+    parts = 1
+    while parts * blocks * s.kh * groups < _PIECES and 2 * parts <= pixel_rows:
+        parts *= 2
+    row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
+    step = max(1, cpu.l2_bytes // 4 // row_bytes)
+    sums = builder.scratch_buffer(
+        (parts, blocks, s.kh, groups, run_tiles * height, width), s.dtype, "sums"
+    )
+    whole = ramp(0, lanes)
+    points = [(r, m) for r in range(height) for m in range(tile.vectors)]
+
+    def accumulate(index: Expr) -> Stmt:
+        part, block, i, group = split(index, blocks, s.kh, groups)
+        begin, bind_begin = bind("p0", div(part * pixel_rows, parts))
+        end, bind_end = bind("p1", div((part + 1) * pixel_rows, parts))
+
+        def run_tile(first: Expr, count: Expr, t: Expr) -> Stmt:
+            acc = {(r, m): local_buffer((lanes,), s.dtype, f"acc{r}_{m}") for r, m in points}
+
+            def at(r: int, m: int) -> tuple[Expr, ...]:
+                return part, block, i, group, t * height + r, ramp(m * lanes, lanes)
+
+            def pixel(row: Expr, ox: Expr) -> Stmt:
+                image, oy = split(row, s.oh)
+                iy = oy * s.stride[0] - s.padding[0] + i * s.dilation[0] + top
+                ix = ox * s.stride[1] - s.padding[1] + group * s.dilation[1] + left
+                vectors = [
+                    bind("g", load(ct, image, oy, ox, ramp(block * width + m * lanes, lanes)))
+                    for m in range(tile.vectors)
+                ]
+                out = [statement for _, statement in vectors]
+                for r in range(height):
+                    value, statement = bind("s", load(source, image, iy, ix, t * height + r))
+                    out.append(statement)
+                    for m, (vector, _) in enumerate(vectors):
+                        product = splat(value, lanes) * vector
+                        out.append(store(acc[r, m], load(acc[r, m], whole) + product, whole))
+                return seq(*out)
+
+            return seq(
+                [stack(acc[p]) for p in points],
+                [store(acc[p], load(sums, *at(*p)), whole) for p in points],
+                serial(
+                    count,
+                    lambda q: serial(s.ow, lambda ox: pixel(first + q, ox), "ox"),
+                    "q",
+                ),
+                [store(sums, load(acc[p], whole), *at(*p)) for p in points],
+            )
+
+        def clear(r: Expr) -> Stmt:
+            zero = splat(const(0.0, s.dtype), width)
+            return store(sums, zero, part, block, i, group, r, ramp(0, width))
+
+        def row_block(b: Expr) -> Stmt:
+            first = begin + b * step
+            count = minimum(end - first, step)
+            return serial(run_tiles, lambda t: run_tile(first, count, t), "t")
+
+        return seq(
+            bind_begin,
+            bind_end,
+            serial(run_tiles * height, clear, "r"),
+            serial(div(end - begin + (step - 1), step), row_block, "b"),
+        )
+
+    pieces = parts * blocks * s.kh * groups
+    return [
+        *stages,
+        *more,
+        parallel_stage("conv_dw", pieces, accumulate),
+        _total(s, sums, parts, groups, width, lanes, write),
+    ]
+
+
+def _total(
+    s: Conv, sums: Expr, parts: int, groups: int, width: int, lanes: int, write: Write4
+) -> Stage:
+    """Add the parts in order and hand the result to the epilogue in OIHW order."""
+    flat = s.c * s.kh * s.kw
+    span = min(ceil_div(flat, lanes), 16) * lanes  # positions per tile
+    spans = ceil_div(flat, span)
+
+    def body(index: Expr) -> Stmt:
+        vector, chunk = split(index, spans)
+        o0, q0 = vector * lanes, chunk * span
+        planes = local_buffer((lanes, span), s.dtype, "planes")
+
+        def shuffle(b: Expr) -> Stmt:
+            def fill(block: Expr, r: Expr) -> Stmt:
+                c, i, j = split(minimum(q0 + b * lanes + r, flat - 1), s.kh, s.kw)
+                group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
+                column = ramp(o0 - div(o0, width) * width, lanes)
+
+                def term(part: Expr) -> Expr:
+                    return load(sums, part, div(o0, width), i, group, row, column)
+
+                def add(part: Expr) -> Stmt:
+                    own = load(block, r, ramp(0, lanes))
+                    return store(block, own + term(part + 1), r, ramp(0, lanes))
+
+                return seq(
+                    store(block, term(const(0)), r, ramp(0, lanes)),
+                    *([serial(parts - 1, add, "g")] if parts > 1 else []),
+                )
+
+            return transpose_rows(
+                lanes,
+                s.dtype,
+                fill,
+                lambda k, v: store(planes, v, k, ramp(b * lanes, lanes)),
+            )
+
+        def plane(k: Expr) -> Stmt:
+            def one(q: Expr) -> Stmt:
+                return write(o0 + k, *split(q0 + q, s.kh, s.kw), load(planes, k, q))
+
+            return serial(minimum(flat - q0, span), one, "q")
+
+        live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
+        return seq(stack(planes), serial(span // lanes, shuffle, "b"), serial(live, plane, "k"))
+
+    return parallel_stage("conv_dw_sum", ceil_div(s.o, lanes) * spans, body)

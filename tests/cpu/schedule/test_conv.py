@@ -1,0 +1,300 @@
+"""Convolution schedules against a float64 convolution written over kernel taps."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minitorch_tvm.compiler import native, target
+from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
+from minitorch_tvm.compiler.schedule.cpu.conv import (
+    Conv,
+    conv_forward_stages,
+    conv_grad_input_stages,
+    conv_grad_weight_stages,
+)
+from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.core.tvm_api import global_func, tvm
+from minitorch_tvm.runtime.native import link
+
+HOST = target.host()
+AVX2 = target.CpuTarget("haswell", (), 32, 16, 32 << 10, 256 << 10)
+SSE = target.CpuTarget("x86-64", (), 16, 16, 32 << 10, 256 << 10)
+
+
+def spec(
+    n: int,
+    c: int,
+    size: tuple[int, int],
+    o: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    dtype: str = "float32",
+) -> Conv:
+    return Conv(n, c, *size, o, *kernel, stride, padding, dilation, dtype)
+
+
+def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, "u1")
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class Case:
+    """The forward and both gradients of one convolution, compiled into one program.
+
+    Outputs are accumulated into, so an element written twice or not at all is wrong.
+    """
+
+    def __init__(self, s: Conv, cpu: target.CpuTarget = HOST, fused: bool = False) -> None:
+        self.spec = s
+        x, w, y = (s.n, s.c, s.h, s.w), (s.o, s.c, s.kh, s.kw), (s.n, s.o, s.oh, s.ow)
+        self.shapes = {"x": x, "w": w, "ct": y, "bias": (s.o,), "y": y, "dx": x, "dw": w, "pre": y}
+        buffers = {k: pointer_buffer(v, s.dtype, k) for k, v in self.shapes.items()}
+        self.arrays = {k: aligned(v, s.dtype) for k, v in self.shapes.items()}
+        rng = np.random.default_rng(3)
+        for array in self.arrays.values():
+            array[...] = rng.uniform(-1, 1, array.shape)
+        self.start = {k: v.copy() for k, v in self.arrays.items()}
+
+        def read(name: str) -> Any:
+            def plain(*i: Any) -> Any:
+                return load(buffers[name], *i)
+
+            def relu(*i: Any) -> Any:
+                return tvm().tirx.max(plain(*i), const(0.0, s.dtype)) * const(2.0, s.dtype)
+
+            return relu if fused and name != "w" else plain
+
+        def accumulate(name: str) -> Any:
+            def write(a: Any, b: Any, c: Any, d: Any, value: Any) -> Any:
+                return store(buffers[name], load(buffers[name], a, b, c, d) + value, a, b, c, d)
+
+            return write
+
+        def bias_relu(n: Any, o: Any, i: Any, j: Any, value: Any) -> Any:
+            total = value + load(buffers["bias"], o)
+            top = tvm().tirx.max(total, const(0.0, s.dtype))
+            return seq(
+                store(buffers["pre"], total, n, o, i, j), store(buffers["y"], top, n, o, i, j)
+            )
+
+        builder = Builder()
+        found = [
+            conv_forward_stages(
+                s,
+                read("x"),
+                read("w"),
+                bias_relu if fused else accumulate("y"),
+                builder,
+                cpu,
+            ),
+            conv_grad_input_stages(s, read("ct"), read("w"), accumulate("dx"), builder, cpu),
+            conv_grad_weight_stages(s, read("x"), read("ct"), accumulate("dw"), builder, cpu),
+        ]
+        self.stages: list[Stage] = [stage for part in found if part is not None for stage in part]
+        assert all(part is not None for part in found)
+        if not self.stages:
+            return
+        places = [*buffers.values(), *builder.scratch]
+        shapes = [[int(n) for n in b.shape] for b in builder.scratch]
+        self.scratch = [aligned(tuple(n), s.dtype) for n in shapes]
+
+        def place(buffer: Any) -> Place:
+            return Place([buffer.same_as(b) for b in places].index(True))
+
+        module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places))
+        self.entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)
+
+    def run(self) -> dict[str, np.ndarray]:
+        for name in ("y", "dx", "dw", "pre"):
+            self.arrays[name][...] = self.start[name]
+        if self.stages:
+            for scratch in self.scratch:
+                scratch[...] = np.nan
+            memory = [*self.arrays.values(), *self.scratch]
+            table = np.array([a.ctypes.data for a in memory], "u8")
+            self.entry(ctypes.c_void_p(table.ctypes.data))
+        return {k: self.arrays[k].copy() for k in ("y", "dx", "dw", "pre")}
+
+    def check(self, tolerance: float | None = None) -> None:
+        found = self.run()
+        expected = reference(self.spec, *(self.start[k] for k in ("x", "w", "ct")))
+        limit = tolerance or (2e-5 if self.spec.dtype == "float32" else 1e-12)
+        for name, truth in expected.items():
+            truth = truth + self.start[name]
+            scale = max(1.0, float(np.abs(truth).max(initial=0)))
+            np.testing.assert_allclose(
+                found[name] / scale, truth / scale, rtol=0, atol=limit, err_msg=name
+            )
+
+
+def reference(s: Conv, x: np.ndarray, w: np.ndarray, ct: np.ndarray) -> dict[str, np.ndarray]:
+    """Output, input gradient and weight gradient in float64, one kernel tap at a time."""
+    x, w, ct = (a.astype("f8") for a in (x, w, ct))
+    ph, pw = s.padding
+    padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    y, dx, dw = np.zeros(ct.shape), np.zeros(padded.shape), np.zeros(w.shape)
+    for i in range(s.kh):
+        for j in range(s.kw):
+            rows = i * s.dilation[0] + s.stride[0] * np.arange(s.oh)
+            columns = j * s.dilation[1] + s.stride[1] * np.arange(s.ow)
+            window = np.ix_(range(s.n), range(s.c), rows, columns)
+            y += np.einsum("ncyx,oc->noyx", padded[window], w[:, :, i, j])
+            dx[window] += np.einsum("noyx,oc->ncyx", ct, w[:, :, i, j])
+            dw[:, :, i, j] = np.einsum("noyx,ncyx->oc", ct, padded[window])
+    return {"y": y, "dx": dx[:, :, ph : ph + s.h, pw : pw + s.w], "dw": dw}
+
+
+CASES = {
+    "first layer": spec(3, 1, (28, 28), 32, (5, 5), padding=(2, 2)),
+    "second layer": spec(2, 32, (14, 14), 64, (5, 5), padding=(2, 2)),
+    "16 to 16": spec(2, 16, (32, 32), 16, (3, 3), padding=(1, 1)),
+    "64 at 8": spec(3, 64, (8, 8), 64, (3, 3), padding=(1, 1)),
+    "stride 2": spec(2, 16, (32, 32), 32, (3, 3), (2, 2), (1, 1)),
+    "rgb": spec(2, 3, (15, 17), 6, (3, 3), padding=(1, 1)),
+    "one by one": spec(2, 20, (9, 7), 48, (1, 1)),
+    "one by one stride 2": spec(2, 18, (9, 7), 17, (1, 1), (2, 2)),
+    "whole input": spec(5, 12, (4, 6), 10, (4, 6)),
+    "kernel is padded input": spec(2, 3, (2, 2), 4, (6, 6), padding=(2, 2)),
+    "odd everything": spec(3, 19, (13, 11), 35, (3, 2), (2, 3), (1, 2), (2, 1)),
+    "dilated": spec(2, 17, (12, 14), 33, (3, 3), padding=(2, 2), dilation=(2, 2)),
+    "dilated and strided": spec(2, 5, (14, 16), 9, (3, 3), (2, 4), (3, 2), (2, 2)),
+    "stride past kernel": spec(2, 4, (11, 13), 7, (2, 2), (3, 5)),
+    "padding past kernel": spec(2, 4, (5, 4), 18, (2, 3), padding=(3, 4)),
+    "asymmetric": spec(2, 16, (3, 40), 16, (1, 7), (1, 2), (0, 3)),
+    "patches": spec(2, 3, (16, 16), 24, (8, 8), (8, 8)),
+    "one channel": spec(2, 1, (6, 6), 1, (3, 3)),
+    "one pixel": spec(1, 40, (1, 1), 40, (1, 1)),
+    "wide": spec(1, 128, (5, 5), 80, (3, 3), padding=(1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_direction(name: str) -> None:
+    Case(CASES[name]).check()
+
+
+@pytest.mark.parametrize("name", ["16 to 16", "odd everything", "dilated and strided", "rgb"])
+def test_float64(name: str) -> None:
+    Case(replace(CASES[name], dtype="float64")).check()
+
+
+@pytest.mark.parametrize("cpu", [AVX2, SSE], ids=["avx2", "sse"])
+@pytest.mark.parametrize("name", ["second layer", "16 to 16", "stride 2", "odd everything"])
+def test_narrower_machines(name: str, cpu: target.CpuTarget) -> None:
+    Case(CASES[name], cpu).check()
+
+
+@pytest.mark.parametrize("name", ["first layer", "stride 2", "odd everything"])
+def test_fused_producer_and_epilogue(name: str) -> None:
+    s = CASES[name]
+    case = Case(s, fused=True)
+    found = case.run()
+    relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
+    expected = reference(s, relu["x"], case.start["w"], relu["ct"])
+    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
+    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
+    for name_ in ("dx", "dw"):
+        truth = expected[name_] + case.start[name_]
+        scale = np.abs(truth).max()
+        np.testing.assert_allclose(found[name_] / scale, truth / scale, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["second layer", "16 to 16", "odd everything", "64 at 8"])
+def test_thread_count_does_not_change_a_bit(name: str) -> None:
+    case = Case(CASES[name])
+    cores = usable_cores()
+    many = case.run()
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 1)
+    try:
+        one = case.run()
+    finally:
+        configure(1, cores)
+    for key, value in many.items():
+        assert value.tobytes() == one[key].tobytes(), key
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_pixel_reaches_exactly_its_window(bad: float) -> None:
+    s = spec(2, 16, (10, 12), 20, (3, 3), padding=(1, 1))
+    case = Case(s)
+    case.start["w"][...] = np.abs(case.start["w"]) + 0.1
+    case.arrays["w"][...] = case.start["w"]
+    case.arrays["x"][1, 5, 4, 7] = bad
+    case.arrays["ct"][0, 3, 2, 2] = bad
+    found = case.run()
+    hit = np.zeros(case.shapes["y"], bool)
+    hit[1, :, 3:6, 6:9] = True
+    np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
+    back = np.zeros(case.shapes["x"], bool)
+    back[0, :, 1:4, 1:4] = True
+    np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
+    weights = np.zeros(case.shapes["w"], bool)
+    weights[3] = True
+    weights[:, 5] = True
+    np.testing.assert_array_equal(~np.isfinite(found["dw"]), weights)
+    if np.isnan(bad):
+        assert np.isnan(found["y"][hit]).all()
+    else:
+        assert (found["y"][hit] == np.inf).all()
+
+
+def test_empty_batches_and_channels() -> None:
+    base = spec(0, 3, (6, 6), 4, (3, 3))
+    case = Case(base)
+    found = case.run()
+    assert found["y"].size == 0
+    np.testing.assert_array_equal(found["dw"], case.start["dw"])
+    case = Case(replace(base, n=2, c=0))
+    np.testing.assert_array_equal(case.run()["y"], case.start["y"])
+    case = Case(replace(base, n=2, o=0))
+    np.testing.assert_array_equal(case.run()["dx"], case.start["dx"])
+
+
+def test_kernel_larger_than_input_has_no_output() -> None:
+    s = spec(2, 3, (2, 2), 4, (5, 5))
+    assert (s.oh, s.ow) == (0, 0)
+    case = Case(s)
+    np.testing.assert_array_equal(case.run()["dx"], case.start["dx"])
+
+
+SMALL = st.integers(1, 3)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    n=st.integers(1, 3),
+    c=st.integers(1, 34),
+    o=st.integers(1, 34),
+    size=st.tuples(st.integers(1, 18), st.integers(1, 18)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(SMALL, SMALL),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    dilation=st.tuples(SMALL, SMALL),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_any_geometry(
+    n: int,
+    c: int,
+    o: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    dtype: str,
+) -> None:
+    Case(spec(n, c, size, o, kernel, stride, padding, dilation, dtype)).check()
