@@ -56,6 +56,7 @@ class Node:
     __slots__ = (
         "__weakref__",
         "buffer",
+        "donor",
         "dtype",
         "freed",
         "grad_leaf",
@@ -81,6 +82,7 @@ class Node:
         self.grad_leaf = False  # gradients accumulate here and go no further
         self.freed = False  # backward has passed and may not pass again
         self.buffer: Any = None  # the realised value (runtime.memory.Buffer)
+        self.donor: Node | None = None  # the value whose memory this one may take over
         self.value: float | int | bool | None = None  # of a runtime scalar
         self.place: errors.Provenance | None = None
         self.owner: weakref.ref[Any] | None = None  # the Tensor whose .grad is filled
@@ -113,15 +115,6 @@ _inferred: dict[tuple[object, ...], Spec] = {}
 _INFER_LIMIT = 1 << 16
 
 
-class Recorder:
-    """Hooks that the evaluation layer installs (it lies above this one)."""
-
-    after: Callable[[Node], None] | None = None
-
-
-RECORDER = Recorder()
-
-
 def apply(op: Op, *inputs: Node) -> Node:
     """Record ``op`` on ``inputs``: infer shape and dtype now, compute later.
 
@@ -146,8 +139,6 @@ def apply(op: Op, *inputs: Node) -> Node:
                 break
     node = Node(op, inputs, spec.shape, spec.dtype, grad)
     node.place = errors.user_place()
-    if RECORDER.after is not None:
-        RECORDER.after(node)
     return node
 
 

@@ -36,6 +36,7 @@ COS = intern(ew.Cos())
 RELU = intern(ew.Relu())
 WHERE = intern(ew.Where())
 DETACH = intern(ew.Detach())
+CLONE = intern(ew.Clone())
 EQ = intern(ew.Eq())
 NE = intern(ew.Ne())
 LT = intern(ew.Lt())
@@ -156,7 +157,7 @@ def full(shape: Shape, value: float | int | bool, dtype: DType) -> Node:
     return apply(intern(mv.Full(shape, value, dtype)))
 
 
-def full_like(x: Node, value: float) -> Node:
+def full_like(x: Node, value: float | int) -> Node:
     """A 0-d constant of x's dtype."""
     return full((), value, x.dtype)
 

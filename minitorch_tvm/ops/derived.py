@@ -177,9 +177,19 @@ def _for_compare(x: Operand, dtype: DType) -> Node:
     return lift(int(x) if isinstance(x, bool) else x, dtype)
 
 
+def logical_xor(x: Node, y: Node) -> Node:
+    """Exactly one of two bools."""
+    return b.logical_and(b.logical_or(x, y), b.logical_not(b.logical_and(x, y)))
+
+
+def cast_float(x: Node) -> Node:
+    """x, converted to float32 if it is not floating point."""
+    return x if x.dtype.is_floating_point else b.cast(x, dt.float32)
+
+
 def unary_float(op: Op, x: Node) -> Node:
     """A floating point function; integers are converted to float32 first."""
-    return apply(op, x if x.dtype.is_floating_point else b.cast(x, dt.float32))
+    return apply(op, cast_float(x))
 
 
 def absolute(x: Node) -> Node:
@@ -295,6 +305,17 @@ def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
     return b.argmax(x, axis, keepdim, lowest=lowest)
 
 
+def any_all(x: Node, dims: Dims, keepdim: bool, every: bool) -> Node:
+    """Whether any (every) element over ``dims`` is nonzero."""
+    truth = b.cast(b.cast(x, dt.bool_), dt.int32)
+    wrapped = wrap_dims(dims, len(x.shape))
+    if not wrapped:
+        return b.cast(truth, dt.bool_)
+    hits = b.sum(truth, wrapped, keepdim)
+    count = numel(tuple(x.shape[i] for i in wrapped))
+    return b.eq(hits, b.full_like(hits, count)) if every else b.ne(hits, b.full_like(hits, 0))
+
+
 def take_along(x: Node, index: Node, dim: int) -> Node:
     """x at ``index`` (keepdim form, int64 in range) along ``dim``; the result keeps that dim."""
     places = b.iota(x.shape, dim, dt.int64)
@@ -327,18 +348,18 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     return b.reshape(x, infer_reshape(x.shape, shape))
 
 
-def permute(x: Node, dims: Sequence[int]) -> Node:
-    """x with its dimensions reordered."""
-    if len(dims) != len(x.shape):
+def check_permutation(dims: Sequence[int], rank: int) -> list[int]:
+    """``dims`` as a permutation of 0..rank-1; raises RuntimeError in PyTorch's words."""
+    if len(dims) != rank:
         raise RuntimeError(
             "permute(sparse_coo): number of dimensions in the tensor input does not match the "
-            f"length of the desired ordering of dimensions i.e. input.dim() = {len(x.shape)} is "
-            f"not equal to len(dims) = {len(dims)}"
+            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
+            f"to len(dims) = {len(dims)}"
         )
-    wrapped = [wrap_dim(d, len(x.shape)) for d in dims]
+    wrapped = [wrap_dim(d, rank) for d in dims]
     if len(set(wrapped)) != len(wrapped):
         raise RuntimeError("permute(): duplicate dims are not allowed.")
-    return b.permute(x, wrapped)
+    return wrapped
 
 
 def transpose(x: Node, d0: int, d1: int) -> Node:
@@ -368,28 +389,31 @@ def expand(x: Node, sizes: Sequence[int]) -> Node:
     return b.expand(x, tuple(shape))
 
 
-def squeeze(x: Node, dims: Dims = None) -> Node:
-    """Drop dimensions of size one (those listed, or all)."""
-    chosen = wrap_dims(dims, len(x.shape)) if dims is not None else range(len(x.shape))
-    return b.reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in chosen))
+def squeezed(shape: Shape, dims: Dims) -> Shape:
+    """``shape`` without its sizes of one (all of them, or those listed)."""
+    chosen = range(len(shape)) if dims is None else wrap_dims(dims, len(shape))
+    return tuple(n for i, n in enumerate(shape) if n != 1 or i not in chosen)
 
 
-def unsqueeze(x: Node, dim: int) -> Node:
-    """Insert a dimension of size one."""
-    d = wrap_dim(dim, len(x.shape) + 1)
-    return b.reshape(x, (*x.shape[:d], 1, *x.shape[d:]))
+def unsqueezed(shape: Shape, dim: int) -> Shape:
+    """``shape`` with a size of one inserted."""
+    at = wrap_dim(dim, len(shape) + 1)
+    return (*shape[:at], 1, *shape[at:])
 
 
-def flatten(x: Node, start: int = 0, end: int = -1) -> Node:
-    """Merge dimensions start..end."""
-    rank = len(x.shape)
-    first, last = wrap_dim(start, rank), wrap_dim(end, rank)
+def flattened(shape: Shape, start: int, end: int) -> Shape:
+    """``shape`` with the dimensions start..end merged."""
+    first, last = wrap_dim(start, len(shape)), wrap_dim(end, len(shape))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if rank == 0:
-        return b.reshape(x, (1,))
-    middle = numel(x.shape[first : last + 1])
-    return b.reshape(x, (*x.shape[:first], middle, *x.shape[last + 1 :]))
+    if not shape:
+        return (1,)
+    return (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :])
+
+
+def clone(x: Node) -> Node:
+    """A value equal to x with memory of its own."""
+    return apply(b.CLONE, x)
 
 
 def cat(xs: Sequence[Node], dim: int = 0) -> Node:
@@ -419,7 +443,7 @@ def stack(xs: Sequence[Node], dim: int = 0) -> Node:
                 f"entry 0 and {list(x.shape)} at entry {number}"
             )
     axis = wrap_dim(dim, len(xs[0].shape) + 1)
-    return cat([unsqueeze(x, axis) for x in xs], axis)
+    return cat([b.reshape(x, unsqueezed(x.shape, axis)) for x in xs], axis)
 
 
 # --- products and neural network functions ------------------------------------------------------

@@ -406,6 +406,20 @@ class Detach(Elementwise, kind=Kind.INJECTIVE):
         return xs[0]
 
 
+@dataclass(frozen=True, eq=False)
+class Clone(Elementwise, kind=Kind.INJECTIVE):
+    """clone(x: t[*s]) -> t[*s].  The same value with the same history."""
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        return xs[0]
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        return xs[0]
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return (ct,)
+
+
 class Comparison(Elementwise):
     """Base of ops whose result is bool."""
 

@@ -11,9 +11,11 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core import dtype as dt
+from ..core.dtype import DType
 from ..core.shape import Shape, contiguous_strides
 from ..ir.op import Kind, Op, Spec
 from ..ir.te import TE, Expr, Tensor
+from .elementwise import Elementwise
 
 # Rotation distances and key constant of Threefry-2x32 (Salmon et al., "Parallel random numbers: as
 # easy as 1, 2, 3", SC 2011, table 2 and section 3.3).
@@ -65,6 +67,25 @@ class RandomBits(Op, kind=Kind.INJECTIVE):
         return threefry(np, xs[0], xs[1], np.arange(size, dtype=np.uint32), xs[2]).reshape(
             self.shape
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftRight(Elementwise, kind=Kind.INJECTIVE):
+    """shift_right(x: uint32[*s]) -> uint32[*s], logical shift by ``bits``."""
+
+    bits: int
+    differentiable: ClassVar[bool] = False
+
+    def result_dtype(self, *dtypes: DType) -> DType:
+        if dtypes[0] is not dt.uint32:
+            raise TypeError(f"ShiftRight expects uint32, but got {dtypes[0]}")
+        return dt.uint32
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        return te.shift_right(xs[0], self.bits)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        return np.right_shift(xs[0], np.uint32(self.bits))
 
 
 def threefry(np: ModuleType, k0: Any, k1: Any, number: Any, draw: Any) -> Any:

@@ -1,0 +1,354 @@
+"""Reverse-mode differentiation by recording more of the same graph.
+
+``backward`` walks from the loss to the leaves and calls each op's ``vjp``, which records ordinary
+nodes; derivatives of derivatives therefore need no further rule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from .core import errors
+from .ir.node import MODE, Node
+from .ops import build
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _GradMode:
+    """Context manager and decorator that sets whether operations record gradients."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(MODE.grad_enabled)
+        MODE.grad_enabled = self._enabled
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        MODE.grad_enabled = self._before.pop()
+
+    def __call__(self, function: F) -> F:
+        enabled = self._enabled
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _GradMode(enabled):
+                return function(*args, **kwargs)
+
+        return cast(F, wrapped)
+
+
+class no_grad(_GradMode):
+    """Operations inside record no history; also a decorator.
+
+    >>> with no_grad():
+    ...     is_grad_enabled()
+    False
+    """
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+
+class enable_grad(_GradMode):
+    """Undo an enclosing :class:`no_grad`; also a decorator."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+
+class inference_mode(_GradMode):
+    """As :class:`no_grad` (``mode=False`` leaves gradients on)."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__(not mode)
+
+
+class set_grad_enabled(_GradMode):
+    """Switch recording of gradients on or off at once; as a context manager, for a block."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self._outer = MODE.grad_enabled
+        MODE.grad_enabled = mode
+
+    def __enter__(self) -> None:
+        self._before.append(self._outer)
+        MODE.grad_enabled = self._enabled
+
+
+def is_grad_enabled() -> bool:
+    """True if operations record history in this thread."""
+    return MODE.grad_enabled
+
+
+def _history(roots: Iterable[Node]) -> list[Node]:
+    """Nodes on autograd paths to ``roots``, latest recorded first."""
+    found: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if id(node) in found:
+            continue
+        found[id(node)] = node
+        if not node.grad_leaf and not node.freed:
+            stack.extend(x for x in node.inputs if x.requires_grad)
+    return sorted(found.values(), key=lambda n: n.sequence, reverse=True)
+
+
+_TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+def cotangents(
+    roots: Sequence[tuple[Node, Node]],
+    wanted: Callable[[Node], bool],
+    retain_graph: bool,
+    create_graph: bool,
+) -> dict[int, tuple[Node, Node]]:
+    """Propagate (node, cotangent) pairs; returns id -> (node, cotangent) of the wanted nodes."""
+    for node, _ in roots:
+        if not node.requires_grad:
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
+    found: dict[int, tuple[Node, Node]] = {}
+    flowing: dict[int, Node] = {}
+    place_before, errors.OVERRIDE.place = errors.OVERRIDE.place, errors.user_place()
+    grad_before, MODE.grad_enabled = MODE.grad_enabled, create_graph
+    try:
+        for node, ct in roots:
+            _accumulate(flowing, node, ct)
+        for node in _history(n for n, _ in roots):
+            ct = flowing.pop(id(node), None)  # type: ignore[assignment]
+            if ct is None:
+                continue
+            for hook in node.hooks or ():
+                replaced = hook(ct)
+                if replaced is not None:
+                    ct = replaced
+            if wanted(node):
+                found[id(node)] = (node, ct)
+            if node.grad_leaf:
+                continue
+            if node.freed:
+                raise RuntimeError(_TWICE)
+            grads = node.op.vjp(build, ct, node, *node.inputs)
+            for x, g in zip(node.inputs, grads, strict=True):
+                if x.requires_grad and g is not None:
+                    _accumulate(flowing, x, g)
+            if not retain_graph:
+                node.freed = True
+                if not node.pending:
+                    node.inputs = ()
+    finally:
+        errors.OVERRIDE.place = place_before
+        MODE.grad_enabled = grad_before
+    return found
+
+
+def _accumulate(flowing: dict[int, Node], node: Node, ct: Node) -> None:
+    before = flowing.get(id(node))
+    flowing[id(node)] = ct if before is None else build.add(before, ct)
+
+
+def _initial(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[Node, Node]]:
+    """Pair each output with its cotangent (ones for a scalar)."""
+    if given is None:
+        given = [None] * len(outputs)
+    if len(given) != len(outputs):
+        raise RuntimeError(
+            f"got {len(outputs)} tensors and {len(given)} gradients; their numbers must match"
+        )
+    pairs = []
+    for number, (t, g) in enumerate(zip(outputs, given, strict=True)):
+        node = t.node
+        if not node.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if g is None:
+            if t.numel() != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            ct = build.full(node.shape, 1.0, node.dtype)
+        else:
+            ct = g.node
+            if ct.shape != node.shape:
+                raise RuntimeError(
+                    f"Mismatch in shape: grad_output[{number}] has a shape of {g.shape} and "
+                    f"output[{number}] has a shape of {t.shape}."
+                )
+            ct = build.cast(ct, node.dtype)
+        pairs.append((node, ct))
+    return pairs
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of ``tensors`` with respect to the leaves to their ``.grad``.
+
+    ``tensors`` and ``grad_tensors`` are tensors or sequences of them; the latter may be left out
+    for scalars.  With ``inputs``, only those tensors' ``.grad`` change.  Raises RuntimeError in
+    PyTorch's words when a tensor has no history or its graph was used already.
+    """
+    outputs = _as_list(tensors)
+    given = None if grad_tensors is None else _as_list(grad_tensors)
+    chosen = None if inputs is None else {id(t.node): t for t in _as_list(inputs)}
+    if chosen is not None and not chosen:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+
+    def wanted(node: Node) -> bool:
+        if chosen is not None:
+            return id(node) in chosen
+        return node.owner is not None
+
+    pairs = _initial(outputs, given)
+    keep = create_graph if retain_graph is None else retain_graph
+    for key, (node, ct) in cotangents(pairs, wanted, keep, create_graph).items():
+        owner = chosen[key] if chosen is not None else node.owner and node.owner()
+        if owner is not None:
+            owner._accumulate_grad(ct)
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """Gradients of ``outputs`` with respect to ``inputs``, as a tuple; ``.grad`` is untouched.
+
+    With ``create_graph`` the results can be differentiated again.  An input that the outputs do
+    not depend on gives None if ``allow_unused``, zeros if ``materialize_grads``, else RuntimeError.
+
+    >>> import minitorch_tvm as mt
+    >>> x = mt.tensor(3.0, requires_grad=True)
+    >>> (g,) = mt.autograd.grad(x * x, x, create_graph=True)
+    >>> mt.autograd.grad(g, x)[0].item()
+    2.0
+    """
+    if not only_inputs:
+        raise ValueError("only_inputs=False is not supported")
+    if is_grads_batched:
+        raise ValueError("is_grads_batched=True is not supported")
+    sources = _as_list(inputs)
+    given = None if grad_outputs is None else _as_list(grad_outputs)
+    ids = {id(t.node) for t in sources}
+    for t in sources:
+        if not t.node.requires_grad:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    pairs = _initial(_as_list(outputs), given)
+    keep = create_graph if retain_graph is None else retain_graph
+    found = cotangents(pairs, lambda n: id(n) in ids, keep, create_graph)
+    results = []
+    for t in sources:
+        entry = found.get(id(t.node))
+        if entry is not None:
+            results.append(t._wrap(entry[1]))
+        elif materialize_grads:
+            results.append(t._wrap(build.full(t.node.shape, 0.0, t.node.dtype)))
+        elif allow_unused:
+            results.append(None)
+        else:
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+    return tuple(results)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+class GradcheckError(RuntimeError):
+    """Raised by :func:`gradcheck` when the two gradients differ."""
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+) -> bool:
+    """Compare gradients with central differences, (f(x + eps) - f(x - eps)) / (2 eps).
+
+    ``inputs`` is a float64 tensor or a tuple; those that require grad are checked, elementwise,
+    against a fixed random weighting of ``func``'s outputs.  Returns True, or raises
+    :class:`GradcheckError` (False if ``raise_exception`` is off).
+
+    >>> import minitorch_tvm as mt
+    >>> x = mt.tensor([1.0, 2.0], dtype=mt.float64, requires_grad=True)
+    >>> mt.autograd.gradcheck(mt.exp, x)
+    True
+    """
+    given = tuple(_as_list(inputs))
+    checked = [i for i, t in enumerate(given) if hasattr(t, "node") and t.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
+    rng = np.random.default_rng(0)
+    outputs = [o for o in _as_list(func(*given)) if o.requires_grad]
+    if not outputs:
+        raise GradcheckError("gradcheck: no output of the function requires grad")
+    weights = [rng.uniform(0.5, 1.5, tuple(o.shape)) for o in outputs]
+    cts = [o.new_tensor(w) for o, w in zip(outputs, weights, strict=True)]
+    analytic = grad(outputs, [given[i] for i in checked], cts, allow_unused=True)
+    values = [np.array(t.detach().numpy()) if hasattr(t, "node") else t for t in given]
+
+    def total(which: int, moved: np.ndarray) -> float:
+        args = [
+            t.new_tensor(moved if i == which else values[i]).requires_grad_(t.requires_grad)
+            if hasattr(t, "node")
+            else t
+            for i, t in enumerate(given)
+        ]
+        results = [o for o in _as_list(func(*args)) if o.requires_grad]
+        pairs = zip(results, weights, strict=True)
+        return float(sum((o.detach().numpy() * w).sum() for o, w in pairs))
+
+    for i, g in zip(checked, analytic, strict=True):
+        numeric = np.zeros(values[i].shape)
+        for place in np.ndindex(values[i].shape):
+            up, down = values[i].copy(), values[i].copy()
+            up[place] += eps
+            down[place] -= eps
+            numeric[place] = (total(i, up) - total(i, down)) / (2 * eps)
+        exact = np.zeros(values[i].shape) if g is None else g.detach().numpy()
+        if not np.allclose(exact, numeric, rtol=rtol, atol=atol):
+            if not raise_exception:
+                return False
+            raise GradcheckError(
+                f"Jacobian mismatch for input {i}:\nnumerical:{numeric}\nanalytical:{exact}"
+            )
+    return True

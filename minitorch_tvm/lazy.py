@@ -1,0 +1,384 @@
+"""The one crossing from recorded nodes to executed programs.
+
+Nothing below this module knows of live values; nothing above it knows of programs.  An evaluation
+takes every pending value that Python can still reach, orders what leads to them, looks the
+structure up among compiled executors, and runs it with one native call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import warnings
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .compiler import api as compiler
+from .core import config, errors
+from .core.events import EVENTS, log
+from .ir.graph import Graph, Value
+from .ir.node import BUFFER, SCALAR, Node
+from .runtime.executor import Executor, ReferenceExecutor
+from .runtime.memory import Buffer
+
+
+class Handle(Protocol):
+    """What this module needs of a Tensor."""
+
+    @property
+    def node(self) -> Node: ...
+
+
+class _Pending(threading.local):
+    """Tensors recorded by this thread since its last evaluation."""
+
+    def __init__(self) -> None:
+        self.handles: list[weakref.ref[Any]] = []
+        self.since = 0
+        self.checks: list[Check] = []
+        self.forbidden = False
+        with _LISTS_LOCK:
+            for ident in set(_LISTS) - {t.ident for t in threading.enumerate()}:
+                del _LISTS[ident]
+            _LISTS[threading.get_ident()] = self.handles
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on data that must hold before anything else is computed from it."""
+
+    ok: Node  # bool[]
+    error: Callable[[], Exception]
+    place: errors.Provenance | None
+
+
+_LISTS_LOCK = threading.Lock()
+_LISTS: dict[int, list[weakref.ref[Any]]] = {}
+_PENDING = _Pending()
+_FLUSHING = threading.RLock()
+_CACHE: OrderedDict[tuple[object, ...], Executor | ReferenceExecutor] = OrderedDict()
+_SITES: dict[errors.Provenance, list[Graph]] = {}
+_SITE_WARNING = 8
+
+
+def track(handle: Handle, node: Node) -> None:
+    """Remember that Python holds ``node``; evaluates when too much is pending."""
+    if not node.pending:
+        return
+    pending = _PENDING
+    if config.CONFIG.mode == "eager":
+        evaluate([node], "eager")
+        return
+    pending.handles.append(weakref.ref(handle))
+    if not pending.since:
+        pending.since = node.sequence
+    elif node.sequence - pending.since > config.CONFIG.max_pending:
+        evaluate([node], "pending limit")
+
+
+def check(ok: Node, error: Callable[[], Exception]) -> None:
+    """Require the 0-d bool ``ok`` before the next evaluation; otherwise it raises ``error()``."""
+    _PENDING.checks.append(Check(ok, error, errors.user_place()))
+
+
+def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
+    """Compute every live pending value of this thread, and ``nodes``.
+
+    Raises RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
+    """
+    pending = _PENDING
+    wanted = [n for n in nodes if n.pending]
+    if not wanted and not pending.handles:
+        return
+    with _FLUSHING:
+        if pending.checks:
+            _run_checks(pending)
+        roots = {id(n): n for n in wanted}
+        _collect(pending.handles, roots)
+        if roots and pending.forbidden:
+            raise RuntimeError(
+                f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
+            )
+        pending.handles.clear()
+        pending.since = 0
+        if not roots:
+            return
+        EVENTS.add("evaluations")
+        EVENTS.add(f"evaluations:{reason}")
+        if "sync" in config.CONFIG.log:
+            log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
+        _flush(roots)
+
+
+def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
+    for reference in handles:
+        handle = reference()
+        if handle is not None:
+            node = handle.node
+            if node.pending:
+                roots[id(node)] = node
+
+
+def _run_checks(pending: _Pending) -> None:
+    checks, pending.checks = pending.checks, []
+    unknown = {id(c.ok): c.ok for c in checks if c.ok.pending}
+    if unknown:
+        EVENTS.add("check_evaluations")
+        _flush(unknown)
+    for c in checks:
+        if not bool(c.ok.buffer.numpy((), c.ok.dtype)):
+            pending.handles.clear()
+            error = c.error()
+            if c.place is not None:
+                error.add_note(f"recorded at {errors.describe(c.place)}")
+            raise error
+
+
+@contextlib.contextmanager
+def no_sync() -> Iterator[None]:
+    """Raise RuntimeError at any evaluation inside the block, naming its line.
+
+    >>> with no_sync():
+    ...     pass
+    """
+    before, _PENDING.forbidden = _PENDING.forbidden, True
+    try:
+        yield
+    finally:
+        _PENDING.forbidden = before
+
+
+def _saved(roots: dict[int, Node]) -> None:
+    """Add the values that a later backward() may read: inputs along unfreed autograd paths."""
+    stack = [n for n in roots.values() if n.requires_grad]
+    seen = set(map(id, stack))
+    while stack:
+        node = stack.pop()
+        if node.freed or node.grad_leaf or not node.pending:
+            continue
+        for x in node.inputs:
+            if x.pending:
+                roots[id(x)] = x
+            if x.requires_grad and id(x) not in seen:
+                seen.add(id(x))
+                stack.append(x)
+
+
+def _reachable(roots: Iterable[Node]) -> dict[int, Node]:
+    """Pending nodes that lead to ``roots``, the roots included."""
+    found: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            stack.extend(x for x in node.inputs if x.pending)
+    return found
+
+
+def _other_threads(roots: dict[int, Node], order: dict[int, Node]) -> bool:
+    """Join other threads' pending values that share nodes with this evaluation."""
+    joined = False
+    mine = _PENDING.handles
+    leaves = {id(x) for n in order.values() for x in n.inputs if not x.pending}
+    with _LISTS_LOCK:
+        others = [h for h in _LISTS.values() if h is not mine and h]
+    for handles in others:
+        theirs: dict[int, Node] = {}
+        _collect(list(handles), theirs)
+        reach = _reachable(theirs.values())
+        shares = any(k in order for k in reach) or any(
+            id(x) in leaves for n in reach.values() for x in n.inputs
+        )
+        if shares:
+            roots.update(theirs)
+            joined = True
+    return joined
+
+
+@dataclass
+class _Plan:
+    """One evaluation: its values in order, and the key they make."""
+
+    entries: list[Node]
+    outputs: list[Node]
+    key: tuple[object, ...]
+    buffers: list[Node]
+    scalars: list[float]
+    donors: list[int]  # per output: position among ``buffers`` or -1
+
+
+def _flush(roots: dict[int, Node]) -> None:
+    _saved(roots)
+    found = _reachable(roots.values())
+    if len(_LISTS) > 1 and _other_threads(roots, found):
+        _saved(roots)
+        found = _reachable(roots.values())
+    plan = _linearise(sorted(found.values(), key=_by_sequence), roots)
+    executor = _CACHE.get(plan.key)
+    if executor is None:
+        executor = _compile(plan)
+        _CACHE[plan.key] = executor
+        while len(_CACHE) > config.CONFIG.cache_size:
+            _CACHE.popitem(last=False)
+    else:
+        EVENTS.add("cache_hits")
+        _CACHE.move_to_end(plan.key)
+    reuse = _reusable(plan, found)
+    results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
+    for node, buffer in zip(plan.outputs, results, strict=True):
+        node.buffer = buffer
+        node.donor = None
+        if node.freed or node.grad_leaf or not node.requires_grad:
+            node.inputs = ()
+
+
+def _by_sequence(node: Node) -> int:
+    return node.sequence
+
+
+def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
+    number: dict[int, int] = {}
+    entries: list[Node] = []
+    buffers: list[Node] = []
+    scalars: list[float] = []
+    slot: dict[int, int] = {}
+    key: list[object] = [config.CONFIG.program_key]
+    outputs: list[Node] = []
+    donors: list[int] = []
+    for node in order:
+        for x in node.inputs:
+            if id(x) not in number:
+                number[id(x)] = len(entries)
+                entries.append(x)
+                if x.op is SCALAR:
+                    scalars.append(x.value)  # type: ignore[arg-type]
+                    key.append((-2, x.dtype))
+                else:
+                    slot[id(x)] = len(buffers)
+                    buffers.append(x)
+                    key.append((-1, x.shape, x.dtype))
+        number[id(node)] = len(entries)
+        entries.append(node)
+        donor = -1
+        if id(node) in roots:
+            outputs.append(node)
+            if node.donor is not None:
+                donor = slot.get(id(node.donor), -1)
+            donors.append(donor)
+            key.append((node.op.uid, donor, *[number[id(x)] for x in node.inputs]))
+        else:
+            key.append((node.op.uid, *[number[id(x)] for x in node.inputs], -3))
+    return _Plan(entries, outputs, tuple(key), buffers, scalars, donors)
+
+
+def _graph_of(plan: _Plan) -> Graph:
+    number = {id(n): i for i, n in enumerate(plan.entries)}
+    inner = {id(n) for n in plan.entries if n.pending}
+    values = []
+    for n in plan.entries:
+        if id(n) in inner:
+            inputs = tuple(number[id(x)] for x in n.inputs)
+            values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
+        else:
+            op = SCALAR if n.op is SCALAR else BUFFER
+            values.append(Value(op, (), n.shape, n.dtype, n.place))
+    donated = tuple((o, number[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
+    return Graph(tuple(values), tuple(number[id(n)] for n in plan.outputs), donated)
+
+
+def _compile(plan: _Plan) -> Executor | ReferenceExecutor:
+    graph = _graph_of(plan)
+    place = errors.user_place()
+    _note_site(graph, place)
+    if config.CONFIG.target == "numpy":
+        EVENTS.add("reference_programs")
+        return ReferenceExecutor(compiler.reference_program(graph))
+    program = compiler.compile_graph(graph)
+    EVENTS.add("compiles")
+    log(
+        "compile",
+        f"{len(graph.values)} values, {len(program.kernels)} kernels, arena "
+        f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s at "
+        f"{errors.describe(place)}",
+    )
+    return Executor(program)
+
+
+def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
+    """Warn once about a line that compiles again and again, naming what differs."""
+    if place is None:
+        return
+    seen = _SITES.setdefault(place, [])
+    seen.append(graph)
+    if len(seen) == _SITE_WARNING + 1:
+        previous = seen[-2]
+        difference = f"{len(previous.values)} values before, {len(graph.values)} now"
+        for i, (a, b) in enumerate(zip(previous.values, graph.values, strict=False)):
+            if a != b:
+                difference = f"value {i} was {a.op} : {a.spec}, now {b.op} : {b.spec}"
+                where = errors.describe(b.place)
+                if where:
+                    difference += f" (recorded at {where})"
+                break
+        warnings.warn(
+            f"{errors.describe(place)} compiled {len(seen)} different programs; the last two "
+            f"differ: {difference}",
+            stacklevel=2,
+        )
+    del seen[: -(_SITE_WARNING + 1)]
+
+
+def _reusable(plan: _Plan, found: dict[int, Node]) -> list[Buffer | None]:
+    """Buffers that outputs may overwrite: their old value is read by this program only.
+
+    A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
+    inputs and from the local below.  Any further reference means that somebody may still read it.
+    """
+    if not any(d >= 0 for d in plan.donors):
+        return [None] * len(plan.outputs)
+    uses = Counter(id(x) for n in found.values() for x in n.inputs)
+    kept: set[int] = set()  # leaves that surviving autograd history still reads
+    for n in plan.outputs:
+        if n.requires_grad and not n.freed and not n.grad_leaf:
+            kept.update(map(id, n.inputs))
+    reuse: list[Buffer | None] = []
+    for position in plan.donors:
+        if position < 0:
+            reuse.append(None)
+            continue
+        donor = plan.buffers[position]
+        # +1 each: plan.entries, plan.buffers, donee.donor, the local, getrefcount's argument.
+        known = uses[id(donor)] + 5
+        # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
+        free = (
+            id(donor) not in kept
+            and sys.getrefcount(donor) <= known
+            and sys.getrefcount(donor.buffer) <= 2
+        )
+        if not free:
+            EVENTS.add("donations_declined")
+        reuse.append(donor.buffer if free else None)
+    return reuse
+
+
+def executors() -> list[Executor | ReferenceExecutor]:
+    """Compiled executors in memory, least recently used first."""
+    return list(_CACHE.values())
+
+
+def last_executor() -> Executor | ReferenceExecutor:
+    """The executor that ran last.  Raises RuntimeError before the first evaluation."""
+    if not _CACHE:
+        raise RuntimeError("nothing has been evaluated yet")
+    return next(reversed(_CACHE.values()))
+
+
+def clear_cache() -> None:
+    """Forget all compiled executors (tests and benchmarks)."""
+    _CACHE.clear()
+    _SITES.clear()

@@ -1,0 +1,139 @@
+"""Random numbers that depend on a seed and a count, never on when they are computed.
+
+Every random op takes the generator's key and its own draw number when it is *recorded*; both are
+runtime scalars.  The bits therefore do not depend on fusion, kernel order, threads, caches or
+whether a program is replayed.  Sequences differ from PyTorch's for the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+
+import numpy as np
+
+from .core import dtype as dt
+from .core.dtype import DType
+from .core.shape import Shape, numel
+from .ir.node import Node, apply, scalar
+from .ir.op import intern
+from .ops import build as b
+from .ops.random import RandomBits, ShiftRight, threefry
+
+
+class Generator:
+    """A counter-based random stream (Threefry-2x32).
+
+    >>> g = Generator().manual_seed(3)
+    >>> g.initial_seed()
+    3
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        if device != "cpu":
+            raise RuntimeError(f"Generator: only device 'cpu' is supported, but got {device!r}")
+        self._lock = threading.Lock()
+        self._seed = 0
+        self._draws = 0
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Restart the stream of ``seed`` (taken modulo 2**64).  Returns self."""
+        with self._lock:
+            self._seed = int(seed) % (1 << 64)
+            self._draws = 0
+        return self
+
+    def seed(self) -> int:
+        """Seed from the operating system; returns the seed."""
+        value = int.from_bytes(os.urandom(8), "little") >> 1
+        self.manual_seed(value)
+        return value
+
+    def initial_seed(self) -> int:
+        """The seed in use."""
+        return self._seed
+
+    def get_state(self) -> tuple[int, int]:
+        """(seed, number of draws made)."""
+        return self._seed, self._draws
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        """Continue from a state that :meth:`get_state` returned."""
+        with self._lock:
+            self._seed, self._draws = int(state[0]), int(state[1])
+
+    def _next(self) -> tuple[int, int, int]:
+        """(key word 0, key word 1, draw number) of the next draw."""
+        with self._lock:
+            draw = self._draws
+            self._draws += 1
+            # The draw counter has 32 bits in the cipher; its overflow moves to the key.
+            key = (self._seed + (draw >> 32) * 0x9E3779B97F4A7C15) % (1 << 64)
+        return key & 0xFFFFFFFF, key >> 32, draw & 0xFFFFFFFF
+
+    def bits(self, shape: Shape) -> Node:
+        """Record uint32 random bits."""
+        words = [scalar(word, dt.uint32) for word in self._next()]
+        return apply(intern(RandomBits(shape)), *words)
+
+    def host_bits(self, shape: Shape) -> np.ndarray:
+        """The same bits, computed at once on the host (for initialisation, which runs once)."""
+        k0, k1, draw = self._next()
+        count = np.arange(numel(shape), dtype=np.uint32)
+        return np.asarray(threefry(np, k0, k1, count, np.uint32(draw))).reshape(shape)
+
+    def host_uniform(self, shape: Shape) -> np.ndarray:
+        """float64 numbers in [0, 1) with 24 random bits, the values :func:`rand` would give."""
+        return (self.host_bits(shape) >> np.uint32(8)) * 2.0**-24
+
+    def host_normal(self, shape: Shape) -> np.ndarray:
+        """float64 standard normal numbers (Box-Muller), the values :func:`randn` would give."""
+        radius = 1.0 - self.host_uniform(shape)
+        angle = self.host_uniform(shape)
+        return np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * math.pi * angle)
+
+    def host_rng(self) -> np.random.Generator:
+        """A numpy generator for host-side work such as shuffling; each call gives a new one."""
+        k0, k1, draw = self._next()
+        # In the counter's upper half: numpy counts up from its lower end, so neighbouring draws
+        # would otherwise be one stream, shifted by a few words.
+        return np.random.Generator(np.random.Philox(key=k0 | k1 << 32, counter=draw << 128))
+
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator and return it.
+
+    >>> manual_seed(0) is default_generator
+    True
+    """
+    return default_generator.manual_seed(seed)
+
+
+def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
+    """Record uniform numbers in [0, 1), multiples of 2**-24.
+
+    Raises RuntimeError for dtypes that are not floating point.
+    """
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"\"check_uniform_bounds\" not implemented for '{dtype.torch_name}'")
+    bits = (generator or default_generator).bits(shape)
+    return b.mul(b.cast(_high_bits(bits), dtype), b.full((), 2.0**-24, dtype))
+
+
+def _high_bits(bits: Node) -> Node:
+    return apply(intern(ShiftRight(8)), bits)
+
+
+def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
+    """Record standard normal numbers: sqrt(-2 log(1 - u)) cos(2 pi v) (Box and Muller, 1958)."""
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"\"normal_kernel_cpu\" not implemented for '{dtype.torch_name}'")
+    radius = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
+    angle = b.mul(uniform(shape, dtype, generator), b.full((), 2.0 * math.pi, dtype))
+    length = apply(b.SQRT, b.mul(b.log(radius), b.full((), -2.0, dtype)))
+    return b.mul(length, b.cos(angle))

@@ -1,0 +1,127 @@
+"""A compiled program, ready to run again and again: fill a table of pointers, make one call."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import uint8 as _BYTES
+from ..core.events import EVENTS
+from ..core.shape import numel
+from ..ir.node import BUFFER
+from ..ir.program import SCALAR_STRIDE, Program
+from .memory import ARENA, Buffer
+from .native import link
+
+_RUNNING = threading.RLock()  # one program at a time: they share the arena
+
+
+class Executor:
+    """Runs one :class:`Program`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.calls = 0
+        self._entry = link(program.code, program.entry) if program.code else None
+        self._table = (ctypes.c_uint64 * program.slots)()
+        self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
+        self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
+        self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
+        self._pack = struct.Struct(program.scalar_format).pack_into
+        self._scratch: dict[int, Buffer] = {}
+
+    def run(
+        self, inputs: Sequence[Buffer], scalars: Sequence[float], reuse: Sequence[Buffer | None]
+    ) -> list[Buffer]:
+        """Execute once.
+
+        ``reuse`` gives, per output, the buffer to write in place (an input whose old value nobody
+        needs any more) or None for a fresh one.  Returns one buffer per output.
+        """
+        program = self.program
+        with _RUNNING:
+            results = [
+                Buffer(o.nbytes) if r is None or r.shared else r
+                for o, r in zip(program.outputs, reuse, strict=True)
+            ]
+            if self._entry is not None:
+                pointers = [ARENA.address(program.arena_bytes), self._scalars.address]
+                staged = None
+                for number, x in enumerate(inputs):
+                    if x.aligned:
+                        pointers.append(x.address)
+                    else:
+                        pointers.append(self._stage(number, x))
+                        staged = True
+                pointers += [r.address for r in results]
+                if staged:
+                    EVENTS.add("unaligned_inputs_copied")
+                self._table[:] = pointers
+                self._pack(self._scalar_view, 0, *scalars)
+                self._entry(self._argument)
+                self.calls += 1
+                EVENTS.add("native_calls")
+            for i, target in enumerate(reuse):
+                if target is not None and target.shared:
+                    # The user's own array: written through, as PyTorch's from_numpy promises.
+                    target.array.reshape(-1).view(np.uint8)[...] = results[i].numpy(
+                        (results[i].nbytes,), _BYTES
+                    )
+                    results[i] = target
+            return results
+
+    def _stage(self, number: int, x: Buffer) -> int:
+        """Copy an unaligned input to aligned memory; kernels would crash on it."""
+        copy = self._scratch.get(number)
+        if copy is None:
+            copy = self._scratch[number] = Buffer(x.nbytes)
+        if x.nbytes:
+            copy.numpy((x.nbytes,), _BYTES)[...] = x.array.reshape(-1).view(np.uint8)
+        return copy.address
+
+
+class ReferenceExecutor:
+    """Runs a graph op by op through the numpy references (``MTVM_TARGET=numpy``)."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.calls = 0
+
+    def run(
+        self, inputs: Sequence[Buffer], scalars: Sequence[float], reuse: Sequence[Buffer | None]
+    ) -> list[Buffer]:
+        """As :meth:`Executor.run`."""
+        graph = self.program.graph
+        buffers, numbers = iter(inputs), iter(scalars)
+        env: list[Any] = []
+        with _RUNNING, np.errstate(all="ignore"):
+            for v in graph.values:
+                if v.op is BUFFER:
+                    env.append(next(buffers).numpy(v.shape, v.dtype))
+                elif v.is_leaf:
+                    env.append(np.asarray(next(numbers)).astype(v.dtype.numpy))
+                else:
+                    value = v.op.reference(np, *[env[x] for x in v.inputs])
+                    value = np.asarray(value)
+                    if value.shape != v.shape or value.dtype != v.dtype.numpy:
+                        raise AssertionError(
+                            f"reference of {v.op} gave {value.dtype}{list(value.shape)} instead "
+                            f"of {v.spec}"
+                        )
+                    env.append(value)
+            self.calls += 1
+            EVENTS.add("reference_calls")
+            results = []
+            finished = [np.array(env[position]) for position in graph.outputs]
+            for value, position, target in zip(finished, graph.outputs, reuse, strict=True):
+                v = graph.values[position]
+                out = target if target is not None else Buffer(numel(v.shape) * v.dtype.itemsize)
+                if out.nbytes:
+                    out.numpy(v.shape, v.dtype)[...] = value
+                results.append(out)
+        return results

@@ -1,0 +1,158 @@
+"""Aligned memory: buffers that users can reach, and the arena that they cannot.
+
+A :class:`Buffer` returns its block to a pool when the last reference to it goes (the node that owns
+it, or a numpy view of it), so a training loop in steady state allocates nothing.  Intermediates of
+a program live in the :class:`Arena`, one block shared by all programs.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import DType
+from ..core.events import EVENTS
+from ..core.shape import Shape, numel
+
+ALIGNMENT = 64
+"""Bytes; kernels use aligned vector loads, so every pointer they see is a multiple of this."""
+
+_POOL_LIMIT = 1 << 30  # free bytes kept for reuse
+
+
+def round_up(nbytes: int) -> int:
+    """``nbytes`` as a positive multiple of the alignment."""
+    return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+
+
+def _raw_block(nbytes: int) -> tuple[Any, int]:
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    EVENTS.add("bytes_allocated", nbytes)
+    EVENTS.add("allocations")
+    return raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT
+
+
+class _Pool:
+    """Free blocks by size."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[tuple[Any, int]]] = {}
+        self._free_bytes = 0
+        # Re-entrant: a garbage collection inside take() may run Buffer.__del__.
+        self._lock = threading.RLock()
+
+    def take(self, size: int) -> tuple[Any, int]:
+        """A block of exactly ``size`` bytes and its aligned address."""
+        with self._lock:
+            blocks = self._free.get(size)
+            if blocks:
+                self._free_bytes -= size
+                return blocks.pop()
+        return _raw_block(size)
+
+    def give(self, size: int, block: tuple[Any, int]) -> None:
+        """Return a block; beyond the limit it goes back to the system."""
+        with self._lock:
+            if self._free_bytes + size <= _POOL_LIMIT:
+                self._free.setdefault(size, []).append(block)
+                self._free_bytes += size
+
+    def clear(self) -> None:
+        """Give all free blocks back to the system."""
+        with self._lock:
+            self._free.clear()
+            self._free_bytes = 0
+
+
+POOL = _Pool()
+
+
+class Buffer:
+    """Memory of one value: pooled and aligned, or (``shared``) an array that the user owns."""
+
+    __slots__ = ("__weakref__", "_block", "_size", "address", "array", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._size = round_up(nbytes)
+        self._block = POOL.take(self._size)
+        self.address: int = self._block[1]
+        self.array: Any = None
+
+    @staticmethod
+    def around(array: Any) -> Buffer:
+        """A buffer on the memory of a C-contiguous array, which stays visible to its owner."""
+        buffer = Buffer.__new__(Buffer)
+        buffer.nbytes = array.nbytes
+        buffer._size = 0
+        buffer._block = None  # type: ignore[assignment]
+        buffer.address = array.ctypes.data
+        buffer.array = array
+        return buffer
+
+    @property
+    def shared(self) -> bool:
+        """True for memory that belongs to the user."""
+        return self.array is not None
+
+    @property
+    def aligned(self) -> bool:
+        """True if kernels may be given this address."""
+        return self.address % ALIGNMENT == 0
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {
+            "data": (self.address, False),
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def numpy(self, shape: Shape, dtype: DType) -> Any:
+        """A writable numpy view of this memory, which it keeps alive."""
+        if self.array is not None:
+            return self.array.reshape(-1).view(dtype.numpy).reshape(shape)
+        if self.nbytes == 0:
+            return np.empty(shape, dtype.numpy)
+        return np.asarray(self).view(dtype.numpy).reshape(shape)
+
+    def __del__(self) -> None:
+        if getattr(self, "_block", None) is not None:
+            POOL.give(self._size, self._block)
+
+
+def buffer_of(array: Any, dtype: DType) -> Buffer:
+    """A new buffer with a copy of ``array`` converted to ``dtype``."""
+    buffer = Buffer(numel(array.shape) * dtype.itemsize)
+    if buffer.nbytes:
+        buffer.numpy(array.shape, dtype)[...] = array
+    return buffer
+
+
+class Arena:
+    """The block that holds the intermediates of whichever program is running."""
+
+    def __init__(self) -> None:
+        self._raw: Any = None
+        self._address = 0
+        self.nbytes = 0
+
+    def address(self, nbytes: int) -> int:
+        """Address of at least ``nbytes`` bytes; grows, never shrinks."""
+        if nbytes > self.nbytes or self._raw is None:
+            size = round_up(nbytes)
+            self._raw, self._address = _raw_block(size)
+            self.nbytes = size
+            EVENTS.add("arena_growths")
+        return self._address
+
+    def view(self) -> Any:
+        """The arena as bytes, for tests and the validator."""
+        start = self._address - self._raw.ctypes.data
+        return self._raw[start : start + self.nbytes]
+
+
+ARENA = Arena()

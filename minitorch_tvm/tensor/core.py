@@ -1,0 +1,478 @@
+"""The Tensor: a handle on one value of the lazy graph, and on its memory once computed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from .. import autograd, lazy
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..core.shape import Size, numel
+from ..ir.node import MODE, Node, apply, leaf
+from ..ops import build as b
+from ..ops import derived as d
+from ..runtime.memory import buffer_of
+from . import indexing
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+Number = bool | int | float
+
+
+class TensorBase:
+    """State of a tensor: its value, views of it, gradients and evaluation.
+
+    The final class, with operators and methods, is :class:`minitorch_tvm.Tensor`.
+    """
+
+    __slots__ = ("__weakref__", "_base", "_grad", "_node", "_replay", "_seen", "_version", "_write")
+
+    # numpy leaves mixed arithmetic to this class
+    __array_priority__: ClassVar[int] = 1000
+
+    def __init__(self, data: Any = ()) -> None:
+        node = data.node if isinstance(data, TensorBase) else leaf_of(data, dt.float32)
+        self._attach(node)
+
+    def _attach(self, node: Node) -> None:
+        self._node = node
+        self._grad: Tensor | None = None
+        self._version = 0
+        self._base: Tensor | None = None
+        self._replay: Callable[[Node], Node] | None = None
+        self._write: Callable[[Node, Node], Node] | None = None
+        self._seen = 0
+        lazy.track(self, node)
+
+    @staticmethod
+    def _wrap(node: Node) -> Tensor:
+        """A tensor on ``node``."""
+        raise NotImplementedError
+
+    @property
+    def node(self) -> Node:
+        """The value this tensor stands for now (a view follows its base)."""
+        base = self._base
+        if base is not None and self._seen != base._version:
+            with autograd.set_grad_enabled(self._node.requires_grad or MODE.grad_enabled):
+                assert self._replay is not None
+                self._node = self._replay(base._node)
+            self._seen = base._version
+            lazy.track(self, self._node)
+        return self._node
+
+    # --- views and in-place -----------------------------------------------------------------
+
+    def _view(
+        self, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node] | None
+    ) -> Tensor:
+        """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back."""
+        t = self._wrap(replay(self.node))
+        if self._base is None:
+            t._base, t._replay, t._write = self, replay, write
+            t._seen = self._version
+            return t
+        inner_replay, inner_write = self._replay, self._write
+        assert inner_replay is not None
+        t._base, t._seen = self._base, self._seen
+        t._replay = lambda root: replay(inner_replay(root))
+        if write is not None and inner_write is not None:
+            t._write = lambda root, v: inner_write(root, write(inner_replay(root), v))
+        return t
+
+    def _assign(self, new: Node, name: str) -> Self:
+        """Give this tensor the value ``new``: what every in-place method ends in."""
+        old = self.node
+        if MODE.grad_enabled and old.grad_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        if new.shape != old.shape:
+            if numel(new.shape) != numel(old.shape) or len(new.shape) > len(old.shape):
+                raise RuntimeError(
+                    f"output with shape {list(old.shape)} doesn't match the broadcast shape "
+                    f"{list(new.shape)}"
+                )
+            new = b.reshape(new, old.shape)
+        if new.dtype is not old.dtype:
+            if new.dtype.category > old.dtype.category:
+                raise RuntimeError(
+                    f"result type {new.dtype.torch_name} can't be cast to the desired output type "
+                    f"{old.dtype.torch_name}"
+                )
+            new = b.cast(new, old.dtype)
+        base = self._base
+        if base is None:
+            self._rebind(new)
+            return self
+        if self._write is None:
+            raise RuntimeError(
+                f"{name}: unsupported operation: more than one element of the written-to tensor "
+                "refers to a single memory location. Please clone() the tensor before performing "
+                "the operation."
+            )
+        if MODE.grad_enabled and base._node.grad_leaf and self._node.requires_grad:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
+            )
+        base._rebind(self._write(base.node, new))
+        return self
+
+    def _rebind(self, new: Node) -> None:
+        old = self._node
+        if new is old:
+            return
+        shared = old.buffer is not None and old.buffer.shared
+        if old.grad_leaf or new.grad_leaf or not new.inputs or shared:
+            # The new value becomes this tensor's own: it may be marked, and take over memory.
+            with autograd.no_grad():
+                new = apply(b.DETACH, new)
+        if old.grad_leaf:
+            new.requires_grad = new.grad_leaf = True
+            new.owner = weakref.ref(self)
+        new.donor = old if old.buffer is not None else old.donor
+        self._node = new
+        self._version += 1
+        lazy.track(self, new)
+
+    # --- facts ------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        """Sizes of the dimensions."""
+        return Size(self._node.shape)
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or one of its sizes."""
+        return self.shape if dim is None else self.shape[d.wrap_dim(dim, self.ndim)]
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._node.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the data lives: always "cpu"."""
+        return "cpu"
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._node.shape)
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return numel(self._node.shape)
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return self.numel() * self.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """True for float32 and float64."""
+        return self.dtype.is_floating_point
+
+    def is_contiguous(self) -> bool:
+        """True: every tensor is row-major."""
+        return True
+
+    def contiguous(self) -> Self:
+        """This tensor: every tensor is row-major."""
+        return self
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    # --- autograd ---------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if gradients are recorded for this tensor."""
+        return self.node.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Start (or stop) recording gradients for this leaf; returns self.
+
+        Raises RuntimeError for dtypes that are not floating point, and when a result of recorded
+        operations is told to stop.
+        """
+        node = self.node
+        if requires_grad and not node.dtype.is_floating_point:
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if not self.is_leaf:
+            if not requires_grad:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to "
+                    "use a computed variable in a subgraph that doesn't require differentiation "
+                    "use var_no_grad = var.detach()."
+                )
+            return self
+        node.requires_grad = node.grad_leaf = requires_grad
+        node.owner = weakref.ref(self) if requires_grad else None
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True unless this tensor is the result of operations that record gradients."""
+        node = self.node
+        return not node.requires_grad or node.grad_leaf
+
+    @property
+    def grad_fn(self) -> str | None:
+        """Name of the operation that made this tensor, as PyTorch prints it; None for leaves."""
+        return None if self.is_leaf else f"<{self.node.op.name}Backward0>"
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Accumulated gradient; None before the first :meth:`backward`."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, TensorBase):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    f"assigned grad has data of a different size: {value.shape} for a tensor of "
+                    f"size {self.shape}"
+                )
+        self._grad = value
+
+    def _accumulate_grad(self, ct: Node) -> None:
+        with autograd.set_grad_enabled(ct.requires_grad):
+            if self._grad is None:
+                self._grad = self._wrap(ct)
+            else:
+                self._grad._assign(b.add(self._grad.node, ct), "grad")
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Add d(self)/d(leaf) to the ``.grad`` of every leaf that this tensor depends on.
+
+        ``gradient`` (same shape) weights the elements and may be left out for a scalar.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
+        """
+        autograd.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def retain_grad(self) -> None:
+        """Also keep ``.grad`` of this non-leaf tensor."""
+        if not self.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        self.node.owner = weakref.ref(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+        """Call ``hook(grad)`` when this tensor's gradient is known; a returned tensor replaces it.
+
+        Returns a function that removes the hook.
+        """
+        node = self.node
+        if not node.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+
+        def call(ct: Node) -> Node | None:
+            result = hook(self._wrap(ct))
+            return None if result is None else result.node
+
+        node.hooks = [*(node.hooks or ()), call]
+
+        def remove() -> None:
+            node.hooks = [h for h in node.hooks or () if h is not call]
+
+        return remove
+
+    def detach(self) -> Tensor:
+        """This tensor's value without history; shares data with it (in-place writes show)."""
+
+        def replay(x: Node) -> Node:
+            with autograd.no_grad():
+                return apply(b.DETACH, x)
+
+        t = self._view(replay, lambda _, value: value)
+        if self._base is None and self._node.buffer is not None:
+            # Reading a detached leaf costs nothing: it stands on the same memory.
+            t._node = leaf(self._node.buffer, self._node.shape, self._node.dtype)
+        return t
+
+    @property
+    def data(self) -> Tensor:
+        """As :meth:`detach`; writing to it changes this tensor without recording."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        with autograd.no_grad():
+            self._rebind(apply(b.DETACH, value.node))
+
+    # --- evaluation -------------------------------------------------------------------------
+
+    def realize(self, reason: str = "realize") -> Self:
+        """Compute this tensor (and everything else pending) now; returns self."""
+        lazy.evaluate([self.node], reason)
+        return self
+
+    def _array(self, reason: str) -> np.ndarray[Any, Any]:
+        node = self.node
+        if node.pending:
+            lazy.evaluate([node], reason)
+        if node.buffer is None:
+            return np.asarray(node.value, node.dtype.numpy)
+        return node.buffer.numpy(node.shape, node.dtype)  # type: ignore[no-any-return]
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a numpy array on the same memory (evaluates).
+
+        Raises RuntimeError for tensors that require grad.
+        """
+        if self.requires_grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                "instead."
+            )
+        return self._array("numpy")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def item(self) -> Number:
+        """The value of a one-element tensor as a Python number (evaluates)."""
+        if self.numel() != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
+            )
+        return self._array("item").item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers (evaluates)."""
+        return self._array("tolist").tolist()
+
+    def __bool__(self) -> bool:
+        if self.numel() == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        if self.numel() != 1:
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        return bool(self._array("bool").item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.category is not dt.Category.INT or self.ndim:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.ndim else object.__format__(self, spec)
+
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self._array("contains") == value).any())
+
+    def __getitem__(self, index: Any) -> Tensor:
+        region = indexing.parse(self._node.shape, index)
+        return self._view(region.read, region.write)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        region = indexing.parse(self._node.shape, index)
+        source = self._operand(value)
+        if not isinstance(source, Node):
+            source = d.lift(source, self.dtype)
+        target = self._view(region.read, region.write)
+        filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)
+        target._assign(b.cast(filled, self.dtype), "__setitem__")
+
+    def _operand(self, value: Any) -> Node | Number:
+        if isinstance(value, TensorBase):
+            return value.node
+        if isinstance(value, (bool, int, float)):
+            return value
+        if isinstance(value, np.generic):
+            return value.item()  # type: ignore[no-any-return]
+        if isinstance(value, np.ndarray):
+            return leaf_of(value, None)
+        raise TypeError(f"expected a Tensor or a number, but got {type(value).__name__}")
+
+    def new_tensor(
+        self, data: Any, dtype: DType | None = None, requires_grad: bool = False
+    ) -> Tensor:
+        """A tensor with a copy of ``data`` and (by default) this tensor's dtype."""
+        t = self._wrap(leaf_of(data, dtype or self.dtype))
+        return t.requires_grad_() if requires_grad else t
+
+
+def _drop_leading(x: Node, rank: int) -> Node:
+    """Remove leading dimensions of size one beyond ``rank`` (PyTorch's rule for assignment)."""
+    extra = len(x.shape) - rank
+    if extra <= 0 or any(n != 1 for n in x.shape[:extra]):
+        return x
+    return b.reshape(x, x.shape[extra:])
+
+
+def leaf_of(data: Any, dtype: DType | None) -> Node:
+    """A leaf with a copy of ``data`` (numbers, nested sequences, arrays, tensors)."""
+    if isinstance(data, TensorBase):
+        array = data.detach().numpy()
+    else:
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise ValueError(f"expected sequences of equal length: {error}") from None
+        python = not isinstance(data, (np.ndarray, np.generic))
+        if dtype is None and python and (array.dtype == np.float64 or array.size == 0):
+            dtype = dt.float32  # Python numbers take PyTorch's default, not numpy's
+        if array.dtype == object:
+            raise TypeError(
+                f"could not infer dtype of {type(data).__name__}; expected numbers or nested "
+                "sequences of numbers"
+            )
+    kind = dt.from_numpy(array.dtype.newbyteorder("=")) if dtype is None else dtype
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"can't convert np.ndarray of type {array.dtype}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        return leaf(buffer_of(array, kind), array.shape, kind)

@@ -1,0 +1,300 @@
+"""Free functions with PyTorch's names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import dtype as dt
+from ..ops import derived as d
+from .core import Number, TensorBase
+from .tensor import Dims, Tensor
+
+
+def _as_node_or_number(value: Any) -> Any:
+    return value.node if isinstance(value, TensorBase) else value
+
+
+def where(condition: Tensor, input: Any, other: Any) -> Tensor:
+    """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast."""
+    return Tensor._wrap(
+        d.where(condition.node, _as_node_or_number(input), _as_node_or_number(other))
+    )
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors along an existing dimension.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
+    torch.Size([3, 2])
+    """
+    return Tensor._wrap(d.cat([t.node for t in tensors], dim))
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors of one shape along a new dimension."""
+    return Tensor._wrap(d.stack([t.node for t in tensors], dim))
+
+
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Views of consecutive pieces along ``dim``, of one size (the last may be smaller) or several."""
+    axis = d.wrap_dim(dim, tensor.ndim)
+    n = tensor.shape[axis]
+    sections = split_size_or_sections
+    if isinstance(sections, int):
+        if sections <= 0 and n:
+            raise RuntimeError(
+                f"split expects split_size be non-negative, but got split_size={sections}"
+            )
+        sizes = [min(sections, n - i) for i in range(0, n, max(sections, 1))] or [0]
+    else:
+        sizes = list(sections)
+        if math.fsum(sizes) != n:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
+                f"at dimension {axis}), but got split_sizes={sizes}"
+            )
+    pieces = []
+    start = 0
+    for size in sizes:
+        index = (slice(None),) * axis + (slice(start, start + size),)
+        pieces.append(tensor[index])
+        start += size
+    return tuple(pieces)
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    n = input.shape[d.wrap_dim(dim, input.ndim)]
+    return split(input, max(1, -(-n // chunks)), dim)
+
+
+def _tensor(x: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"argument 'input' must be Tensor, not {type(x).__name__}")
+    return x
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Matrix product of vectors, matrices and batches of matrices."""
+    return _tensor(input) @ other
+
+
+mm = matmul
+bmm = matmul
+
+
+def add(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
+    """input + alpha * other."""
+    return _tensor(input).add(other, alpha=alpha)
+
+
+def sub(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
+    """input - alpha * other."""
+    return _tensor(input).sub(other, alpha=alpha)
+
+
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other."""
+    return _tensor(input) * other
+
+
+def div(input: Tensor, other: Any) -> Tensor:
+    """input / other."""
+    return _tensor(input) / other
+
+
+def pow(input: Any, exponent: Any) -> Tensor:
+    """input ** exponent."""
+    return input**exponent  # type: ignore[no-any-return]
+
+
+def neg(input: Tensor) -> Tensor:
+    """-input."""
+    return -_tensor(input)
+
+
+def abs(input: Tensor) -> Tensor:
+    """|input|."""
+    return _tensor(input).abs()
+
+
+def exp(input: Tensor) -> Tensor:
+    """e ** input."""
+    return _tensor(input).exp()
+
+
+def log(input: Tensor) -> Tensor:
+    """Natural logarithm."""
+    return _tensor(input).log()
+
+
+def sqrt(input: Tensor) -> Tensor:
+    """Square root."""
+    return _tensor(input).sqrt()
+
+
+def sin(input: Tensor) -> Tensor:
+    """Sine of radians."""
+    return _tensor(input).sin()
+
+
+def cos(input: Tensor) -> Tensor:
+    """Cosine of radians."""
+    return _tensor(input).cos()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    return _tensor(input).tanh()
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input))."""
+    return _tensor(input).sigmoid()
+
+
+def relu(input: Tensor) -> Tensor:
+    """max(input, 0)."""
+    return _tensor(input).relu()
+
+
+def maximum(input: Tensor, other: Tensor) -> Tensor:
+    """Elementwise larger; NaN if either is."""
+    return _tensor(input).maximum(other)
+
+
+def minimum(input: Tensor, other: Tensor) -> Tensor:
+    """Elementwise smaller; NaN if either is."""
+    return _tensor(input).minimum(other)
+
+
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Limit to [min, max]; either may be None."""
+    return _tensor(input).clamp(min, max)
+
+
+def softmax(input: Tensor, dim: int) -> Tensor:
+    """exp(input) normalised along ``dim``."""
+    return _tensor(input).softmax(dim)
+
+
+def log_softmax(input: Tensor, dim: int) -> Tensor:
+    """Logarithm of the softmax along ``dim``."""
+    return _tensor(input).log_softmax(dim)
+
+
+def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Sum over ``dim``."""
+    return _tensor(input).sum(dim, keepdim, dtype=dtype)
+
+
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Mean over ``dim``."""
+    return _tensor(input).mean(dim, keepdim, dtype=dtype)
+
+
+def var(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
+    """Variance over ``dim``."""
+    return _tensor(input).var(dim, correction=correction, keepdim=keepdim)
+
+
+def std(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
+    """Standard deviation over ``dim``."""
+    return _tensor(input).std(dim, correction=correction, keepdim=keepdim)
+
+
+def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """Largest element; with ``dim`` a (values, indices) pair."""
+    return _tensor(input).max(dim, keepdim)
+
+
+def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """Smallest element; with ``dim`` a (values, indices) pair."""
+    return _tensor(input).min(dim, keepdim)
+
+
+def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Largest element over ``dim``."""
+    return _tensor(input).amax(dim, keepdim)
+
+
+def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Smallest element over ``dim``."""
+    return _tensor(input).amin(dim, keepdim)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the largest element."""
+    return _tensor(input).argmax(dim, keepdim)
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the smallest element."""
+    return _tensor(input).argmin(dim, keepdim)
+
+
+def reshape(input: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same elements in another shape."""
+    return _tensor(input).reshape(shape)
+
+
+def permute(input: Tensor, dims: Sequence[int]) -> Tensor:
+    """Reorder the dimensions."""
+    return _tensor(input).permute(dims)
+
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Swap two dimensions."""
+    return _tensor(input).transpose(dim0, dim1)
+
+
+def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
+    """Drop dimensions of size one."""
+    return _tensor(input).squeeze(dim)
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """Insert a dimension of size one."""
+    return _tensor(input).unsqueeze(dim)
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Merge the dimensions start_dim..end_dim."""
+    return _tensor(input).flatten(start_dim, end_dim)
+
+
+def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
+    """Expand to ``shape``."""
+    return _tensor(input).expand(shape)
+
+
+def is_tensor(value: object) -> bool:
+    """True for tensors."""
+    return isinstance(value, TensorBase)
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """True if both have the same shape and elements (evaluates)."""
+    return input.shape == other.shape and bool((input == other).all())
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """True if |input - other| <= atol + rtol * |other| everywhere (evaluates)."""
+    a, c = input.detach().numpy(), other.detach().numpy()
+    return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def result_type(input: Any, other: Any) -> dt.DType:
+    """dtype of an arithmetic result of the two operands."""
+    return d.result_dtype(_as_node_or_number(input), _as_node_or_number(other))

@@ -1,0 +1,111 @@
+"""Basic indexing: integers, slices, None and Ellipsis become one slice and one reshape."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.shape import Shape
+from ..ir.node import Node
+from ..ops import build as b
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangular, strided region of a tensor and the shape it is seen in."""
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: Shape
+
+    def read(self, x: Node) -> Node:
+        """The region of ``x``."""
+        whole = all(
+            (start, stop, step) == (0, n, 1)
+            for start, stop, step, n in zip(
+                self.starts, self.stops, self.steps, x.shape, strict=True
+            )
+        )
+        part = x if whole else b.slice(x, self.starts, self.stops, self.steps)
+        return b.reshape(part, self.shape)
+
+    def write(self, x: Node, value: Node) -> Node:
+        """``x`` with the region replaced by ``value`` (shaped like the region)."""
+        sizes = tuple(
+            max(0, -(-(stop - start) // step))
+            for start, stop, step in zip(self.starts, self.stops, self.steps, strict=True)
+        )
+        return b.insert(x, b.reshape(value, sizes), self.starts, self.steps)
+
+
+def parse(shape: Shape, index: Any) -> Region:
+    """Translate a Python index.
+
+    Raises IndexError (too many indices, out of range), ValueError (negative step) and TypeError
+    (advanced indexing), in PyTorch's words where it has them.
+    """
+    items = list(index) if isinstance(index, tuple) else [index]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > len(shape):
+        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
+    missing = len(shape) - used
+    starts: list[int] = []
+    stops: list[int] = []
+    steps: list[int] = []
+    out: list[int] = []
+
+    def whole(n: int) -> None:
+        starts.append(0)
+        stops.append(n)
+        steps.append(1)
+        out.append(n)
+
+    expanded = False
+    for item in items:
+        if item is None:
+            out.append(1)
+        elif item is Ellipsis:
+            expanded = True
+            for _ in range(missing):
+                whole(shape[len(starts)])
+        elif isinstance(item, slice):
+            n = shape[len(starts)]
+            if item.step is not None and operator.index(item.step) <= 0:
+                raise ValueError("step must be greater than zero")
+            start, stop, step = item.indices(n)
+            stop = max(start, stop)
+            starts.append(start)
+            stops.append(stop)
+            steps.append(step)
+            out.append(-(-(stop - start) // step))
+        else:
+            n = shape[len(starts)]
+            position = _integer(item)
+            if not -n <= position < n:
+                raise IndexError(
+                    f"index {position} is out of bounds for dimension {len(starts)} with size {n}"
+                )
+            position %= n
+            starts.append(position)
+            stops.append(position + 1)
+            steps.append(1)
+    if not expanded:
+        for _ in range(missing):
+            whole(shape[len(starts)])
+    return Region(tuple(starts), tuple(stops), tuple(steps), tuple(out))
+
+
+def _integer(item: Any) -> int:
+    if isinstance(item, bool):
+        raise TypeError("indexing with a bool is not supported; use where() or a slice")
+    try:
+        return operator.index(item)
+    except TypeError:
+        raise TypeError(
+            "only integers, slices (`:`), ellipsis (`...`) and None are supported as indices, got "
+            f"{type(item).__name__}; masks and index tensors can be written with where()"
+        ) from None

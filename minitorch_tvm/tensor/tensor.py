@@ -1,0 +1,551 @@
+"""The public Tensor class: operators and methods on top of :class:`TensorBase`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..ir.node import Node
+from ..ops import build as b
+from ..ops import derived as d
+from . import formatting
+from .core import Number, TensorBase
+
+Dims = int | Sequence[int] | None
+Operand = Any
+
+
+class ValuesIndices(NamedTuple):
+    """Result of ``max(dim)`` and ``min(dim)``."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Accept ``f(2, 3)`` and ``f((2, 3))``."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    for n in sizes:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise TypeError(f"expected integer sizes, but got {type(n).__name__}")
+    return tuple(int(n) for n in sizes)
+
+
+class Tensor(TensorBase):
+    """A multi-dimensional array whose operations are recorded and evaluated together.
+
+    Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
+    needed: at ``optimizer.step()``, ``item()``, ``numpy()``, ``print`` and the like.
+
+    >>> import minitorch_tvm as mt
+    >>> x = mt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x).sum().item()
+    54.0
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def _wrap(node: Node) -> Tensor:
+        t = Tensor.__new__(Tensor)
+        t._attach(node)
+        return t
+
+    def __repr__(self) -> str:
+        return formatting.render(self)
+
+    # --- arithmetic -------------------------------------------------------------------------
+
+    def _accepts(self, other: Any) -> bool:
+        return isinstance(other, (TensorBase, bool, int, float)) or hasattr(other, "__array__")
+
+    def __add__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.add(self.node, self._operand(other)))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.sub(self.node, self._operand(other)))
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.sub(self._operand(other), self.node))
+
+    def __mul__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.mul(self.node, self._operand(other)))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.div(self.node, self._operand(other)))
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.div(self._operand(other), self.node))
+
+    def __pow__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.pow(self.node, self._operand(other)))
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
+        return self._wrap(d.pow(self._operand(other), self.node))
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        if not isinstance(other, TensorBase):
+            return NotImplemented
+        return self._wrap(d.matmul(self.node, other.node))
+
+    def __neg__(self) -> Tensor:
+        return self._wrap(d.neg(self.node))
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return self._wrap(d.absolute(self.node))
+
+    def __invert__(self) -> Tensor:
+        if self.dtype is not dt.bool_:
+            raise TypeError("~ (operator.invert) is only implemented on bool tensors")
+        return self._wrap(b.logical_not(self.node))
+
+    def _logical(self, other: Operand, op: Any) -> Tensor:
+        value = self._operand(other)
+        node = value if isinstance(value, Node) else b.full((), value, dt.of_number(value))
+        if self.dtype is not dt.bool_ or node.dtype is not dt.bool_:
+            raise TypeError("&, | and ^ are only implemented on bool tensors")
+        return self._wrap(op(self.node, node))
+
+    def __and__(self, other: Operand) -> Tensor:
+        return self._logical(other, b.logical_and)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Operand) -> Tensor:
+        return self._logical(other, b.logical_or)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Operand) -> Tensor:
+        return self._logical(other, d.logical_xor)
+
+    __rxor__ = __xor__
+
+    def _compare(self, kind: str, other: Operand) -> Tensor:
+        return self._wrap(d.compare(kind, self.node, self._operand(other)))
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self._compare("eq", other) if self._accepts(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self._compare("ne", other) if self._accepts(other) else NotImplemented
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return self._compare("lt", other) if self._accepts(other) else NotImplemented
+
+    def __le__(self, other: Operand) -> Tensor:
+        return self._compare("le", other) if self._accepts(other) else NotImplemented
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return self._compare("gt", other) if self._accepts(other) else NotImplemented
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return self._compare("ge", other) if self._accepts(other) else NotImplemented
+
+    __hash__ = TensorBase.__hash__
+
+    def add(self, other: Operand, *, alpha: Number = 1) -> Tensor:
+        """self + alpha * other."""
+        if alpha == 1:
+            return self + other
+        return self + (other * alpha)
+
+    def sub(self, other: Operand, *, alpha: Number = 1) -> Tensor:
+        """self - alpha * other."""
+        if alpha == 1:
+            return self - other
+        return self - (other * alpha)
+
+    def mul(self, other: Operand) -> Tensor:
+        """self * other."""
+        return self * other
+
+    def div(self, other: Operand) -> Tensor:
+        """self / other."""
+        return self / other
+
+    def pow(self, exponent: Operand) -> Tensor:
+        """self ** exponent."""
+        return self**exponent
+
+    def matmul(self, other: Tensor) -> Tensor:
+        """self @ other: vectors, matrices and batches of them."""
+        return self @ other
+
+    mm = matmul
+    bmm = matmul
+
+    def neg(self) -> Tensor:
+        """-self."""
+        return -self
+
+    def eq(self, other: Operand) -> Tensor:
+        """self == other, elementwise."""
+        return self == other
+
+    def ne(self, other: Operand) -> Tensor:
+        """self != other, elementwise."""
+        return self != other
+
+    def lt(self, other: Operand) -> Tensor:
+        """self < other, elementwise."""
+        return self < other
+
+    def le(self, other: Operand) -> Tensor:
+        """self <= other, elementwise."""
+        return self <= other
+
+    def gt(self, other: Operand) -> Tensor:
+        """self > other, elementwise."""
+        return self > other
+
+    def ge(self, other: Operand) -> Tensor:
+        """self >= other, elementwise."""
+        return self >= other
+
+    def logical_not(self) -> Tensor:
+        """True where an element is zero (or False)."""
+        return self == 0 if self.dtype is not dt.bool_ else ~self
+
+    # --- elementwise functions --------------------------------------------------------------
+
+    def abs(self) -> Tensor:
+        """|self|."""
+        return self.__abs__()
+
+    def exp(self) -> Tensor:
+        """e ** self."""
+        return self._wrap(d.unary_float(b.EXP, self.node))
+
+    def log(self) -> Tensor:
+        """Natural logarithm."""
+        return self._wrap(d.unary_float(b.LOG, self.node))
+
+    def sqrt(self) -> Tensor:
+        """Square root; NaN below zero."""
+        return self._wrap(d.unary_float(b.SQRT, self.node))
+
+    def tanh(self) -> Tensor:
+        """Hyperbolic tangent."""
+        return self._wrap(d.unary_float(b.TANH, self.node))
+
+    def sigmoid(self) -> Tensor:
+        """1 / (1 + exp(-self))."""
+        return self._wrap(d.unary_float(b.SIGMOID, self.node))
+
+    def sin(self) -> Tensor:
+        """Sine of radians."""
+        return self._wrap(d.unary_float(b.SIN, self.node))
+
+    def cos(self) -> Tensor:
+        """Cosine of radians."""
+        return self._wrap(d.unary_float(b.COS, self.node))
+
+    def relu(self) -> Tensor:
+        """max(self, 0)."""
+        return self._wrap(d.relu(self.node))
+
+    def square(self) -> Tensor:
+        """self * self."""
+        return self._wrap(d.pow(self.node, 2))
+
+    def maximum(self, other: Tensor) -> Tensor:
+        """Elementwise larger; NaN if either is."""
+        return self._wrap(d.maximum(self.node, other.node))
+
+    def minimum(self, other: Tensor) -> Tensor:
+        """Elementwise smaller; NaN if either is."""
+        return self._wrap(d.minimum(self.node, other.node))
+
+    def clamp(self, min: Operand = None, max: Operand = None) -> Tensor:
+        """Limit to [min, max]; either may be None."""
+        low = None if min is None else self._operand(min)
+        high = None if max is None else self._operand(max)
+        return self._wrap(d.clamp(self.node, low, high))
+
+    clip = clamp
+
+    def where(self, condition: Tensor, other: Operand) -> Tensor:
+        """self where ``condition`` holds, else ``other``."""
+        return self._wrap(d.where(condition.node, self.node, self._operand(other)))
+
+    def masked_fill(self, mask: Tensor, value: Operand) -> Tensor:
+        """``value`` where ``mask`` holds, else self."""
+        filler = d.lift(self._operand(value), self.dtype)
+        return self._wrap(b.where(mask.node, filler, self.node))
+
+    def isnan(self) -> Tensor:
+        """True where an element is NaN."""
+        return self != self
+
+    def softmax(self, dim: int) -> Tensor:
+        """exp(self) normalised to sum to one along ``dim``."""
+        return self._wrap(d.softmax(d.cast_float(self.node), dim))
+
+    def log_softmax(self, dim: int) -> Tensor:
+        """Logarithm of :meth:`softmax`, computed stably."""
+        return self._wrap(d.log_softmax(d.cast_float(self.node), dim))
+
+    # --- reductions -------------------------------------------------------------------------
+
+    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+        """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
+        return self._wrap(d.sum(self.node, dim, keepdim, dtype))
+
+    def mean(
+        self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+    ) -> Tensor:
+        """Mean over ``dim``; raises RuntimeError for integers."""
+        return self._wrap(d.mean(self.node, dim, keepdim, dtype))
+
+    def var(
+        self,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+    ) -> Tensor:
+        """Variance over ``dim``, divided by count - correction."""
+        if unbiased is not None:
+            correction = 1 if unbiased else 0
+        return self._wrap(d.var(self.node, dim, correction, keepdim))
+
+    def std(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
+        """Square root of :meth:`var`."""
+        return self.var(dim, keepdim=keepdim, correction=correction).sqrt()
+
+    def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+        """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
+        return self._extremum(dim, keepdim, lowest=False)
+
+    def min(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+        """Smallest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
+        return self._extremum(dim, keepdim, lowest=True)
+
+    def _extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Any:
+        if isinstance(dim, TensorBase):
+            pick = d.minimum if lowest else d.maximum
+            return self._wrap(pick(self.node, dim.node))
+        if dim is None:
+            return self._wrap(d.extremum(self.node, None, keepdim, lowest))
+        values, indices = d.extremum_with_index(self.node, dim, keepdim, lowest)
+        return ValuesIndices(self._wrap(values), self._wrap(indices))
+
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        """Largest element over ``dim``; ties share the gradient."""
+        return self._wrap(d.extremum(self.node, dim, keepdim, False))
+
+    def amin(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        """Smallest element over ``dim``; ties share the gradient."""
+        return self._wrap(d.extremum(self.node, dim, keepdim, True))
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
+        return self._wrap(d.arg_extremum(self.node, dim, keepdim, False))
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """Index (int64) of the smallest element along ``dim``; first on ties, NaN wins."""
+        return self._wrap(d.arg_extremum(self.node, dim, keepdim, True))
+
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        """True if any element is nonzero."""
+        return self._wrap(d.any_all(self.node, dim, keepdim, every=False))
+
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        """True if every element is nonzero."""
+        return self._wrap(d.any_all(self.node, dim, keepdim, every=True))
+
+    # --- shapes -----------------------------------------------------------------------------
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one size may be -1."""
+        sizes = d.infer_reshape(self._node.shape, _sizes(shape))
+        return self._view(lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape))
+
+    def view(self, *shape: Any) -> Tensor:
+        """As :meth:`reshape`; ``view(dtype)`` is not supported."""
+        if len(shape) == 1 and isinstance(shape[0], DType):
+            raise TypeError("view(dtype) is not supported; use to(dtype)")
+        return self.reshape(*shape)
+
+    def view_as(self, other: Tensor) -> Tensor:
+        """This tensor in the shape of ``other``."""
+        return self.reshape(other.shape)
+
+    def permute(self, *dims: Any) -> Tensor:
+        """Reorder the dimensions."""
+        order = d.check_permutation(_sizes(dims), self.ndim)
+        inverse = [order.index(i) for i in range(len(order))]
+        return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, inverse))
+
+    def transpose(self, dim0: int, dim1: int) -> Tensor:
+        """Swap two dimensions."""
+        return self._view(
+            lambda x: d.transpose(x, dim0, dim1), lambda _, v: d.transpose(v, dim0, dim1)
+        )
+
+    def t(self) -> Tensor:
+        """Transpose of a matrix (vectors are returned as they are)."""
+        if self.ndim > 2:
+            raise RuntimeError(
+                f"t() expects a tensor with <= 2 dimensions, but self is {self.ndim}D"
+            )
+        return self.transpose(0, 1) if self.ndim == 2 else self
+
+    @property
+    def T(self) -> Tensor:
+        """All dimensions reversed."""
+        return self.permute(*reversed(range(self.ndim))) if self.ndim > 1 else self
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two dimensions swapped."""
+        return self.transpose(-1, -2)
+
+    def expand(self, *sizes: Any) -> Tensor:
+        """Repeat dimensions of size one without copying; -1 keeps a size."""
+        target = _sizes(sizes)
+        return self._view(lambda x: d.expand(x, target), None)
+
+    def expand_as(self, other: Tensor) -> Tensor:
+        """This tensor expanded to the shape of ``other``."""
+        return self.expand(other.shape)
+
+    def broadcast_to(self, *shape: Any) -> Tensor:
+        """As :meth:`expand`."""
+        return self.expand(*shape)
+
+    def _same_elements(self, shape: tuple[int, ...]) -> Tensor:
+        return self._view(lambda x: b.reshape(x, shape), lambda x, v: b.reshape(v, x.shape))
+
+    def squeeze(self, dim: Dims = None) -> Tensor:
+        """Drop dimensions of size one (all, or those listed)."""
+        return self._same_elements(d.squeezed(self._node.shape, dim))
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        """Insert a dimension of size one."""
+        return self._same_elements(d.unsqueezed(self._node.shape, dim))
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """Merge the dimensions start_dim..end_dim into one."""
+        return self._same_elements(d.flattened(self._node.shape, start_dim, end_dim))
+
+    def clone(self) -> Tensor:
+        """A copy that keeps the history."""
+        return self._wrap(d.clone(self.node))
+
+    # --- dtype ------------------------------------------------------------------------------
+
+    def to(self, *args: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+        """Convert to a dtype, to another tensor's dtype, or to a device (only "cpu")."""
+        for a in args:
+            if isinstance(a, TensorBase):
+                dtype = a.dtype
+            elif isinstance(a, str):
+                device = a
+            else:
+                dtype = dt.as_dtype(a)
+        if device is not None and str(device) != "cpu":
+            raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
+        if dtype is None or dtype is self.dtype:
+            return self
+        return self._wrap(b.cast(self.node, dtype))
+
+    def type_as(self, other: Tensor) -> Tensor:
+        """Convert to the dtype of ``other``."""
+        return self.to(other.dtype)
+
+    def float(self) -> Tensor:
+        """Convert to float32."""
+        return self.to(dt.float32)
+
+    def double(self) -> Tensor:
+        """Convert to float64."""
+        return self.to(dt.float64)
+
+    def int(self) -> Tensor:
+        """Convert to int32 (truncating)."""
+        return self.to(dt.int32)
+
+    def long(self) -> Tensor:
+        """Convert to int64 (truncating)."""
+        return self.to(dt.int64)
+
+    def bool(self) -> Tensor:
+        """Convert to bool: True where nonzero."""
+        return self.to(dt.bool_)
+
+    def cpu(self) -> Tensor:
+        """This tensor."""
+        return self
+
+    # --- in-place ---------------------------------------------------------------------------
+
+    def add_(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """self += alpha * other."""
+        return self._assign(self.add(other, alpha=alpha).node, "add_")
+
+    def sub_(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """self -= alpha * other."""
+        return self._assign(self.sub(other, alpha=alpha).node, "sub_")
+
+    def mul_(self, other: Operand) -> Self:
+        """self *= other."""
+        return self._assign((self * other).node, "mul_")
+
+    def div_(self, other: Operand) -> Self:
+        """self /= other."""
+        return self._assign((self / other).node, "div_")
+
+    def clamp_(self, min: Operand = None, max: Operand = None) -> Self:
+        """Limit to [min, max] in place."""
+        return self._assign(self.clamp(min, max).node, "clamp_")
+
+    def relu_(self) -> Self:
+        """max(self, 0) in place."""
+        return self._assign(self.relu().node, "relu_")
+
+    def zero_(self) -> Self:
+        """Set every element to zero."""
+        return self.fill_(0)
+
+    def fill_(self, value: Number) -> Self:
+        """Set every element to ``value``."""
+        return self._assign(b.expand(d.lift(value, self.dtype), self._node.shape), "fill_")
+
+    def copy_(self, source: Tensor) -> Self:
+        """Set the elements to those of ``source`` (broadcast, converted)."""
+        value = b.expand(b.cast(source.node, self.dtype), self._node.shape)
+        return self._assign(value, "copy_")
+
+    __iadd__ = add_
+    __isub__ = sub_
+    __imul__ = mul_
+    __itruediv__ = div_
