@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ALIGNMENT = 64  # bytes: one cache line, and the widest vector register of the CPUs we target
+from minitorch_tvm.runtime.memory import ALIGNMENT, Buffer
 
 AnyArray = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -40,11 +40,24 @@ def aligned_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> AnyArray:
     return raw[start : start + size].view(kind).reshape(tuple(shape))
 
 
+def pooled_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> AnyArray:
+    """Like :func:`aligned_empty`, but in the runtime's pool: for batches, which come and go.
+
+    The block is reused once the last array and Tensor on it are gone, so a training loop in its
+    steady state allocates nothing.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size == 0:
+        return aligned_empty(shape, kind)
+    return np.asarray(Buffer(size)).view(kind).reshape(tuple(shape))
+
+
 def aligned(array: AnyArray) -> AnyArray:
     """``array`` itself when :func:`is_aligned`, else a copy in aligned memory."""
     if is_aligned(array):
         return array
-    copy = aligned_empty(array.shape, array.dtype)
+    copy = pooled_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
@@ -83,7 +96,7 @@ def take_rows(array: AnyArray, indices: IntArray) -> AnyArray:
     count = len(array)
     shape = (len(indices), *array.shape[1:])
     if len(indices) == 0:
-        return aligned_empty(shape, array.dtype)
+        return pooled_empty(shape, array.dtype)
     low, high = int(indices.min()), int(indices.max())
     if low < -count or high >= count:
         bad = low if low < -count else high
@@ -97,7 +110,7 @@ def take_rows(array: AnyArray, indices: IntArray) -> AnyArray:
             # Read-only, because a batch must never write through to the dataset.
             view.flags.writeable = False
             return view
-    out = aligned_empty(shape, array.dtype)
+    out = pooled_empty(shape, array.dtype)
     if array.flags.c_contiguous:
         # "clip" writes straight into `out` where "raise" goes through a temporary; the bounds
         # were checked above.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.tensor import Tensor
-from minitorch_tvm.utils.data.arrays import AnyArray, aligned_empty
+from minitorch_tvm.utils.data.arrays import AnyArray, pooled_empty
 from minitorch_tvm.utils.data.convert import rebuild, to_array, to_tensors
 
 
@@ -79,7 +79,7 @@ def _stack(arrays: list[AnyArray]) -> AnyArray:
                 "stack expects each tensor to be equal size, but got "
                 f"{list(first.shape)} at entry 0 and {list(array.shape)} at entry {entry}"
             )
-    out = aligned_empty((len(arrays), *first.shape), np.result_type(*{a.dtype for a in arrays}))
+    out = pooled_empty((len(arrays), *first.shape), np.result_type(*{a.dtype for a in arrays}))
     return np.stack(arrays, out=out)
 
 

@@ -13,7 +13,10 @@ from minitorch_tvm.utils.data.arrays import AnyArray, aligned
 
 def to_array(value: Tensor | AnyArray) -> AnyArray:
     """The memory behind ``value`` as a numpy array (gradients are not followed)."""
-    return value.detach().numpy() if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    # detach() records a node, which a dataset read sample by sample would pile up.
+    return value.detach().numpy() if value.requires_grad else value.numpy()
 
 
 def to_tensor(array: AnyArray) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.tensor import Tensor
-from minitorch_tvm.utils.data.arrays import AnyArray, aligned_empty
+from minitorch_tvm.utils.data.arrays import AnyArray, pooled_empty
 from minitorch_tvm.utils.data.convert import to_array, to_tensor
 
 
@@ -96,7 +96,7 @@ class ToTensor:
             )
         images = batch[:, None] if batch.ndim == 3 else np.moveaxis(batch, -1, 1)
         wide = images.dtype == np.float64
-        out = aligned_empty(images.shape, np.float64 if wide else np.float32)
+        out = pooled_empty(images.shape, np.float64 if wide else np.float32)
         if images.dtype == np.uint8:
             np.divide(images, np.float32(255), out=out)
         else:
@@ -140,7 +140,7 @@ class Normalize:
                 f"Normalize: {channels} channels do not fit images of shape {batch.shape[1:]}"
             )
         shape = (1, channels, *(1,) * (batch.ndim - 2))
-        out = aligned_empty(batch.shape, batch.dtype)
+        out = pooled_empty(batch.shape, batch.dtype)
         np.subtract(batch, np.asarray(self.mean, batch.dtype).reshape(shape), out=out)
         np.divide(out, np.asarray(self.std, batch.dtype).reshape(shape), out=out)
         return out

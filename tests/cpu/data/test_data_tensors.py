@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.tensor import Tensor, from_numpy
 from minitorch_tvm.utils.data import (
@@ -118,6 +119,8 @@ def test_default_convert():
     assert out["b"][:2] == [1.5, "s"]
     check(out["b"][2], 2, "float32")
     assert out["c"] is None
+    words = np.array(["a", "b"])
+    assert default_convert([words])[0] is words
     samples = list(DataLoader(TensorDataset(np.arange(3.0)), batch_size=None))
     assert [float(sample[0].numpy()) for sample in samples] == [0.0, 1.0, 2.0]
 
@@ -129,6 +132,8 @@ def test_tensor_dataset():
     first, second = data[2]
     check(first, x[2], "float32")
     assert isinstance(second, np.ndarray)
+    second[...] = 99
+    assert y[2] == 2
     check(data[-1][0], x[5], "float32")
     check(data[[1, 4]][0], x[[1, 4]], "float32")
     with pytest.raises(IndexError):
@@ -246,3 +251,26 @@ def test_untransformed_images_are_bytes():
     images, labels = next(iter(DataLoader(data, batch_size=5)))
     check(images, data.data, "uint8")
     check(labels, data.targets, "int64")
+
+
+def test_epochs_after_the_first_allocate_nothing():
+    data = SyntheticDigits(n=500, transform=ToTensor())
+    loader = DataLoader(data, batch_size=100, shuffle=True)
+
+    def epoch():
+        before = EVENTS.get("allocations")
+        total = sum(float(images.numpy().sum()) for images, _ in loader)
+        return EVENTS.get("allocations") - before, total
+
+    epoch()
+    allocations, total = epoch()
+    assert allocations == 0
+    assert total == pytest.approx(data.data.sum(dtype=np.int64) / 255, rel=1e-5)
+
+
+def test_single_samples_leave_no_pending_work_behind():
+    data = TensorDataset(from_numpy(np.arange(6000.0)))
+    before = EVENTS.get("evaluations")
+    batches = [batch[0].numpy() for batch in DataLoader(Hidden(data), batch_size=1000)]
+    np.testing.assert_array_equal(np.concatenate(batches), np.arange(6000.0))
+    assert EVENTS.get("evaluations") == before

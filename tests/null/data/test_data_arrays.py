@@ -12,14 +12,16 @@ from minitorch_tvm.utils.data.arrays import (
     aligned_empty,
     index_array,
     is_aligned,
+    pooled_empty,
     take_rows,
 )
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (7, 5), (64, 2, 3)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64", "int64", "bool"])
-def test_aligned_empty_is_aligned_and_writable(shape, dtype):
-    array = aligned_empty(shape, dtype)
+@pytest.mark.parametrize("make", [aligned_empty, pooled_empty])
+def test_empty_memory_is_aligned_and_writable(shape, dtype, make):
+    array = make(shape, dtype)
     assert array.shape == shape
     assert array.dtype == dtype
     assert array.flags.c_contiguous
@@ -89,3 +91,16 @@ def test_index_array_refuses_to_truncate():
         index_array([0.5])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="must be integers"):
         index_array([True])
+
+
+def test_pooled_memory_is_reused_only_after_its_last_view_is_gone():
+    shape = (1, 123_456)  # a size that nobody else has in the pool
+    first = pooled_empty(shape, np.uint8)
+    address = first.ctypes.data
+    view = first[0, 5:9]
+    del first
+    second = pooled_empty(shape, np.uint8)
+    assert second.ctypes.data != address
+    del view
+    third = pooled_empty(shape, np.uint8)
+    assert third.ctypes.data == address

@@ -109,12 +109,24 @@ def test_stop_iteration_in_a_dataset_is_not_the_end_of_the_epoch(workers):
 
 
 def test_leaving_early_cancels_what_was_not_read():
-    data = Slow(500)
-    for batch in loader(data, batch_size=5, num_workers=2, prefetch_factor=3):
-        if batch[0] >= 10:
-            break
+    go = threading.Semaphore(2)
+
+    class Gated(Slow):
+        def __getitem__(self, index):
+            go.acquire()
+            return super().__getitem__(index)
+
+    data = Gated(500)
+    for batch in loader(data, num_workers=2, prefetch_factor=4):
+        assert batch == [0]
+        break  # each worker is at the gate, or nearly, and has more to do
+    end = time.monotonic() + 5
+    while len(data.seen) < 2 and time.monotonic() < end:
+        time.sleep(0.005)
+    time.sleep(0.02)
+    go.release(100)
     wait_for_no_threads()
-    assert len(data.seen) <= 5 * (3 + 2 * 3)
+    assert len(data.seen) <= 4  # of the nine that were dealt out
 
 
 def test_at_most_prefetch_factor_batches_are_read_ahead():
