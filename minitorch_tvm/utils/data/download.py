@@ -55,10 +55,10 @@ def download_gzip(
         backoff: seconds.
 
     Raises:
-        DownloadError: every attempt failed; the message lists each mirror's reason.
-        OSError: ``target``'s folder cannot be written.
+        DownloadError: every attempt failed, and the message lists each mirror's reason; or
+            ``target``'s folder cannot be written.
+        OSError: the disk is full.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     failures: list[str] = []
     hopeless: set[str] = set()  # mirrors that said the file is not there
     for attempt in range(rounds):
@@ -123,7 +123,13 @@ def _fetch(url: str, file: IO[bytes], sha256: str, size: int, timeout: float) ->
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[IO[bytes]]:
     """A file that becomes ``target`` if the block succeeds, and vanishes if it does not."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{target.name}.", suffix=".part", dir=target.parent
+        )
+    except OSError as error:
+        raise DownloadError(f"cannot write to {target.parent}: {error}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

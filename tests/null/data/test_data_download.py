@@ -154,6 +154,13 @@ def test_nobody_listens(tmp_path, server):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_made(server, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DownloadError, match=r"cannot write to .*file"):
+        fetch(tmp_path / "file" / "x", server.mirror("good"))
+    assert server.asked == []
+
+
 def test_an_interrupt_cleans_up_and_an_old_file_survives(server, tmp_path, monkeypatch):
     target = tmp_path / "x"
     target.write_bytes(b"old")
