@@ -20,7 +20,6 @@ from ...loops import (
     bind,
     const,
     load,
-    local_buffer,
     minimum,
     parallel_stage,
     ramp,
@@ -31,7 +30,7 @@ from ...loops import (
     vectorized,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, ceil_div, registers, zeros
+from .gemm_problem import Problem, ceil_div, stack_buffer, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
@@ -90,10 +89,12 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     rest = pb.k % lanes
 
     def tile(bt: Expr, i0: Expr, i_skip: Expr, j0: Expr, j_skip: Expr) -> Stmt:
-        acc = {(r, c): registers(lanes, pb.dtype, "acc") for r in range(nr) for c in range(nc)}
-        row = [registers(lanes, pb.dtype, "row") for _ in range(nr)]
-        col = [registers(lanes, pb.dtype, "col") for _ in range(nc)]
-        out = local_buffer((nr, nc), pb.dtype, "out")
+        acc = {
+            (r, c): stack_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
+        }
+        row = [stack_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
+        col = [stack_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
+        out = stack_buffer((nr, nc), pb.dtype, "out")
 
         def step(k: Expr, fresh: int) -> Stmt:
             # Only the last ``fresh`` lanes count: the final step starts early and overlaps.
@@ -104,13 +105,13 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
                 new = tvm().tirx.GE(every, splat(const(lanes - fresh), lanes))
                 return tvm().tirx.Select(new, value, zeros(pb.dtype, lanes))
 
-            reads = [
-                vectorized(lanes, lambda x, r=r: store(row[r], pb.row(bt, i0 + r, k + x), x))
-                for r in range(nr)
-            ] + [
-                vectorized(lanes, lambda x, c=c: store(col[c], pb.col(bt, k + x, j0 + c), x))
-                for c in range(nc)
-            ]
+            def read_row(r: int) -> Stmt:
+                return vectorized(lanes, lambda x: store(row[r], pb.row(bt, i0 + r, k + x), x))
+
+            def read_col(c: int) -> Stmt:
+                return vectorized(lanes, lambda x: store(col[c], pb.col(bt, k + x, j0 + c), x))
+
+            reads = [*map(read_row, range(nr)), *map(read_col, range(nc))]
             updates = [
                 store(b, load(b, every) + take(row[r]) * take(col[c]), every)
                 for (r, c), b in acc.items()

@@ -9,7 +9,7 @@ constants relative to one base, and no second body is compiled); only new rows a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -36,19 +36,21 @@ from ...loops import (
 from ...target import CpuTarget
 from .gemm_problem import (
     MIN_TILES,
+    STACK_BUFFER_BYTES,
     Problem,
     ceil_div,
     materialise_rows,
     pack_columns,
     pack_panel,
-    registers,
+    stack_buffer,
     zeros,
 )
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
-# Largest panel that a tile packs into its own stack rather than into the arena.
-_STACK_BYTES = 128 << 10
+# Bound on the partial sums that a tile keeps between blocks of k.
+_PARTIAL_BYTES = 128 << 10
+_OWN_PANEL_CHUNKS = 2
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,13 @@ class Tiling:
     last_nv: int  # vectors in the last panel
     lanes: int
     direct: bool  # columns are read in place, not packed
-    k_block: int
-    chunks: int  # groups of row blocks that one parallel tile runs through
-    chunk_blocks: int
-    group: int  # panels that one parallel tile runs through
+    k_block: int = 0
+    chunks: int = 1  # parallel tiles along rows
+    chunk_blocks: int = 1  # row blocks of one parallel tile
+    group: int = 1  # panels of one parallel tile
+    own_panels: bool = False  # a tile packs its panels itself
+    pack_rows: bool = False
+    own_strips: bool = False  # a tile packs its row blocks itself
 
     @property
     def nr(self) -> int:
@@ -113,22 +118,48 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
         raise AssertionError(f"no tile fits {registers} registers")
     _, mr, nv, last, direct = best
 
-    blocks, panels = ceil_div(pb.m, mr), ceil_div(vectors, nv)
+    return _block(pb, cpu, Tiling(mr, nv, last, lanes, direct))
+
+
+def _block(pb: Problem, cpu: CpuTarget, tile: Tiling) -> Tiling:
+    """Choose the loops around a register tile so that what is read again stays in the caches."""
+    blocks, panels = ceil_div(pb.m, tile.mr), ceil_div(pb.n, tile.nr)
+    panel_bytes = pb.k * tile.nr * pb.itemsize
     k_block = pb.k
-    if pb.k * nv * lanes * pb.itemsize > cpu.l2_bytes // 4:
-        parts = ceil_div(pb.k * nv * lanes * pb.itemsize, cpu.l2_bytes // 8)
-        k_block = ceil_div(ceil_div(pb.k, parts), lanes) * lanes
-    rows = max(mr, cpu.l2_bytes // 2 // (max(1, k_block) * pb.itemsize))
-    chunks = max(ceil_div(pb.m, rows), ceil_div(MIN_TILES, pb.batch * panels))
+    if panel_bytes > cpu.l2_bytes // 4:
+        parts = ceil_div(panel_bytes, cpu.l2_bytes // 8)
+        k_block = ceil_div(ceil_div(pb.k, parts), tile.lanes) * tile.lanes
+    whole_k = k_block == pb.k
+    row_bytes = k_block * pb.itemsize
+    # Scalars of one k step are neighbours in [k, m], but the next k is a row of memory away: every
+    # step a new page.  A small operand stays in the caches anyway, and a lone panel reads it once.
+    pack_rows = not pb.row_k_inner and (
+        not pb.row_plain or (pb.k * pb.m * pb.itemsize > cpu.l2_bytes // 4 and panels > 1)
+    )
+    own_strips = pack_rows and whole_k and row_bytes * tile.mr <= cpu.l2_bytes // 4
+    share = cpu.l2_bytes // 4 if own_strips else cpu.l2_bytes * 3 // 4
+    rows = max(tile.mr, share // row_bytes)
+    columns = 1 if own_strips else panels
+    chunks = max(ceil_div(pb.m, rows), ceil_div(MIN_TILES, pb.batch * columns))
     chunk_blocks = ceil_div(blocks, min(chunks, blocks))
-    group = 1
-    if k_block < pb.k:
-        # Partial sums of a tile live on the stack between blocks of k.
-        tile_bytes = mr * nv * lanes * pb.itemsize
-        chunk_blocks = max(1, min(chunk_blocks, _STACK_BYTES // tile_bytes))
-        group = max(1, min(panels, 4, _STACK_BYTES // (tile_bytes * chunk_blocks)))
-    return Tiling(
-        mr, nv, last, lanes, direct, k_block, ceil_div(blocks, chunk_blocks), chunk_blocks, group
+    group = panels if own_strips else 1
+    if not whole_k:
+        # Partial sums of a tile are kept between blocks of k.
+        tile_bytes = tile.mr * tile.nr * pb.itemsize
+        chunk_blocks = max(1, min(chunk_blocks, _PARTIAL_BYTES // tile_bytes))
+        group = max(1, min(panels, 4, _PARTIAL_BYTES // (tile_bytes * chunk_blocks)))
+    chunks = ceil_div(blocks, chunk_blocks)
+    # Packing a panel again for every chunk reads it again, but a shared copy is written and read.
+    own_panels = not tile.direct and whole_k and chunks <= _OWN_PANEL_CHUNKS
+    return replace(
+        tile,
+        k_block=k_block,
+        chunks=chunks,
+        chunk_blocks=chunk_blocks,
+        group=group,
+        own_panels=own_panels,
+        pack_rows=pack_rows,
+        own_strips=own_strips,
     )
 
 
@@ -173,7 +204,7 @@ class _Compute:
     def _tile(self, bt: Expr, mb0: Expr, p0: Expr) -> Stmt:
         t, pb = self.t, self.pb
         mine: Buffer | None = None
-        if self.packed is None and not t.direct:
+        if t.own_panels:
             mine = local_buffer((pb.k, t.nr), pb.dtype, "panel")
         blocks: Expr = t.chunk_blocks
         if t.chunks > 1 and self.blocks % t.chunk_blocks:
@@ -181,17 +212,19 @@ class _Compute:
         group: Expr = t.group
         if self.panels % t.group:
             group = minimum(t.group, self.panels - p0)
-        partial = local_buffer(
-            (t.chunk_blocks if self.k_parts > 1 else 1, t.group, t.mr, t.nr), pb.dtype, "out"
-        )
+        strips = self.strips
+        if t.own_strips:
+            strips = local_buffer((1, t.chunk_blocks, pb.k, t.mr), pb.dtype, "strips")
+        partial: Buffer | None = None
+        if self.k_parts > 1:
+            partial = local_buffer((t.chunk_blocks, t.group, t.mr, t.nr), pb.dtype, "partial")
 
         def panel(kp: Expr, pi: Expr) -> Stmt:
             p = p0 + pi
 
             def kind(info: _Panel) -> Stmt:
                 def block(b: Expr) -> Stmt:
-                    slot = (b if self.k_parts > 1 else const(0), pi)
-                    return self._block(bt, mb0 + b, p, kp, info, (partial, *slot), mine)
+                    return self._block(bt, mb0 + b, p, kp, info, (partial, b, pi), mine, strips)
 
                 loop = serial(blocks, block, "b")
                 if mine is None:
@@ -210,7 +243,14 @@ class _Compute:
             return serial(group, lambda pi: panel(kp, pi), "p")
 
         body = serial(self.k_parts, k_part, "kp")
-        return seq([alloc(b) for b in (mine, partial) if b is not None], body)
+        if t.own_strips:
+            put = strip_writer(pb, t.mr, strips)
+            pack_strips = serial(
+                blocks, lambda b: put(bt, mb0 + b, (const(0), b), (const(0), pb.k)), "b"
+            )
+            body = seq(pack_strips, body)
+        buffers = (mine, partial, strips if t.own_strips else None)
+        return seq([alloc(b) for b in buffers if b is not None], body)
 
     def _by_kind(self, p: Expr, make: Callable[[_Panel], Stmt]) -> Stmt:
         t, n = self.t, self.pb.n
@@ -232,20 +272,20 @@ class _Compute:
         p: Expr,
         kp: Expr,
         panel: _Panel,
-        out: tuple[Buffer, Expr, Expr],
+        sums: tuple[Buffer | None, Expr, Expr],
         mine: Buffer | None,
+        strips: Buffer | None,
     ) -> Stmt:
         t, pb = self.t, self.pb
         lanes = t.lanes
         tile = [(r, v * lanes) for r in range(t.mr) for v in range(panel.nv)]
-        acc = {at: registers(lanes, pb.dtype, "acc") for at in tile}
-        line = [registers(lanes, pb.dtype, "line") for _ in range(panel.nv if t.direct else 0)]
+        acc = {at: stack_buffer((lanes,), pb.dtype, "acc") for at in tile}
+        line = [
+            stack_buffer((lanes,), pb.dtype, "line") for _ in range(panel.nv if t.direct else 0)
+        ]
         every = ramp(0, lanes)
-        partial, *slot = out
-        i0, skip = mb * t.mr, const(0)
-        if pb.m % t.mr:
-            i0 = minimum(mb * t.mr, pb.m - t.mr)
-            skip = mb * t.mr - i0
+        partial, *slot = sums
+        i0: Expr = minimum(mb * t.mr, pb.m - t.mr) if pb.m % t.mr else mb * t.mr
 
         def step(kk: Expr) -> Stmt:
             k = kp * t.k_block + kk if self.k_parts > 1 else kk
@@ -263,8 +303,10 @@ class _Compute:
 
             updates = []
             for r in range(t.mr):
-                if self.strips is not None:
-                    scalar = splat(load(self.strips, bt, mb, k, r), lanes)
+                if strips is not None:
+                    # A tile's own strips are numbered from its first block.
+                    where = (const(0), slot[0]) if t.own_strips else (bt, mb)
+                    scalar = splat(load(strips, *where, k, r), lanes)
                 else:
                     scalar = splat(pb.row(bt, i0 + r, k), lanes)
                 for v in range(panel.nv):
@@ -274,26 +316,62 @@ class _Compute:
 
         clear: Stmt = seq([store(b, zeros(pb.dtype, lanes), every) for b in acc.values()])
         count: Expr = t.k_block
-        if self.k_parts > 1:
+        if partial is not None:
             resume = [
                 store(acc[r, c], load(partial, *slot, r, ramp(c, lanes)), every) for r, c in tile
             ]
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             if pb.k % t.k_block:
                 count = minimum(t.k_block, pb.k - kp * t.k_block)
-        keep = [store(partial, load(acc[r, c], every), *slot, r, ramp(c, lanes)) for r, c in tile]
-        rows = t.mr - skip if pb.m % t.mr else t.mr
-        write = pb.write_tile(
-            bt,
-            (i0 + skip, panel.j0 + panel.skip),
-            (rows, panel.width),
-            lambda i, j: load(partial, *slot, skip + i, panel.skip + j),
-        )
-        if self.k_parts > 1:
-            write = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), write)
+        finish = self._finish(bt, mb * t.mr, 0, panel, acc)
+        if pb.m % t.mr:
+            # Constant bounds on both sides let LLVM store straight from the accumulators.
+            known = self.blocks * t.mr - pb.m
+            tail = self._finish(bt, const(pb.m - t.mr), known, panel, acc)
+            last = tvm().tirx.EQ(mb, const(self.blocks - 1))
+            finish = when(last, tail, finish) if self.blocks > 1 else tail
+        if partial is not None:
+            keep = [
+                store(partial, load(acc[r, c], every), *slot, r, ramp(c, lanes)) for r, c in tile
+            ]
+            finish = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), finish, seq(keep))
         return seq(
-            [alloc(b) for b in (*acc.values(), *line)], clear, serial(count, step, "k"), keep, write
+            [alloc(b) for b in (*acc.values(), *line)], clear, serial(count, step, "k"), finish
         )
+
+    def _finish(
+        self,
+        bt: Expr,
+        i0: Expr,
+        skip: int,
+        panel: _Panel,
+        acc: dict[tuple[int, int], Buffer],
+    ) -> Stmt:
+        """Hand the sums from row ``skip`` on to the epilogue, a few rows at a time.
+
+        They pass through a small stack buffer: the epilogue is arbitrary code in a loop, and
+        indexing the accumulators with a loop variable would force them out of registers for the
+        whole of the k loop.
+        """
+        t, pb = self.t, self.pb
+        lanes = t.lanes
+        at_once = max(1, STACK_BUFFER_BYTES // (panel.nv * lanes * pb.itemsize))
+        statements: list[Stmt] = []
+        for top in range(skip, t.mr, at_once):
+            rows = min(at_once, t.mr - top)
+            out = stack_buffer((rows, panel.nv * lanes), pb.dtype, "out")
+            statements.append(alloc(out))
+            for (r, c), sums in acc.items():
+                if top <= r < top + rows:
+                    value = load(sums, ramp(0, lanes))
+                    statements.append(store(out, value, r - top, ramp(c, lanes)))
+
+            def value_at(i: Expr, j: Expr, out: Buffer = out) -> Expr:
+                return load(out, i, panel.skip + j)
+
+            origin = (i0 + top, panel.j0 + panel.skip)
+            statements.append(pb.write_tile(bt, origin, (rows, panel.width), value_at))
+        return seq(statements)
 
 
 def _pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
@@ -302,26 +380,32 @@ def _pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
     strips = builder.scratch_buffer((pb.batch, blocks, pb.k, mr), pb.dtype, "strips")
     step = min(pb.k, 32)
     parts = ceil_div(pb.k, step)
+    put = strip_writer(pb, mr, strips)
 
     def body(tile: Var) -> Stmt:
         bt, k0 = tile // parts, tile % parts * step
         count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-
-        def strip(mb: Expr) -> Stmt:
-            i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
-            return serial(
-                count,
-                lambda k: serial(
-                    mr,
-                    lambda r: store(strips, pb.row(bt, i0 + r, k0 + k), bt, mb, k0 + k, r),
-                    "r",
-                ),
-                "k",
-            )
-
-        return serial(blocks, strip, "mb")
+        return serial(blocks, lambda mb: put(bt, mb, (bt, mb), (k0, count)), "mb")
 
     return parallel_stage("gemm_strips", pb.batch * parts, body), strips
+
+
+def strip_writer(
+    pb: Problem, mr: int, strips: Buffer
+) -> Callable[[Expr, Expr, tuple[Expr, Expr], tuple[Expr, Expr]], Stmt]:
+    """A function (batch, block, slot in ``strips``, (first k, count)) -> packing statement."""
+
+    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k_range: tuple[Expr, Expr]) -> Stmt:
+        i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
+        k0, count = k_range
+
+        def line(kk: Expr) -> Stmt:
+            k = k0 + kk
+            return serial(mr, lambda r: store(strips, pb.row(bt, i0 + r, k), *slot, k, r), "r")
+
+        return serial(count, line, "k")
+
+    return put
 
 
 def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -332,16 +416,11 @@ def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         stages.append(stage)
     tiling = choose(pb, cpu)
     strips: Buffer | None = None
-    # Scalars of one k step are neighbours in [k, m], but the next k is a row of memory away: every
-    # step a new page.  A small operand stays in the caches anyway, and a lone panel reads it once.
-    scattered = pb.k * pb.m * pb.itemsize > 2 * cpu.l1_bytes and pb.n > tiling.nr
-    if not pb.row_k_inner and (scattered or not pb.row_plain):
+    if tiling.pack_rows and not tiling.own_strips:
         stage, strips = _pack_rows(pb, builder, tiling.mr)
         stages.append(stage)
     panels: Buffer | None = None
-    panel_bytes = pb.k * tiling.nr * pb.itemsize
-    one_user = tiling.chunks == 1 and tiling.group == 1 and panel_bytes <= _STACK_BYTES
-    if not tiling.direct and not one_user:
+    if not tiling.direct and not tiling.own_panels:
         stage, panels = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         stages.append(stage)
     stages.append(_Compute(pb, cpu, tiling, panels, strips).stage())

@@ -40,6 +40,8 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
+# TVM's limit for allocations it leaves on the stack is below 1024 bytes.
+STACK_BUFFER_BYTES = 1023
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,13 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     return stage, replace(pb, row=again, row_plain=True)
 
 
-def registers(lanes: int, dtype: str, name: str) -> Buffer:
-    """A one-vector variable; declare it with ``alloc``.
+def stack_buffer(shape: tuple[int, ...], dtype: str, name: str) -> Buffer:
+    """A variable of a stage; declare it with ``alloc``.
 
-    TVM puts a buffer on the stack, where LLVM turns it into a register, only if it is in the
-    default scope and below 1024 bytes; anything else becomes a call of the workspace allocator.
+    TVM keeps a buffer on the stack, where LLVM can turn it into registers, only if it has the
+    default scope and at most ``STACK_BUFFER_BYTES``; others become workspace allocations.
     """
-    return tvm().tirx.decl_buffer([const(lanes)], dtype, name)
+    return tvm().tirx.decl_buffer([const(n) for n in shape], dtype, name)
 
 
 def _transpose(vectors: list[Expr], lanes: int) -> tuple[list[Stmt], list[Expr]]:
@@ -212,7 +214,7 @@ def _pack_transposed(
     ragged = width % lanes != 0
 
     def block(jb: Expr, kb: Expr) -> Stmt:
-        square = [registers(lanes, pb.dtype, f"row{r}") for r in range(lanes)]
+        square = [stack_buffer((lanes,), pb.dtype, f"row{r}") for r in range(lanes)]
         # The last block starts early instead of running past the end: rows are written twice.
         k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
 
