@@ -1,0 +1,33 @@
+"""Every test starts from one seed and with the compiler's verifiers on."""
+
+from collections.abc import Iterator
+
+import hypothesis
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm.core import config
+
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None, max_examples=40
+)
+hypothesis.settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A parametrised line evaluates many programs on purpose; in users' code that is a mistake."""
+    config.addinivalue_line("filterwarnings", r"ignore:.*compiled \d+ different programs")
+
+
+@pytest.fixture(autouse=True)
+def _checked() -> Iterator[None]:
+    mt.manual_seed(0)
+    with config.override(check=True):
+        yield
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """numpy's generator, the same numbers in every test."""
+    return np.random.default_rng(0)
