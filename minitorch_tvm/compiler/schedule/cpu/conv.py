@@ -12,7 +12,7 @@ from .conv_correlate import (
     gradient_axis,
     pack_weights,
 )
-from .conv_layout import Load4, channels_last, split
+from .conv_layout import Load4, split
 from .conv_spec import Conv
 from .conv_weight import outer_products
 
@@ -36,9 +36,6 @@ def conv_forward_stages(
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
-    (top, rows), (left, columns) = y.border(), x.border()
-    shape, low, extent = (s.n, s.c, s.h, s.w), (top, left), (rows, columns)
-    stages, source = channels_last("x", shape, low, extent, s.dtype, load_x, builder, p.lanes)
     taps = s.kh * s.kw
 
     def read(o: Expr, q: Expr) -> Expr:
@@ -49,7 +46,10 @@ def conv_forward_stages(
         return tap * s.c + c
 
     packing, weights = pack_weights("w", p, s.c * taps, row_of, read, builder)
-    return [*stages, *packing, correlate("conv", p, source, low, weights, write)]
+    return [
+        *packing,
+        *correlate("conv", p, (s.h, s.w), load_x, weights, write, builder, cpu),
+    ]
 
 
 def conv_grad_input_stages(
@@ -62,9 +62,6 @@ def conv_grad_input_stages(
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
-    (top, rows), (left, columns) = y.border(), x.border()
-    shape, low, extent = (s.n, s.o, s.oh, s.ow), (top, left), (rows, columns)
-    stages, source = channels_last("ct", shape, low, extent, s.dtype, load_ct, builder, p.lanes)
     taps = s.kh * s.kw
 
     def read(c: Expr, q: Expr) -> Expr:
@@ -76,7 +73,10 @@ def conv_grad_input_stages(
         return tap * s.o + o
 
     packing, weights = pack_weights("w", p, s.o * taps, row_of, read, builder)
-    return [*stages, *packing, correlate("conv_dx", p, source, low, weights, write)]
+    return [
+        *packing,
+        *correlate("conv_dx", p, (s.oh, s.ow), load_ct, weights, write, builder, cpu),
+    ]
 
 
 def conv_grad_weight_stages(

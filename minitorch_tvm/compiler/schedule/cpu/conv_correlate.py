@@ -24,12 +24,12 @@ from ...loops import (
     Expr,
     Stage,
     Stmt,
+    alloc,
     bind,
     const,
     load,
     local_buffer,
     minimum,
-    parallel_stage,
     ramp,
     seq,
     serial,
@@ -37,7 +37,20 @@ from ...loops import (
     store,
 )
 from ...target import CpuTarget
-from .conv_layout import ceil_div, covering, div, maximum, mod, split, stack, transpose_tile
+from .conv_layout import (
+    ChannelsLast,
+    Load4,
+    bounded_stage,
+    ceil_div,
+    covering,
+    div,
+    maximum,
+    mod,
+    split,
+    stack,
+    stays_cached,
+    transpose_tile,
+)
 
 Write4 = Callable[[Expr, Expr, Expr, Expr, Expr], Stmt]
 
@@ -110,20 +123,26 @@ def gradient_axis(
     step = stride // g
     inverse = pow(dilation // g, -1, step) if step > 1 else 0
 
+    reach = dilation // g
+
+    def ascending(first: Expr, count: Expr, base: Expr) -> Taps:
+        # Input addresses that rise from tap to tap need one base register, not one per pixel.
+        return Taps(first + (count - 1) * step, count, base - (count - 1) * reach)
+
     def taps(residue: Expr) -> Taps:
         shifted = residue + padding
         first = mod(div(shifted, g) * inverse, step)
         base = div(shifted - first * dilation, stride)
         if isinstance(residue, int):
             count = 0 if shifted % g else max(0, ceil_div(kernel - first, step))
-            return Taps(first, count, base)
+            return ascending(first, count, base)
         count = maximum(div(kernel + (step - 1) - first, step), 0)
         if g > 1:
             t = tvm().tirx
             count = t.Select(t.EQ(mod(shifted, g), const(0)), count, const(0))
-        return Taps(first, count, base)
+        return ascending(first, count, base)
 
-    return Axis(outputs, inputs, kernel, stride, 1, step, -(dilation // g), taps)
+    return Axis(outputs, inputs, kernel, stride, 1, -step, reach, taps)
 
 
 @dataclass(frozen=True)
@@ -193,6 +212,7 @@ class Correlation:
     y: Axis
     x: Axis
     dtype: str
+    itemsize: int
     lanes: int
     tile: Tile
 
@@ -226,7 +246,7 @@ def correlation(
         x.kernel if x.stride == 1 else 1,
         cpu.vector_registers,
     )
-    return Correlation(images, reduced, channels, y, x, dtype, lanes, tile)
+    return Correlation(images, reduced, channels, y, x, dtype, itemsize, lanes, tile)
 
 
 def pack_weights(
@@ -289,65 +309,98 @@ def pack_weights(
             return shuffles
         return tvm().tirx.IfThenElse(first < channels, shuffles, scalars())
 
-    return [parallel_stage(f"{name}_pack", blocks * per_block, body)], buffer
+    return [bounded_stage(f"{name}_pack", blocks * per_block, body)], buffer
 
 
 def correlate(
     name: str,
     problem: Correlation,
-    source: Buffer,
-    border: tuple[int, int],
+    inputs: tuple[int, int],
+    read: Load4,
     weights: Buffer,
     write: Write4,
-) -> Stage:
-    """The stage that computes ``problem`` from packed operands.
+    builder: Builder,
+    cpu: CpuTarget,
+) -> list[Stage]:
+    """The stages that compute ``problem`` from packed weights.
 
-    ``source`` is ``[image][y][x][channel]`` with ``border`` zeros before the first row and column,
-    ``weights`` is ``[block][(i * kw + j) * reduced + channel][width]``.
+    ``read(image, channel, y, x)`` is an input element, ``inputs`` its height and width; ``weights``
+    is ``[block][(i * kw + j) * reduced + channel][width]``.
     """
-    p, tile, lanes = problem, problem.tile, problem.lanes
-    ay, ax = p.y, p.x
-    pitch = ax.units * ax.stride  # pixels per collected row, at least the output's width
-    units = _pick_rows(ay, pitch, tile, lanes)
-    rows = units * ay.stride
-    row_blocks = ceil_div(ay.units, units)
-    pixels = ceil_div(rows * pitch, lanes) * lanes
+    p = problem
+    (top, height), (left, width) = p.y.border(), p.x.border()
+    layout = ChannelsLast(
+        p.reduced, inputs, (top, left), (height, width), p.reduced, p.dtype, p.lanes
+    )
+    units = _pick_rows(p.y, p.x.units * p.x.stride, p.tile, p.lanes)
+    row_blocks = ceil_div(p.y.units, units)
+    geometry = (p, weights, write, (top, left), units)
+
+    if stays_cached(p.images, layout.image_shape, p.itemsize, cpu):
+
+        def image_stage(image: Expr) -> Stmt:
+            packed = local_buffer((1, *layout.image_shape), p.dtype, "packed")
+
+            def piece(index: Expr) -> Stmt:
+                block, row_block = split(index, row_blocks)
+                return _row_block(*geometry, packed, const(0), image, block, row_block)
+
+            return seq(
+                alloc(packed),
+                layout.image(packed, read, image, const(0)),
+                serial(p.blocks * row_blocks, piece, "piece"),
+            )
+
+        return [bounded_stage(name, p.images, image_stage)]
+
+    stages, source = layout.stages("x", p.images, read, builder)
 
     def stage(index: Expr) -> Stmt:
         image, block, row_block = split(index, p.blocks, row_blocks)
-        unit0, bind_unit0 = bind("u0", minimum(row_block * units, ay.units - units))
-        done = local_buffer((pixels, p.width), p.dtype, "done")
-        return seq(
-            bind_unit0,
-            stack(done),
-            serial(
-                ay.stride,
-                lambda ry: serial(
-                    ax.stride,
-                    lambda rx: _class(
-                        p, source, border, weights, done, image, block, unit0, units, pitch, ry, rx
-                    ),
-                    "rx",
-                ),
-                "ry",
-            ),
-            _finish(
-                p,
-                done,
-                image,
-                block,
-                row_block * units * ay.stride,
-                unit0 * ay.stride,
-                rows,
-                pitch,
-                write,
-            ),
+        return _row_block(*geometry, source, image, image, block, row_block)
+
+    return [*stages, bounded_stage(name, p.images * p.blocks * row_blocks, stage)]
+
+
+def _row_block(
+    p: Correlation,
+    weights: Buffer,
+    write: Write4,
+    border: tuple[int, int],
+    units: int,
+    source: Buffer,
+    slot: Expr,
+    image: Expr,
+    block: Expr,
+    row_block: Expr,
+) -> Stmt:
+    """A block of output rows for one block of channels; ``source[slot]`` is the packed image."""
+    ay, ax = p.y, p.x
+    pitch = ax.units * ax.stride  # pixels per collected row, at least the output's width
+    rows = units * ay.stride
+    pixels = ceil_div(rows * pitch, p.lanes) * p.lanes
+    unit0, bind_unit0 = bind("u0", minimum(row_block * units, ay.units - units))
+    done = local_buffer((pixels, p.width), p.dtype, "done")
+    down, across = ceil_div(units, p.tile.rows), ceil_div(ax.units, p.tile.columns)
+
+    def tile(index: Expr) -> Stmt:
+        ry, rx, ut, vt = split(index, ax.stride, down, across)
+        u = minimum(ut * p.tile.rows, units - p.tile.rows)
+        v = minimum(vt * p.tile.columns, ax.units - p.tile.columns)
+        return _register_tile(
+            p, source, border, weights, done, slot, block, unit0, pitch, ry, rx, u, v
         )
 
-    return parallel_stage(name, p.images * p.blocks * row_blocks, stage)
+    # One loop over all tiles: as a nest, LLVM would unroll the residues and double the code.
+    return seq(
+        bind_unit0,
+        stack(done),
+        serial(ay.stride * ax.stride * down * across, tile, "tile"),
+        _finish(p, done, image, block, row_block * rows, unit0 * ay.stride, rows, pitch, write),
+    )
 
 
-def _class(
+def _register_tile(
     p: Correlation,
     source: Buffer,
     border: tuple[int, int],
@@ -356,99 +409,83 @@ def _class(
     image: Expr,
     block: Expr,
     unit0: Expr,
-    units: int,
     pitch: int,
     ry: Expr,
     rx: Expr,
+    u: Expr,
+    v: Expr,
 ) -> Stmt:
-    """All register tiles of one residue class within a block of rows."""
+    """Output units (u, v) onwards of residue class (ry, rx), over the whole reduction."""
     tile, lanes, ay, ax = p.tile, p.lanes, p.y, p.x
     ty = ay.taps(0 if ay.stride == 1 else ry)
     tx = ax.taps(0 if ax.stride == 1 else rx)
     points = [(dy, dx) for dy in range(tile.rows) for dx in range(tile.columns)]
+    acc = [
+        [local_buffer((lanes,), p.dtype, f"acc{k}_{m}") for m in range(tile.vectors)]
+        for k in range(len(points))
+    ]
+    whole = ramp(0, lanes)
 
-    def register_tile(u: Expr, v: Expr) -> Stmt:
-        acc = [
-            [local_buffer((lanes,), p.dtype, f"acc{k}_{m}") for m in range(tile.vectors)]
-            for k in range(len(points))
-        ]
-        whole = ramp(0, lanes)
-
-        def steps(a: Expr, c: Expr, taps: list[Expr]) -> list[Stmt]:
-            """One channel of one kernel row; input columns shared by the taps are loaded once."""
-            i = ty.first + a * ay.step
-            y0 = (unit0 + u) * ay.input_stride + ty.base + a * ay.advance + border[0]
-            x0 = v * ax.input_stride + tx.base + border[1]
-            out: list[Stmt] = []
-            vectors: list[list[Expr]] = []
-            for b in taps:
-                j = tx.first + b * ax.step
-                row = (i * ax.kernel + j) * p.reduced + c
-                named = [
-                    bind("w", load(weights, block, row, ramp(m * lanes, lanes)))
-                    for m in range(tile.vectors)
-                ]
-                out += [s for _, s in named]
-                vectors.append([w for w, _ in named])
-            columns: dict[tuple[int, object], list[tuple[int, int]]] = {}
-            for k, (dy, dx) in enumerate(points):
-                for t in range(len(taps)):
-                    shift = dx * ax.input_stride + (t * ax.advance if len(taps) > 1 else 0)
-                    columns.setdefault((dy, shift), []).append((k, t))
-            start = x0 + (taps[0] * ax.advance)
-            for (dy, shift), uses in sorted(columns.items()):
-                value, statement = bind(
-                    "s", load(source, image, y0 + dy * ay.input_stride, start + shift, c)
-                )
-                out.append(statement)
-                for k, t in uses:
-                    for m in range(tile.vectors):
-                        product = splat(value, lanes) * vectors[t][m]
-                        out.append(store(acc[k][m], load(acc[k][m], whole) + product, whole))
-            return out
-
-        def kernel_row(a: Expr) -> Stmt:
-            count = tx.count
-            work = len(points) * tile.vectors
-            unroll = isinstance(count, int) and (
-                (tile.vectors == 1 and p.blocks == 1) or p.reduced < 8
+    def steps(a: Expr, c: Expr, taps: list[Expr]) -> list[Stmt]:
+        """One channel of one kernel row; input columns shared by the taps are loaded once."""
+        i = ty.first + a * ay.step
+        y0 = (unit0 + u) * ay.input_stride + ty.base + a * ay.advance + border[0]
+        x0 = v * ax.input_stride + tx.base + border[1]
+        out: list[Stmt] = []
+        vectors: list[list[Expr]] = []
+        for b in taps:
+            j = tx.first + b * ax.step
+            row = (i * ax.kernel + j) * p.reduced + c
+            named = [
+                bind("w", load(weights, block, row, ramp(m * lanes, lanes)))
+                for m in range(tile.vectors)
+            ]
+            out += [s for _, s in named]
+            vectors.append([w for w, _ in named])
+        columns: dict[tuple[int, object], list[tuple[int, int]]] = {}
+        for k, (dy, dx) in enumerate(points):
+            for t in range(len(taps)):
+                shift = dx * ax.input_stride + (t * ax.advance if len(taps) > 1 else 0)
+                columns.setdefault((dy, shift), []).append((k, t))
+        start = x0 + (taps[0] * ax.advance)
+        for (dy, shift), uses in sorted(columns.items()):
+            value, statement = bind(
+                "s", load(source, image, y0 + dy * ay.input_stride, start + shift, c)
             )
-            if unroll and count * work <= 160:
-                taps = [const(b) for b in range(count)]
-                if not taps:
-                    return seq()
-                return serial(p.reduced, lambda c: seq(steps(a, c, taps)), "c")
-            return serial(
-                count,
-                lambda b: serial(p.reduced, lambda c: seq(steps(a, c, [b])), "c"),
-                "b",
-            )
+            out.append(statement)
+            for k, t in uses:
+                for m in range(tile.vectors):
+                    product = splat(value, lanes) * vectors[t][m]
+                    out.append(store(acc[k][m], load(acc[k][m], whole) + product, whole))
+        return out
 
-        def collect(k: int, m: int) -> Stmt:
-            dy, dx = points[k]
-            y, x = (u + dy) * ay.stride + ry, (v + dx) * ax.stride + rx
-            return store(done, load(acc[k][m], whole), y * pitch + x, ramp(m * lanes, lanes))
-
-        every = [(k, m) for k in range(len(points)) for m in range(tile.vectors)]
-        zero = splat(const(0.0, p.dtype), lanes)
-        return seq(
-            [stack(acc[k][m]) for k, m in every],
-            [store(acc[k][m], zero, whole) for k, m in every],
-            serial(ty.count, kernel_row, "a"),
-            [collect(k, m) for k, m in every],
+    def kernel_row(a: Expr) -> Stmt:
+        count = tx.count
+        work = len(points) * tile.vectors
+        unroll = isinstance(count, int) and ((tile.vectors == 1 and p.blocks == 1) or p.reduced < 8)
+        if unroll and count * work <= 160:
+            taps = [const(b) for b in range(count)]
+            if not taps:
+                return seq()
+            return serial(p.reduced, lambda c: seq(steps(a, c, taps)), "c")
+        return serial(
+            count,
+            lambda b: serial(p.reduced, lambda c: seq(steps(a, c, [b])), "c"),
+            "b",
         )
 
-    return serial(
-        ceil_div(units, tile.rows),
-        lambda ut: serial(
-            ceil_div(ax.units, tile.columns),
-            lambda vt: register_tile(
-                minimum(ut * tile.rows, units - tile.rows),
-                minimum(vt * tile.columns, ax.units - tile.columns),
-            ),
-            "vt",
-        ),
-        "ut",
+    def collect(k: int, m: int) -> Stmt:
+        dy, dx = points[k]
+        y, x = (u + dy) * ay.stride + ry, (v + dx) * ax.stride + rx
+        return store(done, load(acc[k][m], whole), y * pitch + x, ramp(m * lanes, lanes))
+
+    every = [(k, m) for k in range(len(points)) for m in range(tile.vectors)]
+    zero = splat(const(0.0, p.dtype), lanes)
+    return seq(
+        [stack(acc[k][m]) for k, m in every],
+        [store(acc[k][m], zero, whole) for k, m in every],
+        serial(ty.count, kernel_row, "a"),
+        [collect(k, m) for k, m in every],
     )
 
 

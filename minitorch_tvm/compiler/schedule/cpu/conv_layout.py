@@ -8,7 +8,9 @@ vector shuffles instead, at a quarter of a cycle per element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -30,6 +32,7 @@ from ...loops import (
     splat,
     store,
 )
+from ...target import CpuTarget
 
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
 
@@ -59,6 +62,19 @@ def mod(a: Expr, b: int) -> Expr:
     return a % b if isinstance(a, int) else tvm().tirx.floormod(a, const(b))
 
 
+def bounded_stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
+    """A stage whose tile variable has a range that TVM can see.
+
+    Its simplifier otherwise reckons with all of int32 and overflows on products of indices.
+    """
+
+    def bounded(tile: Expr) -> Stmt:
+        index, statement = bind("piece", minimum(maximum(tile, 0), tiles - 1))
+        return seq(statement, body(index))
+
+    return parallel_stage(name, tiles, bounded)
+
+
 def ceil_div(a: int, b: int) -> int:
     """Smallest integer not below ``a / b``."""
     return -(-a // b)
@@ -71,38 +87,6 @@ def split(index: Expr, *extents: int) -> tuple[Expr, ...]:
         parts.append(mod(index, extent) if extent > 1 else const(0))
         index = div(index, extent) if extent > 1 else index
     return (index, *reversed(parts))
-
-
-def transposed(rows: Sequence[Expr]) -> tuple[list[Stmt], list[Expr]]:
-    """Transpose a square block held in vectors.
-
-    ``rows`` are as many vectors as each has lanes, a power of two.  Returns the statements that
-    compute the result and the vectors of the result.  Each step exchanges the off-diagonal halves
-    of blocks of twice its distance (Eklundh's method), log2(lanes) steps in all.
-    """
-    shuffle = tvm().tirx.Shuffle
-    lanes = len(rows)
-    statements: list[Stmt] = []
-
-    def named(value: Expr) -> Expr:
-        v, statement = bind("t", value)
-        statements.append(statement)
-        return v
-
-    current = [named(r) for r in rows]
-    distance = lanes // 2
-    while distance:
-        low = [const(k if not k & distance else lanes + k - distance) for k in range(lanes)]
-        high = [const(k + distance if not k & distance else lanes + k) for k in range(lanes)]
-        following = list(current)
-        for r in range(lanes):
-            if not r & distance:
-                pair = [current[r], current[r + distance]]
-                following[r] = named(shuffle(pair, low))
-                following[r + distance] = named(shuffle(pair, high))
-        current = following
-        distance //= 2
-    return statements, current
 
 
 def transpose_tile(
@@ -129,14 +113,41 @@ def transpose_rows(
     fill: Callable[[Buffer, Expr], Stmt],
     write: Callable[[Expr, Expr], Stmt],
 ) -> Stmt:
-    """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r."""
+    """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
+
+    Each step exchanges the off-diagonal halves of blocks of twice its distance (Eklundh's method),
+    log2(lanes) steps in all.  The steps are loops, which LLVM unrolls into registers; unrolled
+    here, the shuffle masks would cost TVM's passes 40 ms a stage.
+    """
     block = local_buffer((lanes, lanes), dtype, "block")
-    statements, columns = transposed([load(block, r, ramp(0, lanes)) for r in range(lanes)])
+    whole = ramp(0, lanes)
+    shuffle = tvm().tirx.Shuffle
+    steps: list[Stmt] = []
+    distance = lanes // 2
+    while distance:
+        low = [const(k if not k & distance else lanes + k - distance) for k in range(lanes)]
+        high = [const(k + distance if not k & distance else lanes + k) for k in range(lanes)]
+
+        def exchange(
+            p: Expr, distance: int = distance, low: list[Expr] = low, high: list[Expr] = high
+        ) -> Stmt:
+            r = div(p, distance) * (2 * distance) + mod(p, distance)
+            a, bind_a = bind("a", load(block, r, whole))
+            b, bind_b = bind("b", load(block, r + distance, whole))
+            return seq(
+                bind_a,
+                bind_b,
+                store(block, shuffle([a, b], low), r, whole),
+                store(block, shuffle([a, b], high), r + distance, whole),
+            )
+
+        steps.append(serial(lanes // 2, exchange, "p"))
+        distance //= 2
     return seq(
         stack(block),
         serial(lanes, lambda r: fill(block, r), "r"),
-        *statements,
-        *[write(const(k), v) for k, v in enumerate(columns)],
+        *steps,
+        serial(lanes, lambda k: write(k, load(block, k, whole)), "k"),
     )
 
 
@@ -145,106 +156,121 @@ def covering(extent: int, step: int, body: Callable[[Expr], Stmt]) -> Stmt:
     return serial(ceil_div(extent, step), lambda b: body(minimum(b * step, extent - step)), "b")
 
 
-def channels_last(
-    name: str,
-    shape: tuple[int, int, int, int],
-    low: tuple[int, int],
-    extent: tuple[int, int],
-    dtype: str,
-    read: Load4,
-    builder: Builder,
-    lanes: int,
-    padded: int = 0,
-) -> tuple[list[Stage], Buffer]:
-    """Copy ``read(n, c, y, x)`` of ``shape`` into a zero-bordered buffer ``[n][y][x][c]``.
+@dataclass(frozen=True)
+class ChannelsLast:
+    """A copy ``[image][y][x][channel]`` of NCHW data, with zeros around and behind it.
 
     ``low`` is the border before the first row and column, ``extent`` the size with borders;
     channels are followed by zeros up to ``padded``.
     """
-    n, c, h, w = shape
-    rows, columns = extent
-    padded = max(padded, c)
-    buffer = builder.scratch_buffer((n, rows, columns, padded), dtype, name)
-    zero = const(0.0, dtype)
 
-    def border(image: Expr, c0: Expr, width: int) -> Stmt:
-        def clear(y: Expr, x: Expr) -> Stmt:
-            if width == lanes:
-                return store(buffer, splat(zero, lanes), image, y, x, ramp(c0, lanes))
-            return serial(width, lambda k: store(buffer, zero, image, y, x, c0 + k), "k")
+    channels: int
+    size: tuple[int, int]
+    low: tuple[int, int]
+    extent: tuple[int, int]
+    padded: int
+    dtype: str
+    lanes: int
 
-        def area(y0: int, y1: int, x0: int, x1: int) -> list[Stmt]:
-            if y1 <= y0 or x1 <= x0:
-                return []
-            return [
-                serial(y1 - y0, lambda y: serial(x1 - x0, lambda x: clear(y + y0, x + x0), "x"))
-            ]
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape of one image of the copy."""
+        return (*self.extent, self.padded)
 
-        top, left = low
-        return [
-            *area(0, top, 0, columns),
-            *area(top, top + h, 0, left),
-            *area(top, top + h, left + w, columns),
-            *area(top + h, rows, 0, columns),
-        ]
+    def stages(
+        self, name: str, images: int, read: Load4, builder: Builder
+    ) -> tuple[list[Stage], Buffer]:
+        """Stages that copy all images into a new scratch buffer."""
+        buffer = builder.scratch_buffer((images, *self.image_shape), self.dtype, name)
+        stages = []
+        if self._slabs:
 
-    def scalar_copy(image: Expr, c0: Expr, width: int) -> Stmt:
-        # The contiguous side is x when there is one channel, else either side is as good.
-        return serial(
-            h,
-            lambda y: serial(
-                width,
-                lambda k: serial(
-                    w,
-                    lambda x: store(
-                        buffer, read(image, c0 + k, y, x), image, y + low[0], x + low[1], c0 + k
-                    ),
-                    "x",
-                ),
-                "k",
-            ),
-            "y",
-        )
+            def slab(tile: Expr) -> Stmt:
+                image, block = split(tile, self._slabs)
+                return self._slab(buffer, read, image, image, block)
 
-    def shuffled_copy(image: Expr, c0: Expr) -> Stmt:
-        def block(p0: Expr) -> Stmt:
+            stages.append(bounded_stage(f"{name}_pack", images * self._slabs, slab))
+        if self._rest:
+            rest = bounded_stage(
+                f"{name}_pack_rest", images, lambda t: self._remainder(buffer, read, t, t)
+            )
+            stages.append(rest)
+        return stages, buffer
+
+    def image(self, buffer: Buffer, read: Load4, source: Expr, image: Expr) -> Stmt:
+        """Copy image ``source`` into ``buffer[image]``."""
+        parts = []
+        if self._slabs:
+            parts.append(
+                serial(self._slabs, lambda b: self._slab(buffer, read, source, image, b), "b")
+            )
+        if self._rest:
+            parts.append(self._remainder(buffer, read, source, image))
+        return seq(*parts)
+
+    @property
+    def _slabs(self) -> int:
+        """Groups of a vector's worth of channels that can be transposed by shuffles."""
+        usable = self.lanes > 1 and self.size[0] * self.size[1] >= self.lanes
+        return self.channels // self.lanes if usable else 0
+
+    @property
+    def _rest(self) -> int:
+        """Channels after the last slab, zeros included."""
+        return self.padded - self._slabs * self.lanes
+
+    def _slab(self, buffer: Buffer, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
+        (h, w), (top, left), lanes = self.size, self.low, self.lanes
+        channels = ramp(block * lanes, lanes)
+        nothing = splat(const(0.0, self.dtype), lanes)
+
+        def tile(p0: Expr) -> Stmt:
             def put(k: Expr, vector: Expr) -> Stmt:
                 y, x = split(p0 + k, w)
-                return store(buffer, vector, image, y + low[0], x + low[1], ramp(c0, lanes))
+                return store(buffer, vector, image, y + top, x + left, channels)
 
             def get(r: Expr, k: Expr) -> Expr:
                 y, x = split(p0 + k, w)
-                return read(image, c0 + r, y, x)
+                return read(source, block * lanes + r, y, x)
 
-            return transpose_tile(lanes, dtype, get, put)
+            return transpose_tile(lanes, self.dtype, get, put)
 
-        return covering(h * w, lanes, block)
+        copy = covering(h * w, lanes, tile)
+        if self.extent == self.size:
+            return copy
+        # Zeroing the interior too costs less than the code for four exact borders.
+        return seq(
+            grid(self.extent, lambda y, x: store(buffer, nothing, image, y, x, channels)), copy
+        )
 
-    full = c // lanes if lanes > 1 and h * w >= lanes else 0
-    stages = []
-    if full:
-
-        def slab(tile: Expr) -> Stmt:
-            image, block = split(tile, full)
-            return seq(*border(image, block * lanes, lanes), shuffled_copy(image, block * lanes))
-
-        stages.append(parallel_stage(f"{name}_pack", n * full, slab))
-    rest = c - full * lanes
-    if rest or padded > c:
-
-        def remainder(tile: Expr) -> Stmt:
-            parts = []
-            if rest:
-                start = const(full * lanes)
-                parts += [*border(tile, start, rest), scalar_copy(tile, start, rest)]
-            if padded > c:
-                parts.append(
-                    grid(
-                        (rows, columns, padded - c),
-                        lambda y, x, k: store(buffer, zero, tile, y, x, k + c),
-                    )
+    def _remainder(self, buffer: Buffer, read: Load4, source: Expr, image: Expr) -> Stmt:
+        (h, w), (top, left) = self.size, self.low
+        first = self._slabs * self.lanes
+        nothing = const(0.0, self.dtype)
+        parts = []
+        if self.extent != self.size or self.padded > self.channels:
+            parts.append(
+                grid(
+                    (*self.extent, self._rest),
+                    lambda y, x, k: store(buffer, nothing, image, y, x, first + k),
                 )
-            return seq(*parts)
+            )
+        if first < self.channels:
+            # With one channel both sides are contiguous in x; otherwise neither order is better.
+            parts.append(
+                grid(
+                    (h, self.channels - first, w),
+                    lambda y, k, x: store(
+                        buffer, read(source, first + k, y, x), image, y + top, x + left, first + k
+                    ),
+                )
+            )
+        return seq(*parts)
 
-        stages.append(parallel_stage(f"{name}_pack_rest", n, remainder))
-    return stages, buffer
+
+def stays_cached(images: int, shape: tuple[int, ...], itemsize: int, cpu: CpuTarget) -> bool:
+    """Whether images are better copied one at a time, by the tile that uses the copy.
+
+    The copy then stays in the core's own cache; that needs enough images to keep all cores busy.
+    """
+    return images >= 8 and math.prod(shape) * itemsize <= cpu.l2_bytes // 2

@@ -23,15 +23,17 @@ class Conv:
 
     @property
     def oh(self) -> int:
-        return (self.h + 2 * self.padding[0] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[
-            0
-        ] + 1
+        """Output height; 0 where the kernel is larger than the padded input."""
+        return self._outputs(0, self.h, self.kh)
 
     @property
     def ow(self) -> int:
-        return (self.w + 2 * self.padding[1] - self.dilation[1] * (self.kw - 1) - 1) // self.stride[
-            1
-        ] + 1
+        """Output width; 0 where the kernel is larger than the padded input."""
+        return self._outputs(1, self.w, self.kw)
+
+    def _outputs(self, axis: int, inputs: int, kernel: int) -> int:
+        reach = self.dilation[axis] * (kernel - 1) + 1
+        return max((inputs + 2 * self.padding[axis] - reach) // self.stride[axis] + 1, 0)
 
     @property
     def itemsize(self) -> int:

@@ -19,7 +19,6 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
-    parallel_stage,
     ramp,
     seq,
     serial,
@@ -29,9 +28,10 @@ from ...loops import (
 from ...target import CpuTarget
 from .conv_correlate import Write4, forward_axis, pick_tile
 from .conv_layout import (
+    ChannelsLast,
     Load4,
+    bounded_stage,
     ceil_div,
-    channels_last,
     div,
     maximum,
     split,
@@ -62,17 +62,19 @@ def outer_products(
     (top, rows), (left, columns) = y.border(), x.border()
     # The last tile may read past its run: into neighbouring pixels, or into these extra rows.
     rows += ceil_div(height, columns * s.c)
-    shape, low, extent = (s.n, s.c, s.h, s.w), (top, left), (rows, columns)
-    stages, source = channels_last("x", shape, low, extent, s.dtype, load_x, builder, lanes)
-    shape, extent = (s.n, s.o, s.oh, s.ow), (s.oh, s.ow)
-    more, ct = channels_last(
-        "ct", shape, (0, 0), extent, s.dtype, load_ct, builder, lanes, blocks * width
-    )
+    size, low = (s.h, s.w), (top, left)
+    layout_x = ChannelsLast(s.c, size, low, (rows, columns), s.c, s.dtype, lanes)
+    size = (s.oh, s.ow)
+    layout_ct = ChannelsLast(s.o, size, (0, 0), size, blocks * width, s.dtype, lanes)
+    stages, source = layout_x.stages("x", s.n, load_x, builder)
+    more, ct = layout_ct.stages("ct", s.n, load_ct, builder)
 
     pixel_rows = s.n * s.oh
     parts = 1
     while parts * blocks * s.kh * groups < _PIECES and 2 * parts <= pixel_rows:
         parts *= 2
+    part_rows = ceil_div(pixel_rows, parts)
+    parts = ceil_div(pixel_rows, part_rows)
     row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
     step = max(1, cpu.l2_bytes // 4 // row_bytes)
     sums = builder.scratch_buffer(
@@ -83,8 +85,8 @@ def outer_products(
 
     def accumulate(index: Expr) -> Stmt:
         part, block, i, group = split(index, blocks, s.kh, groups)
-        begin, bind_begin = bind("p0", div(part * pixel_rows, parts))
-        end, bind_end = bind("p1", div((part + 1) * pixel_rows, parts))
+        begin, bind_begin = bind("p0", part * part_rows)
+        size, bind_size = bind("p1", minimum(pixel_rows - begin, part_rows))
 
         def run_tile(first: Expr, count: Expr, t: Expr) -> Stmt:
             acc = {(r, m): local_buffer((lanes,), s.dtype, f"acc{r}_{m}") for r, m in points}
@@ -125,22 +127,21 @@ def outer_products(
             return store(sums, zero, part, block, i, group, r, ramp(0, width))
 
         def row_block(b: Expr) -> Stmt:
-            first = begin + b * step
-            count = minimum(end - first, step)
+            first, count = begin + b * step, minimum(size - b * step, step)
             return serial(run_tiles, lambda t: run_tile(first, count, t), "t")
 
         return seq(
             bind_begin,
-            bind_end,
+            bind_size,
             serial(run_tiles * height, clear, "r"),
-            serial(div(end - begin + (step - 1), step), row_block, "b"),
+            serial(div(size + (step - 1), step), row_block, "b"),
         )
 
     pieces = parts * blocks * s.kh * groups
     return [
         *stages,
         *more,
-        parallel_stage("conv_dw", pieces, accumulate),
+        bounded_stage("conv_dw", pieces, accumulate),
         _total(s, sums, parts, groups, width, lanes, write),
     ]
 
@@ -192,4 +193,4 @@ def _total(
         live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
         return seq(stack(planes), serial(span // lanes, shuffle, "b"), serial(live, plane, "k"))
 
-    return parallel_stage("conv_dw_sum", ceil_div(s.o, lanes) * spans, body)
+    return bounded_stage("conv_dw_sum", ceil_div(s.o, lanes) * spans, body)
