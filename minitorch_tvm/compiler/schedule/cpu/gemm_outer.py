@@ -103,10 +103,11 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
             for mr in range(ceil_div(top, 2), top + 1):
                 blocks = ceil_div(pb.m, mr)
 
-                def block(v: int, mr: int = mr) -> float:
+                def block(v: int, mr: int = mr, nv: int = nv) -> float:
                     step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, _LATENCY)
-                    # Loads share ports with everything else, and vectors may come from L2.
-                    step += 0.06 * (mr + v) + 0.08 * v
+                    # Loads compete with everything else, more so when a panel streams from L2.
+                    far = pb.k * nv * lanes * pb.itemsize > cpu.l1_bytes // 2
+                    step += 0.06 * (mr + v) + (0.15 if far else 0.08) * v
                     return pb.k * step + 3 * mr * v + 20
 
                 cost = blocks * ((panels - 1) * block(nv) + block(last))
@@ -136,8 +137,10 @@ def _block(pb: Problem, cpu: CpuTarget, tile: Tiling) -> Tiling:
     pack_rows = not pb.row_k_inner and (
         not pb.row_plain or (pb.k * pb.m * pb.itemsize > cpu.l2_bytes // 4 and panels > 1)
     )
-    own_strips = pack_rows and whole_k and row_bytes * tile.mr <= cpu.l2_bytes // 4
-    share = cpu.l2_bytes // 4 if own_strips else cpu.l2_bytes * 3 // 4
+    # A tile that packs its own rows must run through all panels, so these should stay in L2.
+    small_columns = pb.k * pb.n * pb.itemsize <= cpu.l2_bytes // 2
+    own_strips = pack_rows and small_columns and row_bytes * tile.mr <= cpu.l2_bytes // 4
+    share = cpu.l2_bytes // 4 if own_strips else cpu.l2_bytes
     rows = max(tile.mr, share // row_bytes)
     columns = 1 if own_strips else panels
     chunks = max(ceil_div(pb.m, rows), ceil_div(MIN_TILES, pb.batch * columns))
@@ -245,8 +248,11 @@ class _Compute:
         body = serial(self.k_parts, k_part, "kp")
         if t.own_strips:
             put = strip_writer(pb, t.mr, strips)
+            # k outermost: memory is read in order.
             pack_strips = serial(
-                blocks, lambda b: put(bt, mb0 + b, (const(0), b), (const(0), pb.k)), "b"
+                pb.k,
+                lambda k: serial(blocks, lambda b: put(bt, mb0 + b, (const(0), b), k), "b"),
+                "k",
             )
             body = seq(pack_strips, body)
         buffers = (mine, partial, strips if t.own_strips else None)
@@ -385,25 +391,36 @@ def _pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
     def body(tile: Var) -> Stmt:
         bt, k0 = tile // parts, tile % parts * step
         count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-        return serial(blocks, lambda mb: put(bt, mb, (bt, mb), (k0, count)), "mb")
+        return serial(
+            count, lambda k: serial(blocks, lambda mb: put(bt, mb, (bt, mb), k0 + k), "mb"), "k"
+        )
 
     return parallel_stage("gemm_strips", pb.batch * parts, body), strips
 
 
 def strip_writer(
     pb: Problem, mr: int, strips: Buffer
-) -> Callable[[Expr, Expr, tuple[Expr, Expr], tuple[Expr, Expr]], Stmt]:
-    """A function (batch, block, slot in ``strips``, (first k, count)) -> packing statement."""
+) -> Callable[[Expr, Expr, tuple[Expr, Expr], Expr], Stmt]:
+    """A function (batch, block, slot in ``strips``, k) -> statement that packs one line."""
 
-    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k_range: tuple[Expr, Expr]) -> Stmt:
+    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k: Expr) -> Stmt:
         i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
-        k0, count = k_range
 
-        def line(kk: Expr) -> Stmt:
-            k = k0 + kk
-            return serial(mr, lambda r: store(strips, pb.row(bt, i0 + r, k), *slot, k, r), "r")
+        def element(r: Expr) -> Stmt:
+            return store(strips, pb.row(bt, i0 + r, k), *slot, k, r)
 
-        return serial(count, line, "k")
+        if not pb.row_plain:
+            return serial(mr, element, "r")
+        pieces, at = [], 0
+        while at < mr:
+            width = 1 << ((mr - at).bit_length() - 1)
+            pieces.append(
+                vectorized(width, lambda r, at=at: element(at + r))
+                if width > 1
+                else element(const(at))
+            )
+            at += width
+        return seq(pieces)
 
     return put
 
