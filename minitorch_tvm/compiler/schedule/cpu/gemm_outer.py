@@ -42,7 +42,9 @@ from .gemm_problem import (
     materialise_rows,
     pack_columns,
     pack_panel,
+    pack_rows,
     stack_buffer,
+    strip_writer,
     zeros,
 )
 
@@ -50,7 +52,9 @@ from .gemm_problem import (
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
 # Bound on the partial sums that a tile keeps between blocks of k.
 _PARTIAL_BYTES = 128 << 10
-_OWN_PANEL_CHUNKS = 2
+# Up to this many tiles each pack the same panel for themselves: reading it several times costs
+# less than fetching what another core has just written.
+_OWN_PANEL_CHUNKS = 4
 
 
 @dataclass(frozen=True)
@@ -380,51 +384,6 @@ class _Compute:
         return seq(statements)
 
 
-def _pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
-    """A stage that packs a row operand stored [k, m] into strips ``[batch, block, k, mr]``."""
-    blocks = ceil_div(pb.m, mr)
-    strips = builder.scratch_buffer((pb.batch, blocks, pb.k, mr), pb.dtype, "strips")
-    step = min(pb.k, 32)
-    parts = ceil_div(pb.k, step)
-    put = strip_writer(pb, mr, strips)
-
-    def body(tile: Var) -> Stmt:
-        bt, k0 = tile // parts, tile % parts * step
-        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-        return serial(
-            count, lambda k: serial(blocks, lambda mb: put(bt, mb, (bt, mb), k0 + k), "mb"), "k"
-        )
-
-    return parallel_stage("gemm_strips", pb.batch * parts, body), strips
-
-
-def strip_writer(
-    pb: Problem, mr: int, strips: Buffer
-) -> Callable[[Expr, Expr, tuple[Expr, Expr], Expr], Stmt]:
-    """A function (batch, block, slot in ``strips``, k) -> statement that packs one line."""
-
-    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k: Expr) -> Stmt:
-        i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
-
-        def element(r: Expr) -> Stmt:
-            return store(strips, pb.row(bt, i0 + r, k), *slot, k, r)
-
-        if not pb.row_plain:
-            return serial(mr, element, "r")
-        pieces, at = [], 0
-        while at < mr:
-            width = 1 << ((mr - at).bit_length() - 1)
-            pieces.append(
-                vectorized(width, lambda r, at=at: element(at + r))
-                if width > 1
-                else element(const(at))
-            )
-            at += width
-        return seq(pieces)
-
-    return put
-
-
 def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product."""
     stages: list[Stage] = []
@@ -434,7 +393,7 @@ def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     tiling = choose(pb, cpu)
     strips: Buffer | None = None
     if tiling.pack_rows and not tiling.own_strips:
-        stage, strips = _pack_rows(pb, builder, tiling.mr)
+        stage, strips = pack_rows(pb, builder, tiling.mr)
         stages.append(stage)
     panels: Buffer | None = None
     if not tiling.direct and not tiling.own_panels:

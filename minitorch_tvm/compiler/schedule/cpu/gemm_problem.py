@@ -262,3 +262,49 @@ def pack_columns(
         return when(tvm().tirx.EQ(p, const(panels - 1)), panel(last), panel((nr, nr)))
 
     return parallel_stage("gemm_pack", pb.batch * panels * parts, body), packed
+
+
+def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
+    """A stage that packs a row operand stored [k, m] into strips ``[batch, block, k, mr]``."""
+    blocks = ceil_div(pb.m, mr)
+    strips = builder.scratch_buffer((pb.batch, blocks, pb.k, mr), pb.dtype, "strips")
+    step = min(pb.k, 32)
+    parts = ceil_div(pb.k, step)
+    put = strip_writer(pb, mr, strips)
+
+    def body(tile: Var) -> Stmt:
+        bt, k0 = tile // parts, tile % parts * step
+        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+        return serial(
+            count, lambda k: serial(blocks, lambda mb: put(bt, mb, (bt, mb), k0 + k), "mb"), "k"
+        )
+
+    return parallel_stage("gemm_strips", pb.batch * parts, body), strips
+
+
+def strip_writer(
+    pb: Problem, mr: int, strips: Buffer
+) -> Callable[[Expr, Expr, tuple[Expr, Expr], Expr], Stmt]:
+    """A function (batch, block, slot in ``strips``, k) -> statement that packs one line."""
+
+    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k: Expr) -> Stmt:
+        i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
+
+        def element(r: Expr) -> Stmt:
+            return store(strips, pb.row(bt, i0 + r, k), *slot, k, r)
+
+        def piece(at: int, width: int) -> Stmt:
+            if width == 1:
+                return element(const(at))
+            return vectorized(width, lambda r: element(at + r))
+
+        if not pb.row_plain:
+            return serial(mr, element, "r")
+        pieces: list[Stmt] = []
+        for width in (1 << bit for bit in reversed(range(mr.bit_length()))):
+            if mr & width:
+                # The pieces before this one are the higher bits of mr.
+                pieces.append(piece(mr & ~(2 * width - 1), width))
+        return seq(pieces)
+
+    return put
