@@ -159,7 +159,8 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
 
     A step costs the larger of its multiply-adds and its loads (one weight vector per channel
     vector, one broadcast per pixel, two of either kind a cycle), and at least the eight that hide
-    the multiply-adds' latency.  Lanes and pixels outside the output count as cost.
+    the multiply-adds' latency.  Whole vectors often come from the second-level cache, so they
+    weigh more than broadcasts.  Lanes and pixels outside the output count as cost.
     """
     best, best_cost = Tile(1, 1, 1), float("inf")
     for vectors in range(1, min(channel_vectors, 8) + 1):
@@ -179,7 +180,7 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
             if work + vectors * shared + 2 > registers:
                 continue
             loads = vectors + (pixels + shared - 1) / shared
-            step = max(work, loads, 8) + 0.15 * loads
+            step = max(work, loads, 8) + 0.1 * (pixels + 6 * vectors)
             covered = ceil_div(width, columns) * columns * ceil_div(height, rows) * rows
             cost = step / work * waste * covered / (width * height)
             if cost < best_cost - 1e-9:

@@ -9,11 +9,15 @@ alone, so every thread count gives the same bits.
 
 from __future__ import annotations
 
+import math
+
 from ...loops import (
+    Buffer,
     Builder,
     Expr,
     Stage,
     Stmt,
+    alloc,
     bind,
     const,
     load,
@@ -42,6 +46,8 @@ from .conv_spec import Conv
 
 # Enough independent pieces for a good balance over the cores of a desktop machine.
 _PIECES = 16
+# Pixels per batch of images: enough to hide the loading and storing of a register tile.
+_BATCH_PIXELS = 128
 
 
 def outer_products(
@@ -66,33 +72,25 @@ def outer_products(
     layout_x = ChannelsLast(s.c, size, low, (rows, columns), s.c, s.dtype, lanes)
     size = (s.oh, s.ow)
     layout_ct = ChannelsLast(s.o, size, (0, 0), size, blocks * width, s.dtype, lanes)
-    stages, source = layout_x.stages("x", s.n, load_x, builder)
-    more, ct = layout_ct.stages("ct", s.n, load_ct, builder)
-
-    pixel_rows = s.n * s.oh
-    parts = 1
-    while parts * blocks * s.kh * groups < _PIECES and 2 * parts <= pixel_rows:
-        parts *= 2
-    part_rows = ceil_div(pixel_rows, parts)
-    parts = ceil_div(pixel_rows, part_rows)
-    row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
-    step = max(1, cpu.l2_bytes // 4 // row_bytes)
-    sums = builder.scratch_buffer(
-        (parts, blocks, s.kh, groups, run_tiles * height, width), s.dtype, "sums"
+    image_bytes = s.itemsize * sum(
+        math.prod(layout.image_shape) for layout in (layout_x, layout_ct)
     )
+    sums_shape = (blocks, s.kh, groups, run_tiles * height, width)
+    sums_bytes = math.prod(sums_shape) * s.itemsize
     whole = ramp(0, lanes)
     points = [(r, m) for r in range(height) for m in range(tile.vectors)]
 
-    def accumulate(index: Expr) -> Stmt:
-        part, block, i, group = split(index, blocks, s.kh, groups)
-        begin, bind_begin = bind("p0", part * part_rows)
-        size, bind_size = bind("p1", minimum(pixel_rows - begin, part_rows))
+    def sweep(
+        sums: Buffer, where: tuple[Expr, ...], source: Buffer, ct: Buffer, first: Expr, count: Expr
+    ) -> Stmt:
+        """Add ``count`` pixel rows from ``first`` to the matrix ``sums[where]``."""
+        _, block, i, group = where
 
-        def run_tile(first: Expr, count: Expr, t: Expr) -> Stmt:
+        def run_tile(t: Expr) -> Stmt:
             acc = {(r, m): local_buffer((lanes,), s.dtype, f"acc{r}_{m}") for r, m in points}
 
             def at(r: int, m: int) -> tuple[Expr, ...]:
-                return part, block, i, group, t * height + r, ramp(m * lanes, lanes)
+                return *where, t * height + r, ramp(m * lanes, lanes)
 
             def pixel(row: Expr, ox: Expr) -> Stmt:
                 image, oy = split(row, s.oh)
@@ -122,32 +120,102 @@ def outer_products(
                 [store(sums, load(acc[p], whole), *at(*p)) for p in points],
             )
 
-        def clear(r: Expr) -> Stmt:
-            zero = splat(const(0.0, s.dtype), width)
-            return store(sums, zero, part, block, i, group, r, ramp(0, width))
+        return serial(run_tiles, run_tile, "t")
+
+    def clear(sums: Buffer, where: tuple[Expr, ...]) -> Stmt:
+        def row(r: Expr) -> Stmt:
+            zero = splat(const(0.0, s.dtype), lanes)
+            return seq(
+                [store(sums, zero, *where, r, ramp(m * lanes, lanes)) for m in range(tile.vectors)]
+            )
+
+        return serial(run_tiles * height, row, "r")
+
+    def total(sums: Buffer, parts: int) -> Stage:
+        return _total(s, sums, parts, groups, width, lanes, write)
+
+    if s.n >= 8 and image_bytes <= cpu.l2_bytes // 2 and sums_bytes <= cpu.l2_bytes // 4:
+        # Each part packs its own images, a few at a time, so the copies stay in cache.
+        wanted = _PIECES if _PIECES * sums_bytes <= cpu.l2_bytes else _PIECES // 2
+        per_part = ceil_div(s.n, wanted)
+        parts = ceil_div(s.n, per_part)
+        enough = ceil_div(_BATCH_PIXELS, s.oh * s.ow)
+        batch = max(1, min(per_part, enough, cpu.l2_bytes // 2 // image_bytes))
+        sums = builder.scratch_buffer((parts, *sums_shape), s.dtype, "sums")
+
+        def part_stage(part: Expr) -> Stmt:
+            source = local_buffer((batch, *layout_x.image_shape), s.dtype, "xs")
+            ct = local_buffer((batch, *layout_ct.image_shape), s.dtype, "cts")
+            size, bind_size = bind("size", minimum(s.n - part * per_part, per_part))
+
+            def one_batch(b: Expr) -> Stmt:
+                first = part * per_part + b * batch
+                count = minimum(size - b * batch, batch)
+
+                def pack(image: Expr) -> Stmt:
+                    return seq(
+                        layout_x.image(source, load_x, first + image, image),
+                        layout_ct.image(ct, load_ct, first + image, image),
+                    )
+
+                def matrix(index: Expr) -> Stmt:
+                    where = (part, *split(index, s.kh, groups))
+                    return sweep(sums, where, source, ct, const(0), count * s.oh)
+
+                return seq(
+                    serial(count, pack, "image"),
+                    serial(blocks * s.kh * groups, matrix, "matrix"),
+                )
+
+            return seq(
+                bind_size,
+                alloc(source),
+                alloc(ct),
+                serial(
+                    blocks * s.kh * groups,
+                    lambda index: clear(sums, (part, *split(index, s.kh, groups))),
+                    "matrix",
+                ),
+                serial(div(size + (batch - 1), batch), one_batch, "b"),
+            )
+
+        return [bounded_stage("conv_dw", parts, part_stage), total(sums, parts)]
+
+    stages, packed_x = layout_x.stages("x", s.n, load_x, builder)
+    more, packed_ct = layout_ct.stages("ct", s.n, load_ct, builder)
+    pixel_rows = s.n * s.oh
+    parts = 1
+    while parts * blocks * s.kh * groups < _PIECES and 2 * parts <= pixel_rows:
+        parts *= 2
+    part_rows = ceil_div(pixel_rows, parts)
+    parts = ceil_div(pixel_rows, part_rows)
+    sums = builder.scratch_buffer((parts, *sums_shape), s.dtype, "sums")
+    row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
+    step = max(1, cpu.l2_bytes // 4 // row_bytes)
+
+    def matrix_stage(index: Expr) -> Stmt:
+        part, block, i, group = split(index, blocks, s.kh, groups)
+        where = (part, block, i, group)
+        begin, bind_begin = bind("begin", part * part_rows)
+        size, bind_size = bind("size", minimum(pixel_rows - begin, part_rows))
 
         def row_block(b: Expr) -> Stmt:
-            first, count = begin + b * step, minimum(size - b * step, step)
-            return serial(run_tiles, lambda t: run_tile(first, count, t), "t")
+            count = minimum(size - b * step, step)
+            return sweep(sums, where, packed_x, packed_ct, begin + b * step, count)
 
         return seq(
             bind_begin,
             bind_size,
-            serial(run_tiles * height, clear, "r"),
+            clear(sums, where),
             serial(div(size + (step - 1), step), row_block, "b"),
         )
 
     pieces = parts * blocks * s.kh * groups
-    return [
-        *stages,
-        *more,
-        bounded_stage("conv_dw", pieces, accumulate),
-        _total(s, sums, parts, groups, width, lanes, write),
-    ]
+    return [*stages, *more, bounded_stage("conv_dw", pieces, matrix_stage), total(sums, parts)]
 
 
 def _total(
-    s: Conv, sums: Expr, parts: int, groups: int, width: int, lanes: int, write: Write4
+    s: Conv, sums: Buffer, parts: int, groups: int, width: int, lanes: int, write: Write4
 ) -> Stage:
     """Add the parts in order and hand the result to the epilogue in OIHW order."""
     flat = s.c * s.kh * s.kw
@@ -160,7 +228,7 @@ def _total(
         planes = local_buffer((lanes, span), s.dtype, "planes")
 
         def shuffle(b: Expr) -> Stmt:
-            def fill(block: Expr, r: Expr) -> Stmt:
+            def fill(block: Buffer, r: Expr) -> Stmt:
                 c, i, j = split(minimum(q0 + b * lanes + r, flat - 1), s.kh, s.kw)
                 group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
                 column = ramp(o0 - div(o0, width) * width, lanes)
