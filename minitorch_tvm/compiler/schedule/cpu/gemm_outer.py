@@ -233,18 +233,17 @@ class _Compute:
                 def block(b: Expr) -> Stmt:
                     return self._block(bt, mb0 + b, p, kp, info, (partial, b, pi), mine, strips)
 
-                loop = serial(blocks, block, "b")
-                if mine is None:
-                    return loop
+                return serial(blocks, block, "b")
 
-                def put(value: Expr, k: Expr, j: Expr) -> Stmt:
-                    return store(mine, value, k, j)
+            compute = self._by_kind(p, kind)
+            if mine is None:
+                return compute
 
-                shape = (info.nv * t.lanes, info.width)
-                pack = pack_panel(pb, self.cpu, put, (bt, info.j0), shape, (const(0), pb.k))
-                return seq(pack, loop)
+            def put(value: Expr, k: Expr, j: Expr) -> Stmt:
+                return store(mine, value, k, j)
 
-            return self._by_kind(p, kind)
+            widths = (t.nr, t.last_nv * t.lanes)
+            return seq(pack_panel(pb, self.cpu, put, (bt, p), widths, (const(0), pb.k)), compute)
 
         def k_part(kp: Expr) -> Stmt:
             return serial(group, lambda pi: panel(kp, pi), "p")

@@ -178,28 +178,40 @@ def pack_panel(
     cpu: CpuTarget,
     put: Callable[[Expr, Expr, Expr], Stmt],
     where: tuple[Expr, Expr],
-    shape: tuple[int, int],
+    widths: tuple[int, int],
     k_range: tuple[Expr, Expr],
 ) -> Stmt:
-    """Pack columns ``j0 .. j0+width`` as rows of ``nr`` neighbours, one row per k.
+    """Pack one panel of columns as lines of neighbours, one line per k.
 
-    ``put(value, k, j)`` stores into the panel; ``where`` is (bt, j0), ``shape`` is (nr, width),
-    ``k_range`` is (first, count).  Lanes past ``width`` are never written out as results, but must
-    not hold garbage: arithmetic on denormal numbers is slow.
+    ``put(value, k, j)`` stores into the panel; ``where`` is (batch, panel), ``widths`` the padded
+    width of a panel and of the last one, ``k_range`` is (first, count).  Padding never reaches the
+    result, but must not hold garbage: arithmetic on denormal numbers is slow.
     """
-    (bt, j0), (nr, width), (k0, count) = where, shape, k_range
+    (bt, p), (nr, last_nr), (k0, count) = where, widths, k_range
     lanes = cpu.lanes(pb.itemsize)
     if pb.col_k_inner and pb.k >= lanes and lanes > 1:
-        return _pack_transposed(pb, lanes, put, where, shape, k_range)
+        vectors: Expr = nr // lanes
+        if last_nr != nr:
+            vectors = minimum(vectors, ceil_div(pb.n, lanes) - p * (nr // lanes))
+        return _pack_transposed(pb, lanes, put, (bt, p * nr), vectors, k_range)
 
-    def row(kk: Expr) -> Stmt:
-        k = k0 + kk
-        first = width // lanes * lanes
-        clear = [put(zeros(pb.dtype, lanes), k, ramp(v, lanes)) for v in range(first, nr, lanes)]
-        copy = serial(width, lambda j: put(pb.col(bt, k, j0 + j), k, j), "j")
-        return seq(clear, copy)
+    def lines(padded: int, width: int) -> Stmt:
+        def line(kk: Expr) -> Stmt:
+            k = k0 + kk
+            start = width // lanes * lanes
+            clear = [
+                put(zeros(pb.dtype, lanes), k, ramp(v, lanes)) for v in range(start, padded, lanes)
+            ]
+            copy = serial(width, lambda j: put(pb.col(bt, k, p * nr + j), k, j), "j")
+            return seq(clear, copy)
 
-    return serial(count, row, "k")
+        return serial(count, line, "k")
+
+    panels = ceil_div(pb.n, nr)
+    width = pb.n - (panels - 1) * nr
+    if panels == 1 or width == nr:
+        return lines(last_nr, width)
+    return when(tvm().tirx.EQ(p, const(panels - 1)), lines(last_nr, width), lines(nr, nr))
 
 
 def _pack_transposed(
@@ -207,11 +219,11 @@ def _pack_transposed(
     lanes: int,
     put: Callable[[Expr, Expr, Expr], Stmt],
     where: tuple[Expr, Expr],
-    shape: tuple[int, int],
+    vectors: Expr,
     k_range: tuple[Expr, Expr],
 ) -> Stmt:
-    (bt, j0), (nr, width), (k0, count) = where, shape, k_range
-    ragged = width % lanes != 0
+    (bt, j0), (k0, count) = where, k_range
+    ragged = pb.n % lanes != 0
 
     def block(jb: Expr, kb: Expr) -> Stmt:
         square = [stack_buffer((lanes,), pb.dtype, f"row{r}") for r in range(lanes)]
@@ -230,7 +242,7 @@ def _pack_transposed(
         return seq([alloc(b) for b in square], [line(r) for r in range(lanes)], shuffles, puts)
 
     blocks = (count + lanes - 1) // lanes
-    return serial(nr // lanes, lambda jb: serial(blocks, lambda kb: block(jb, kb), "kb"), "jb")
+    return serial(vectors, lambda jb: serial(blocks, lambda kb: block(jb, kb), "kb"), "jb")
 
 
 def pack_columns(
@@ -251,15 +263,7 @@ def pack_columns(
         def put(value: Expr, k: Expr, j: Expr) -> Stmt:
             return store(packed, value, bt, p, k, j)
 
-        def panel(shape: tuple[int, int]) -> Stmt:
-            return pack_panel(pb, cpu, put, (bt, p * nr), shape, (k0, count))
-
-        last = (last_nr, pb.n - (panels - 1) * nr)
-        if last == (nr, nr):
-            return panel(last)
-        if panels == 1:
-            return panel(last)
-        return when(tvm().tirx.EQ(p, const(panels - 1)), panel(last), panel((nr, nr)))
+        return pack_panel(pb, cpu, put, (bt, p), (nr, last_nr), (k0, count))
 
     return parallel_stage("gemm_pack", pb.batch * panels * parts, body), packed
 
