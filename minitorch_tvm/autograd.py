@@ -88,6 +88,10 @@ class set_grad_enabled(_GradMode):
         self._before.append(self._outer)
         MODE.grad_enabled = self._enabled
 
+    def __call__(self, function: F) -> F:
+        MODE.grad_enabled = self._outer  # as a decorator it acts inside the function only
+        return super().__call__(function)
+
 
 def is_grad_enabled() -> bool:
     """True if operations record history in this thread."""
@@ -139,7 +143,7 @@ def cotangents(
             ct = flowing.pop(id(node), None)  # type: ignore[assignment]
             if ct is None:
                 continue
-            for hook in node.hooks or ():
+            for hook in tuple(node.hooks or ()):
                 replaced = hook(ct)
                 if replaced is not None:
                     ct = replaced

@@ -100,9 +100,9 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     unknown = [i for i, n in enumerate(out) if n == -1]
     if len(unknown) > 1:
         raise RuntimeError("only one dimension can be inferred")
-    for n in out:
+    for i, n in enumerate(out):
         if n < -1:
-            raise RuntimeError(f"invalid shape dimension {n}")
+            raise RuntimeError(f"invalid shape dimension {n} at index {i} of shape {out}")
     if unknown:
         known = math.prod(n for n in out if n != -1)
         if known == 0:

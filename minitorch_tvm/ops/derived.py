@@ -6,6 +6,7 @@ its value is never part of the program key.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,24 +35,46 @@ def result_dtype(*operands: Operand) -> DType:
 
 
 def lift(x: Operand, dtype: DType) -> Node:
-    """``x`` as a node of ``dtype``; a number becomes a runtime scalar."""
+    """``x`` as a node of ``dtype``; a number becomes a runtime scalar.
+
+    Raises RuntimeError for an integer that ``dtype`` cannot hold.
+    """
     if isinstance(x, Node):
         return b.cast(x, dtype)
-    if dtype.category is dt.Category.INT and isinstance(x, int):
-        bits = dtype.itemsize * 8
-        low, high = (0, 1 << bits) if dtype.name[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
-        if not low <= x < high:
-            raise RuntimeError(
-                f"value cannot be converted to type {dtype.name} without overflow: {x}"
-            )
+    if not _fits(x, dtype):
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
     return scalar(x, dtype)
+
+
+def _fits(x: Operand, dtype: DType) -> bool:
+    """False for an integer outside the range of the integer type ``dtype``."""
+    if isinstance(x, Node) or not isinstance(x, int) or dtype.category is not dt.Category.INT:
+        return True
+    low, high = _range(dtype)
+    return low <= x < high
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    """Smallest value of an integer type, and one more than its largest."""
+    bits = dtype.itemsize * 8
+    return (0, 1 << bits) if dtype.name[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
+
+
+def _wrapped(x: Operand, dtype: DType) -> Operand:
+    """An arithmetic operand: integers wrap as the tensor's own elements do."""
+    if isinstance(x, Node) or _fits(x, dtype):
+        return x
+    if not _fits(x, dt.int64):
+        raise OverflowError("int too big to convert")
+    low, high = _range(dtype)
+    return (int(x) - low) % (high - low) + low
 
 
 def _binary(op: Op, x: Operand, y: Operand) -> Node:
     if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
         return apply(op, x, y)
     dtype = result_dtype(x, y)
-    return apply(op, lift(x, dtype), lift(y, dtype))
+    return apply(op, lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype))
 
 
 def _is_bool(x: Operand) -> bool:
@@ -124,7 +147,9 @@ def pow(x: Operand, y: Operand) -> Node:
             return apply(b.SQRT, base)
         if y in (-1, -2):
             return b.div(b.full_like(base, 1.0), _integer_power(base, -int(y)))
-        if y in (1, 2, 3):
+        if y == 1:
+            return clone(base)
+        if y in (2, 3):
             return _integer_power(base, int(y))
     dtype = result_dtype(x, y)
     if not dtype.is_floating_point:
@@ -169,6 +194,8 @@ def compare(kind: str, x: Operand, y: Operand) -> Node:
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
         dtype = dt.uint8
+    if not _fits(x, dtype) or not _fits(y, dtype):
+        dtype = dt.int64  # a number beyond the tensor's type still compares as a number
     op = {"eq": b.EQ, "ne": b.NE, "lt": b.LT, "le": b.LE}[kind]
     return apply(op, _for_compare(x, dtype), _for_compare(y, dtype))
 
@@ -218,12 +245,14 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     dtype = result_dtype(x, *[e for e in (low, high) if e is not None])
     y = b.cast(x, dtype)
+    # Where y is inside, it passes with its gradient; elsewhere the result is the bound, or NaN if
+    # either is, and y gets no gradient.
     if low is not None:
         bound = lift(low, dtype)
-        y = b.where(b.lt(y, bound), bound, y)
+        y = b.where(b.le(bound, y), y, apply(b.MAXIMUM, apply(b.DETACH, y), bound))
     if high is not None:
         bound = lift(high, dtype)
-        y = b.where(b.lt(bound, y), bound, y)
+        y = b.where(b.le(y, bound), y, apply(b.MINIMUM, apply(b.DETACH, y), bound))
     return y
 
 
@@ -237,8 +266,10 @@ def sum(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None =
     wrapped = wrap_dims(dims, len(x.shape))
     if dtype is None:
         dtype = x.dtype if x.dtype.is_floating_point else dt.int64
-    x = b.cast(x, dtype)
-    return b.sum(x, wrapped, keepdim) if wrapped else x
+    y = b.cast(x, dtype)
+    if wrapped:
+        return b.sum(y, wrapped, keepdim)
+    return clone(x) if y is x else y
 
 
 def _float_only(x: Node, name: str) -> None:
@@ -256,18 +287,28 @@ def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None 
     _float_only(x, "mean")
     wrapped = wrap_dims(dims, len(x.shape))
     count = numel(tuple(x.shape[d] for d in wrapped))
-    total = sum(x, wrapped, keepdim) if wrapped else x
-    return b.div(total, b.full_like(x, float(count))) if wrapped else total
+    if not wrapped:
+        return clone(x)
+    return b.div(b.sum(x, wrapped, keepdim), b.full_like(x, float(count)))
 
 
 def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
     """Variance over ``dims``: squared distances to the mean over (count - correction)."""
-    _float_only(x, "var")
+    if not x.dtype.is_floating_point:
+        raise RuntimeError("std and var only support floating point and complex dtypes")
     wrapped = wrap_dims(dims, len(x.shape))
     count = numel(tuple(x.shape[d] for d in wrapped))
     centred = b.sub(x, mean(x, wrapped, True)) if wrapped else b.sub(x, x)
     total = sum(b.mul(centred, centred), wrapped, keepdim) if wrapped else b.mul(centred, centred)
     return b.div(total, b.full_like(x, float(max(count - correction, 0))))
+
+
+def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
+    """Square root of :func:`var`; where that is 0 the gradient is 0, as in PyTorch."""
+    variance = var(x, dims, correction, keepdim)
+    zero, one = b.full_like(variance, 0.0), b.full_like(variance, 1.0)
+    flat = b.eq(variance, zero)
+    return b.where(flat, zero, apply(b.SQRT, b.where(flat, one, variance)))
 
 
 def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool) -> Node:
@@ -280,21 +321,28 @@ def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool) -> Node:
         )
     wrapped = wrap_dims(dims, len(x.shape))
     if not wrapped:
-        return x
+        return clone(x)
+    _nonempty(x.shape, wrapped, f"a{name}")
     boolean = x.dtype is dt.bool_
     y = b.extremum(b.cast(x, dt.uint8) if boolean else x, wrapped, keepdim, lowest=lowest)
     return b.cast(y, dt.bool_) if boolean else y
 
 
+def _nonempty(shape: Shape, dims: Sequence[int], name: str) -> None:
+    for axis in dims:
+        if shape[axis] == 0:
+            raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+
+
 def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
     """Index (int64) of the largest (lowest) element, over all elements if dim is None."""
+    name = "argmin" if lowest else "argmax"
     if numel(x.shape) == 0 and dim is None:
-        name = "argmin" if lowest else "argmax"
         raise IndexError(
             f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
         )
     if x.dtype is dt.bool_:
-        x = b.cast(x, dt.uint8)
+        raise RuntimeError(f"{name}(): does not support bool input")
     if dim is None:
         rank = len(x.shape)
         flat = b.argmax(b.reshape(x, (numel(x.shape),)), 0, False, lowest=lowest)
@@ -327,7 +375,8 @@ def extremum_with_index(x: Node, dim: int, keepdim: bool, lowest: bool) -> tuple
     """(values, indices) along ``dim``; the gradient goes to the chosen element."""
     axis = wrap_dim(dim, len(x.shape))
     if not x.shape:
-        return x, b.full((), 0, dt.int64)
+        return clone(x), b.full((), 0, dt.int64)
+    _nonempty(x.shape, (axis,), "min" if lowest else "max")
     boolean = x.dtype is dt.bool_
     y = b.cast(x, dt.uint8) if boolean else x
     index = b.argmax(y, axis, True, lowest=lowest)
@@ -411,6 +460,27 @@ def flattened(shape: Shape, start: int, end: int) -> Shape:
     return (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :])
 
 
+def split_sizes(n: int, axis: int, wanted: int | Sequence[int]) -> list[int]:
+    """Sizes of the pieces of a dimension of ``n``.  Raises RuntimeError if they do not fit."""
+    if not isinstance(wanted, int):
+        sizes = list(wanted)
+        if math.fsum(sizes) != n or any(size < 0 for size in sizes):
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
+                f"at dimension {axis}), but got split_sizes={sizes}"
+            )
+        return sizes
+    if wanted < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={wanted}")
+    if wanted == 0:
+        if n:
+            raise RuntimeError(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
+            )
+        return [0]
+    return [min(wanted, n - i) for i in range(0, n, wanted)] or [0]
+
+
 def clone(x: Node) -> Node:
     """A value equal to x with memory of its own."""
     return apply(b.CLONE, x)
@@ -419,7 +489,7 @@ def clone(x: Node) -> Node:
 def cat(xs: Sequence[Node], dim: int = 0) -> Node:
     """Join along ``dim`` with promotion; 1-d empty tensors are skipped, as in PyTorch."""
     if not xs:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     dtype = dt.result_type((x.dtype, 2) for x in xs)
     for number, x in enumerate(xs):
         if not x.shape:
@@ -429,7 +499,7 @@ def cat(xs: Sequence[Node], dim: int = 0) -> Node:
     kept = [x for x in xs if x.shape != (0,)] or list(xs[:1])
     axis = wrap_dim(dim, len(kept[0].shape))
     lifted = [b.cast(x, dtype) for x in kept]
-    return lifted[0] if len(lifted) == 1 else b.cat(lifted, axis)
+    return clone(lifted[0]) if len(lifted) == 1 else b.cat(lifted, axis)
 
 
 def stack(xs: Sequence[Node], dim: int = 0) -> Node:
@@ -477,6 +547,30 @@ def matmul(x: Node, y: Node) -> Node:
     if len(x.shape) == 1:
         del shape[-1 if len(y.shape) == 1 else -2]
     return b.reshape(out, tuple(shape))
+
+
+def _of_rank(x: Node, rank: int, name: str) -> None:
+    if len(x.shape) != rank:
+        raise RuntimeError(f"{name} must be a {'matrix' if rank == 2 else '3D tensor'}")
+
+
+def mm(x: Node, y: Node) -> Node:
+    """``torch.mm``: the product of two matrices.  Raises RuntimeError for other ranks."""
+    _of_rank(x, 2, "self")
+    _of_rank(y, 2, "mat2")
+    return b.matmul(x, y, False, False)
+
+
+def bmm(x: Node, y: Node) -> Node:
+    """``torch.bmm``: one product per entry of a batch.  Raises RuntimeError for other ranks."""
+    _of_rank(x, 3, "batch1")
+    _of_rank(y, 3, "batch2")
+    if x.shape[0] != y.shape[0]:
+        raise RuntimeError(
+            "Expected size for first two dimensions of batch2 tensor to be: "
+            f"[{x.shape[0]}, {x.shape[2]}] but got: [{y.shape[0]}, {y.shape[1]}]."
+        )
+    return b.matmul(x, y, False, False)
 
 
 def linear(x: Node, weight: Node, bias: Node | None) -> Node:

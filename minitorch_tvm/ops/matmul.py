@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ..core import dtype as dt
-from ..core.shape import Shape, broadcast
+from ..core.shape import Shape, broadcast, numel
 from ..ir.build import Build
 from ..ir.node import Node
 from ..ir.op import Kind, Op, Spec
@@ -42,6 +42,12 @@ class Matmul(Op, kind=Kind.COMPLEX):
             raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
         rows = (a.shape[-1], a.shape[-2]) if self.ta else a.shape[-2:]
         columns = (b.shape[-1], b.shape[-2]) if self.tb else b.shape[-2:]
+        if rows[1] != columns[0] and len(b.shape) > 2:
+            batches = numel(broadcast(a.shape[:-2], b.shape[:-2]))
+            raise RuntimeError(
+                "Expected size for first two dimensions of batch2 tensor to be: "
+                f"[{batches}, {rows[1]}] but got: [{batches}, {columns[0]}]."
+            )
         if rows[1] != columns[0]:
             raise RuntimeError(
                 f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and "

@@ -16,7 +16,7 @@ from ..ir.node import MODE, Node, apply, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
-from . import indexing
+from . import indexing, literals
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -61,7 +61,11 @@ class TensorBase:
         if base is not None and self._seen != base._version:
             with autograd.set_grad_enabled(self._node.requires_grad or MODE.grad_enabled):
                 assert self._replay is not None
-                self._node = self._replay(base._node)
+                old, new = self._node, self._replay(base._node)
+            if old.grad_leaf:  # a detached leaf stays one when its memory changes
+                new = _without_history(new)
+                self._mark_leaf(new, old)
+            self._node = new
             self._seen = base._version
             lazy.track(self, self._node)
         return self._node
@@ -72,7 +76,12 @@ class TensorBase:
         self, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node] | None
     ) -> Tensor:
         """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back."""
-        t = self._wrap(replay(self.node))
+        node = self.node
+        seen = replay(node)
+        if seen is node and node.requires_grad:
+            # Hooks, .grad and history belong to one tensor: another needs a value of its own.
+            seen = d.clone(node)
+        t = self._wrap(seen)
         if self._base is None:
             t._base, t._replay, t._write = self, replay, write
             t._seen = self._version
@@ -112,7 +121,7 @@ class TensorBase:
             return self
         if self._write is None:
             raise RuntimeError(
-                f"{name}: unsupported operation: more than one element of the written-to tensor "
+                "unsupported operation: more than one element of the written-to tensor "
                 "refers to a single memory location. Please clone() the tensor before performing "
                 "the operation."
             )
@@ -128,18 +137,25 @@ class TensorBase:
         old = self._node
         if new is old:
             return
-        shared = old.buffer is not None and old.buffer.shared
-        if old.grad_leaf or new.grad_leaf or not new.inputs or shared:
+        donor = old if old.buffer is not None else old.donor
+        shared = donor is not None and donor.buffer.shared
+        stray = new.requires_grad and not MODE.grad_enabled  # history that no_grad() keeps out
+        if old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
             # The new value becomes this tensor's own: it may be marked, and take over memory.
-            with autograd.no_grad():
-                new = apply(b.DETACH, new)
+            keep = new.requires_grad and not (old.grad_leaf or stray)
+            new = d.clone(new) if keep else _without_history(new)
         if old.grad_leaf:
-            new.requires_grad = new.grad_leaf = True
-            new.owner = weakref.ref(self)
-        new.donor = old if old.buffer is not None else old.donor
+            self._mark_leaf(new, old)
+        new.donor = donor
         self._node = new
         self._version += 1
         lazy.track(self, new)
+
+    def _mark_leaf(self, new: Node, old: Node) -> None:
+        """Make ``new`` the leaf that ``old`` was: gradients go to this tensor's ``.grad``."""
+        new.requires_grad = new.grad_leaf = True
+        new.owner = weakref.ref(self)
+        new.hooks = old.hooks
 
     # --- facts ------------------------------------------------------------------------------
 
@@ -231,8 +247,18 @@ class TensorBase:
                     "use var_no_grad = var.detach()."
                 )
             return self
-        node.requires_grad = node.grad_leaf = requires_grad
-        node.owner = weakref.ref(self) if requires_grad else None
+        if requires_grad and not node.grad_leaf:
+            # Other tensors may stand on this value; only this one becomes a leaf.
+            if node.buffer is not None:
+                node = leaf(node.buffer, node.shape, node.dtype)
+            else:
+                node = _without_history(node)
+            self._mark_leaf(node, self._node)
+            self._node = node
+            lazy.track(self, node)
+        elif not requires_grad:
+            node.requires_grad = node.grad_leaf = False
+            node.owner = None
         return self
 
     @property
@@ -261,8 +287,9 @@ class TensorBase:
                 )
             if value.shape != self.shape:
                 raise RuntimeError(
-                    f"assigned grad has data of a different size: {value.shape} for a tensor of "
-                    f"size {self.shape}"
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
+                    f"of size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
+                    "are the same size"
                 )
         self._grad = value
 
@@ -311,21 +338,22 @@ class TensorBase:
             result = hook(self._wrap(ct))
             return None if result is None else result.node
 
-        node.hooks = [*(node.hooks or ()), call]
+        if node.hooks is None:
+            node.hooks = []
+        # A leaf hands this list on when it is updated in place, so removal works after updates.
+        hooks = node.hooks
+        hooks.append(call)
 
         def remove() -> None:
-            node.hooks = [h for h in node.hooks or () if h is not call]
+            if call in hooks:
+                hooks.remove(call)
 
         return remove
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
 
-        def replay(x: Node) -> Node:
-            with autograd.no_grad():
-                return apply(b.DETACH, x)
-
-        t = self._view(replay, lambda _, value: value)
+        t = self._view(_without_history, lambda _, value: value)
         if self._base is None and self._node.buffer is not None:
             # Reading a detached leaf costs nothing: it stands on the same memory.
             t._node = leaf(self._node.buffer, self._node.shape, self._node.dtype)
@@ -339,7 +367,7 @@ class TensorBase:
     @data.setter
     def data(self, value: Tensor) -> None:
         with autograd.no_grad():
-            self._rebind(apply(b.DETACH, value.node))
+            self._rebind(_without_history(value.node))
 
     # --- evaluation -------------------------------------------------------------------------
 
@@ -390,11 +418,16 @@ class TensorBase:
             raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
         return bool(self._array("bool").item())
 
+    def _number(self) -> Number:
+        if self.numel() != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return self.item()
+
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._number())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._number())
 
     def __index__(self) -> int:
         if self.dtype.category is not dt.Category.INT or self.ndim:
@@ -446,6 +479,12 @@ class TensorBase:
         return t.requires_grad_() if requires_grad else t
 
 
+def _without_history(x: Node) -> Node:
+    """The same value as a node that records no gradient."""
+    with autograd.no_grad():
+        return apply(b.DETACH, x)
+
+
 def _drop_leading(x: Node, rank: int) -> Node:
     """Remove leading dimensions of size one beyond ``rank`` (PyTorch's rule for assignment)."""
     extra = len(x.shape) - rank
@@ -455,22 +494,17 @@ def _drop_leading(x: Node, rank: int) -> Node:
 
 
 def leaf_of(data: Any, dtype: DType | None) -> Node:
-    """A leaf with a copy of ``data`` (numbers, nested sequences, arrays, tensors)."""
+    """A leaf with a copy of ``data`` (numbers, nested sequences, arrays, tensors).
+
+    Raises ValueError for ragged sequences and integers beyond 64 bits, TypeError for arrays of
+    foreign types, RuntimeError for other objects and for numbers that ``dtype`` cannot hold.
+    """
     if isinstance(data, TensorBase):
         array = data.detach().numpy()
+    elif isinstance(data, (np.ndarray, np.generic)):
+        array = np.asarray(data)
     else:
-        try:
-            array = np.asarray(data)
-        except ValueError as error:
-            raise ValueError(f"expected sequences of equal length: {error}") from None
-        python = not isinstance(data, (np.ndarray, np.generic))
-        if dtype is None and python and (array.dtype == np.float64 or array.size == 0):
-            dtype = dt.float32  # Python numbers take PyTorch's default, not numpy's
-        if array.dtype == object:
-            raise TypeError(
-                f"could not infer dtype of {type(data).__name__}; expected numbers or nested "
-                "sequences of numbers"
-            )
+        array, dtype = literals.array_of(data, dtype)
     kind = dt.from_numpy(array.dtype.newbyteorder("=")) if dtype is None else dtype
     if array.dtype.kind not in "biuf":
         raise TypeError(f"can't convert np.ndarray of type {array.dtype}")

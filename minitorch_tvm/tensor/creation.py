@@ -19,6 +19,8 @@ from .tensor import Tensor, _sizes
 
 
 def _finish(node: Node, requires_grad: bool) -> Tensor:
+    if requires_grad and not node.dtype.is_floating_point:
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     t = Tensor._wrap(node)
     return t.requires_grad_() if requires_grad else t
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,38 +42,13 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Views of consecutive pieces along ``dim``, of one size (the last may be smaller) or several."""
-    axis = d.wrap_dim(dim, tensor.ndim)
-    n = tensor.shape[axis]
-    sections = split_size_or_sections
-    if isinstance(sections, int):
-        if sections <= 0 and n:
-            raise RuntimeError(
-                f"split expects split_size be non-negative, but got split_size={sections}"
-            )
-        sizes = [min(sections, n - i) for i in range(0, n, max(sections, 1))] or [0]
-    else:
-        sizes = list(sections)
-        if math.fsum(sizes) != n:
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
-                f"at dimension {axis}), but got split_sizes={sizes}"
-            )
-    pieces = []
-    start = 0
-    for size in sizes:
-        index = (slice(None),) * axis + (slice(start, start + size),)
-        pieces.append(tensor[index])
-        start += size
-    return tuple(pieces)
+    """Views of consecutive pieces along ``dim``: of one size (the last smaller) or as listed."""
+    return tensor.split(split_size_or_sections, dim)
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
-    if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = input.shape[d.wrap_dim(dim, input.ndim)]
-    return split(input, max(1, -(-n // chunks)), dim)
+    return input.chunk(chunks, dim)
 
 
 def _tensor(x: Any) -> Tensor:
@@ -88,8 +62,14 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return _tensor(input) @ other
 
 
-mm = matmul
-bmm = matmul
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices."""
+    return _tensor(input).mm(mat2)
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Products of two batches of matrices."""
+    return _tensor(input).bmm(mat2)
 
 
 def add(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:

@@ -43,13 +43,18 @@ class Region:
 def parse(shape: Shape, index: Any) -> Region:
     """Translate a Python index.
 
-    Raises IndexError (too many indices, out of range), ValueError (negative step) and TypeError
-    (advanced indexing), in PyTorch's words where it has them.
+    Raises IndexError (too many indices, out of range, masks and index tensors) and ValueError (a
+    step that is not positive), in PyTorch's words where it has them.
     """
     items = list(index) if isinstance(index, tuple) else [index]
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     used = sum(item is not None and item is not Ellipsis for item in items)
+    if used and not shape:
+        raise IndexError(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim "
+            "tensor to a number"
+        )
     if used > len(shape):
         raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
     missing = len(shape) - used
@@ -74,7 +79,9 @@ def parse(shape: Shape, index: Any) -> Region:
                 whole(shape[len(starts)])
         elif isinstance(item, slice):
             n = shape[len(starts)]
-            if item.step is not None and operator.index(item.step) <= 0:
+            if item.step is not None and operator.index(item.step) == 0:
+                raise ValueError("slice step cannot be zero")
+            if item.step is not None and operator.index(item.step) < 0:
                 raise ValueError("step must be greater than zero")
             start, stop, step = item.indices(n)
             stop = max(start, stop)
@@ -101,11 +108,11 @@ def parse(shape: Shape, index: Any) -> Region:
 
 def _integer(item: Any) -> int:
     if isinstance(item, bool):
-        raise TypeError("indexing with a bool is not supported; use where() or a slice")
+        raise IndexError("indexing with a bool is not supported; use where() or a slice")
     try:
         return operator.index(item)
     except TypeError:
-        raise TypeError(
-            "only integers, slices (`:`), ellipsis (`...`) and None are supported as indices, got "
-            f"{type(item).__name__}; masks and index tensors can be written with where()"
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`) and None are valid indices (got "
+            f"{type(item).__name__}); masks and index tensors can be written with where()"
         ) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..core.shape import broadcast
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -172,15 +174,21 @@ class Tensor(TensorBase):
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Tensor:
         """self + alpha * other."""
-        if alpha == 1:
-            return self + other
-        return self + (other * alpha)
+        return self + self._scaled(other, alpha)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Tensor:
         """self - alpha * other."""
+        return self - self._scaled(other, alpha)
+
+    def _scaled(self, other: Operand, alpha: Number) -> Operand:
         if alpha == 1:
-            return self - other
-        return self - (other * alpha)
+            return other
+        whole = d.result_dtype(self.node, self._operand(other)).category is not dt.Category.FLOAT
+        if whole and isinstance(alpha, float):
+            raise RuntimeError(
+                "For integral input tensors, argument alpha must not be a floating point number."
+            )
+        return other * alpha
 
     def mul(self, other: Operand) -> Tensor:
         """self * other."""
@@ -198,8 +206,13 @@ class Tensor(TensorBase):
         """self @ other: vectors, matrices and batches of them."""
         return self @ other
 
-    mm = matmul
-    bmm = matmul
+    def mm(self, mat2: Tensor) -> Tensor:
+        """Product of two matrices."""
+        return self._wrap(d.mm(self.node, mat2.node))
+
+    def bmm(self, mat2: Tensor) -> Tensor:
+        """Products of two batches of matrices."""
+        return self._wrap(d.bmm(self.node, mat2.node))
 
     def neg(self) -> Tensor:
         """-self."""
@@ -337,9 +350,18 @@ class Tensor(TensorBase):
             correction = 1 if unbiased else 0
         return self._wrap(d.var(self.node, dim, correction, keepdim))
 
-    def std(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
+    def std(
+        self,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float = 1,
+    ) -> Tensor:
         """Square root of :meth:`var`."""
-        return self.var(dim, keepdim=keepdim, correction=correction).sqrt()
+        if unbiased is not None:
+            correction = 1 if unbiased else 0
+        return self._wrap(d.std(self.node, dim, correction, keepdim))
 
     def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
@@ -457,6 +479,25 @@ class Tensor(TensorBase):
         """Merge the dimensions start_dim..end_dim into one."""
         return self._same_elements(d.flattened(self._node.shape, start_dim, end_dim))
 
+    def split(
+        self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
+        axis = d.wrap_dim(dim, self.ndim)
+        pieces = []
+        start = 0
+        for size in d.split_sizes(self.shape[axis], axis, split_size):
+            pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
+            start += size
+        return tuple(pieces)
+
+    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
+        if chunks <= 0:
+            raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        n = self.shape[d.wrap_dim(dim, self.ndim)]
+        return self.split(max(1, -(-n // chunks)), dim)
+
     def clone(self) -> Tensor:
         """A copy that keeps the history."""
         return self._wrap(d.clone(self.node))
@@ -542,7 +583,10 @@ class Tensor(TensorBase):
 
     def copy_(self, source: Tensor) -> Self:
         """Set the elements to those of ``source`` (broadcast, converted)."""
+        broadcast(self._node.shape, source.node.shape)
         value = b.expand(b.cast(source.node, self.dtype), self._node.shape)
+        if value is source.node:
+            value = d.clone(value)  # memory of its own, once computed
         return self._assign(value, "copy_")
 
     __iadd__ = add_

@@ -1,0 +1,79 @@
+"""Python numbers and nested sequences of them as arrays, with PyTorch's errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core import dtype as dt
+from ..core.dtype import DType
+
+_NUMPY = (np.ndarray, np.generic)
+
+
+def _first(data: Any) -> Any:
+    """The first element of nested sequences."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType | None]:
+    """Python numbers, or nested sequences of them, as an array and the dtype it shall have.
+
+    Raises ValueError (ragged, beyond 64 bits), TypeError (not a sequence where one is due) and
+    RuntimeError (no numbers, or numbers that ``dtype`` cannot hold).
+    """
+    try:
+        array = np.asarray(data)
+    except ValueError:
+        _find_ragged(data, _lengths(data), 0)
+        raise
+    except OverflowError:
+        raise ValueError("Overflow when unpacking long long") from None
+    first = _first(data)
+    if isinstance(first, str):
+        if isinstance(data, str):
+            raise TypeError("new(): invalid data type 'str'")
+        raise ValueError("too many dimensions 'str'")
+    if array.dtype == object or (array.dtype == np.uint64 and not isinstance(first, _NUMPY)):
+        odd = next((x for x in array.flat if not isinstance(x, (bool, int, float))), None)
+        if odd is None and array.size and isinstance(first, (bool, int, float)):
+            raise ValueError("Overflow when unpacking long long")
+        raise RuntimeError(f"Could not infer dtype of {type(odd).__name__}")
+    if dtype is not None and dtype.category is dt.Category.INT and array.size:
+        limits = np.iinfo(dtype.numpy)
+        # Written so that NaN does not pass.
+        if not bool(((array >= limits.min) & (array <= limits.max)).all()):
+            raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    if dtype is None and (array.size == 0 or not isinstance(first, _NUMPY)):
+        # Python numbers take PyTorch's defaults, not numpy's.
+        dtype = dt.float32 if array.size == 0 or array.dtype.kind == "f" else None
+    return array, dtype
+
+
+def _lengths(data: Any) -> list[int]:
+    """Lengths along the first element of every level."""
+    out = []
+    while isinstance(data, (list, tuple)):
+        out.append(len(data))
+        data = data[0] if data else None
+    return out
+
+
+def _find_ragged(data: Any, lengths: list[int], level: int) -> None:
+    """Raise for the first sequence whose length differs from its neighbours'."""
+    sequence = isinstance(data, (list, tuple))
+    if level == len(lengths):
+        if sequence:
+            raise TypeError("'list' object cannot be interpreted as a number")
+        return
+    if not sequence:
+        raise TypeError("not a sequence")
+    if len(data) != lengths[level]:
+        raise ValueError(
+            f"expected sequence of length {lengths[level]} at dim {level} (got {len(data)})"
+        )
+    for x in data:
+        _find_ragged(x, lengths, level + 1)
