@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...loops import Builder, Expr, Stage, const, grid, parallel_stage
+from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
 from ...target import CpuTarget
 from .conv_correlate import (
     Write4,
@@ -16,14 +16,36 @@ from .conv_layout import Load4, split
 from .conv_spec import Conv
 from .conv_weight import outer_products
 
+# Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
+_PADDING = 128
+_PARTS = 16
+
 
 def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Write4) -> list[Stage]:
     """An empty sum for every output."""
-    first, *rest = extents
-    zero = const(0.0, dtype)
     if 0 in extents:
         return []
-    return [parallel_stage(name, first, lambda t: grid(rest, lambda *i: write(t, *i, zero)))]
+    a, b, c, d = extents
+    zero = const(0.0, dtype)
+
+    def body(t: Expr) -> Stmt:
+        return grid((b, c, d), lambda i, j, k: write(t, i, j, k, zero))
+
+    return [parallel_stage(name, a, body)]
+
+
+def _indexable(s: Conv) -> bool:
+    """Whether every buffer, packed copies included, can be indexed with 32 bits."""
+    reach = tuple(
+        size + 2 * pad + kernel * dilation
+        for size, pad, kernel, dilation in zip(
+            (s.h, s.w), s.padding, (s.kh, s.kw), s.dilation, strict=True
+        )
+    )
+    channels = max(s.c, s.o) + _PADDING
+    activations = s.n * channels * reach[0] * reach[1]
+    weights = _PARTS * channels * (min(s.c, s.o) + _PADDING) * s.kh * s.kw
+    return max(activations, weights) < 1 << 31
 
 
 def conv_forward_stages(
@@ -31,6 +53,8 @@ def conv_forward_stages(
 ) -> list[Stage] | None:
     """Stages of ``y[n, o] = sum over c, i, j of x[n, c] * w[o, c]``."""
     s = spec
+    if not _indexable(s):
+        return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, write)
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
@@ -57,6 +81,8 @@ def conv_grad_input_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to x: a correlation of ct with the same weights."""
     s = spec
+    if not _indexable(s):
+        return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, write)
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
@@ -84,6 +110,8 @@ def conv_grad_weight_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to w: outer products summed over all output pixels."""
     s = spec
+    if not _indexable(s):
+        return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
     return outer_products(s, load_x, load_ct, write, builder, cpu)

@@ -19,6 +19,7 @@ from ...loops import (
     Expr,
     Stage,
     Stmt,
+    alloc,
     bind,
     const,
     grid,
@@ -37,12 +38,19 @@ from ...target import CpuTarget
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
 
 
-def stack(buffer: Buffer) -> Stmt:
-    """Bring a local buffer to life on the stack.
+# A worker's stack is 8 MB; anything beyond this comes from TVM's workspace pool.
+_STACK_BYTES = 128 << 10
 
-    Left to itself, TVM asks its workspace pool at run time, which costs more than a small tile's
-    arithmetic and keeps accumulators from being registers.
+
+def stack(buffer: Buffer) -> Stmt:
+    """Bring a local buffer to life on the stack, unless it is too large for that.
+
+    Left to itself, TVM asks its workspace pool at run time for every local buffer, which costs
+    more than a small tile's arithmetic and keeps accumulators from being registers.
     """
+    elements = math.prod(int(extent) for extent in buffer.shape)
+    if elements * int(tvm().DataType(str(buffer.dtype)).bits) > 8 * _STACK_BYTES:
+        return alloc(buffer)
     return tvm().tirx.AllocBuffer(buffer, {"disable_lower_builtin": const(1, "bool")})
 
 
