@@ -6,7 +6,7 @@
 12.0
 """
 
-from . import autograd
+from . import autograd, nn, optim
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .core.dtype import (
     DType,
@@ -22,6 +22,7 @@ from .core.dtype import (
 from .core.shape import Size
 from .lazy import no_sync
 from .random import Generator, default_generator, manual_seed
+from .serialize import load, save
 from .tensor import Tensor, as_tensor, from_numpy, tensor
 from .tensor.creation import (
     arange,

@@ -85,6 +85,16 @@ def check(ok: Node, error: Callable[[], Exception]) -> None:
     _PENDING.checks.append(Check(ok, error, errors.user_place()))
 
 
+def run_checks() -> None:
+    """Evaluate the outstanding conditions of :func:`check`; raises the error of one that fails.
+
+    An optimizer calls this before it rebinds parameters, so that a failure leaves them unchanged.
+    """
+    if _PENDING.checks:
+        with _FLUSHING:
+            _run_checks(_PENDING)
+
+
 def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
     """Compute every live pending value of this thread, and ``nodes``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -368,6 +369,22 @@ class TensorBase:
     def data(self, value: Tensor) -> None:
         with autograd.no_grad():
             self._rebind(_without_history(value.node))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates)."""
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment."
+            )
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        array = self._array("deepcopy")
+        copied._attach(leaf(buffer_of(array, self.dtype), array.shape, self.dtype))
+        if self.requires_grad:
+            copied.requires_grad_()
+        copied._grad = copy.deepcopy(self._grad, memo)
+        return copied
 
     # --- evaluation -------------------------------------------------------------------------
 

@@ -1,0 +1,13 @@
+"""Neural network layers, losses and initialisation, with PyTorch's names."""
+
+from . import functional, init, utils
+from .activation import LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
+from .container import ModuleDict, ModuleList, ParameterList, Sequential
+from .conv import Conv2d
+from .dropout import Dropout
+from .flatten import Flatten, Unflatten
+from .linear import Identity, Linear
+from .loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from .module import Module
+from .parameter import Parameter
+from .pooling import AvgPool2d, MaxPool2d

@@ -1,0 +1,282 @@
+"""Modules that hold modules (or parameters) in order or by name."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from ..tensor import Tensor
+from .module import Module, _indent
+from .parameter import Parameter
+
+
+def _position(index: Any, length: int) -> int:
+    """A non-negative position; raises IndexError in PyTorch's words."""
+    at = operator.index(index)
+    if not -length <= at < length:
+        raise IndexError(f"index {at} is out of range")
+    return at % length
+
+
+class _Ordered(Module):
+    """Children named "0", "1", ...: what Sequential and ModuleList share."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self._modules.values())
+
+    def __contains__(self, module: object) -> bool:
+        return any(m is module for m in self._modules.values())
+
+    def _key(self, index: Any) -> str:
+        keys = list(self._modules)
+        return keys[_position(index, len(keys))]
+
+    def _renumber(self, modules: Iterable[Module | None]) -> None:
+        listed = [*modules]
+        self._modules.clear()
+        for position, module in enumerate(listed):
+            self.add_module(str(position), module)
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._modules[self._key(index)] = module
+
+    def __delitem__(self, index: int | slice) -> None:
+        keys = list(self._modules)
+        gone = keys[index] if isinstance(index, slice) else [self._key(index)]
+        self._renumber([m for k, m in self._modules.items() if k not in gone])
+
+    def append(self, module: Module) -> Self:
+        """Add ``module`` at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Put ``module`` before position ``index``; returns self."""
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        listed = list(self._modules.values())
+        if not -len(listed) <= index <= len(listed):
+            raise IndexError(f"Index out of range: {index}")
+        listed.insert(index, module)
+        self._renumber(listed)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Remove and return the module at ``index``."""
+        module = self._modules[self._key(index)]
+        del self[index]
+        return module
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add several modules at the end; returns self."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, but got "
+                f"{type(modules).__name__}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    __iadd__ = extend
+
+
+class Sequential(_Ordered):
+    """Calls its children one after the other.
+
+    Takes modules, or one ordered dict of them.  An index gives a child, a slice a Sequential.
+
+    >>> import minitorch_tvm as mt
+    >>> net = mt.nn.Sequential(mt.nn.Linear(4, 3), mt.nn.ReLU())
+    >>> net[1]
+    ReLU()
+    >>> len(net[:1])
+    1
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            for position, module in enumerate(args):
+                self.add_module(str(position), module)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(dict(list(self._modules.items())[index]))
+        return self._modules[self._key(index)]
+
+    def forward(self, input: Any) -> Any:
+        """The last child's result."""
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]
+        return input
+
+
+class ModuleList(_Ordered):
+    """A list of modules.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.ModuleList([mt.nn.ReLU(), mt.nn.ReLU()])
+    ModuleList(
+      (0-1): 2 x ReLU()
+    )
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(list(self._modules.values())[index])  # type: ignore[arg-type]
+        return self._modules[self._key(index)]
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def _child_lines(self) -> list[str]:
+        lines = []
+        start = 0
+        for text, run in itertools.groupby(repr(m) for m in self):
+            count = len(list(run))
+            last = start + count - 1
+            label = f"({start}): " if count == 1 else f"({start}-{last}): {count} x "
+            lines.append(label + _indent(text))
+            start += count
+        return lines
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, in order of insertion.
+
+    >>> import minitorch_tvm as mt
+    >>> heads = mt.nn.ModuleDict({"a": mt.nn.Linear(2, 3)})
+    >>> [name for name, _ in heads.named_parameters()]
+    ['a.weight', 'a.bias']
+    """
+
+    def __init__(
+        self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None
+    ) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Any:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Any:
+        """(name, module) pairs."""
+        return self._modules.items()
+
+    def clear(self) -> None:
+        """Remove all modules."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Remove and return the module called ``key``."""
+        return self._modules.pop(key)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add or replace modules from a mapping or from (name, module) pairs."""
+        for name, module in dict(modules).items():
+            self[name] = module
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors are made parameters, other values are only kept.
+
+    >>> import minitorch_tvm as mt
+    >>> len(list(mt.nn.ParameterList([mt.zeros(2), mt.ones(3)]).parameters()))
+    2
+    """
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self._size = 0
+        if values is not None:
+            self.extend(values)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)([self[i] for i in range(*index.indices(self._size))])
+        return getattr(self, str(_position(index, self._size)))
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        setattr(self, str(_position(index, self._size)), value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(self._size))
+
+    def append(self, value: Any) -> Self:
+        """Add ``value`` at the end; returns self."""
+        self._size += 1
+        self[self._size - 1] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Self:
+        """Add several values at the end; returns self."""
+        if not isinstance(values, Iterable) or isinstance(values, Tensor):
+            raise TypeError(
+                f"ParameterList.extend should be called with an iterable, but got "
+                f"{type(values).__name__}"
+            )
+        for value in list(values):
+            self.append(value)
+        return self
+
+    __iadd__ = extend
+
+    def __repr__(self) -> str:
+        lines = []
+        for position, value in enumerate(self):
+            if isinstance(value, Tensor):
+                kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+                size = "x".join(map(str, value.shape))
+                dtype = f"torch.{value.dtype.name}"
+                lines.append(f"  ({position}): {kind} containing: [{dtype} of size {size}]")
+            else:
+                lines.append(f"  ({position}): Object of type: {type(value).__name__}")
+        return "ParameterList(\n  " + "\n  ".join(lines) + "\n)" if lines else "ParameterList()"

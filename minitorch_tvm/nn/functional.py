@@ -1,0 +1,365 @@
+"""Layers as functions: ``import minitorch_tvm.nn.functional as F``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from .. import random as rng
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..ir.node import Node
+from ..ops import build as b
+from ..ops import derived as d
+from ..tensor import Tensor
+from .losses import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    one_hot,
+)
+
+__all__ = [
+    "avg_pool2d",
+    "binary_cross_entropy_with_logits",
+    "conv2d",
+    "cross_entropy",
+    "dropout",
+    "l1_loss",
+    "linear",
+    "log_softmax",
+    "max_pool2d",
+    "mse_loss",
+    "nll_loss",
+    "one_hot",
+    "pad",
+    "relu",
+    "sigmoid",
+    "softmax",
+    "tanh",
+]
+
+IntPair = int | Sequence[int]
+
+
+def _node(value: Any, function: str, argument: str) -> Node:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}"
+        )
+    return value.node
+
+
+def pair(value: Any, name: str) -> tuple[int, int]:
+    """An int twice, or a sequence of two ints; raises TypeError otherwise."""
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(parts) == 1:
+        parts *= 2
+    whole = all(hasattr(n, "__index__") and not isinstance(n, bool) for n in parts)
+    if len(parts) != 2 or not whole:
+        raise TypeError(f"{name} must be an int or a tuple of two ints, but got {value!r}")
+    return int(parts[0]), int(parts[1])
+
+
+def _positive(value: Any, name: str) -> tuple[int, int]:
+    both = pair(value, name)
+    if min(both) <= 0:
+        raise RuntimeError(f"{name} should be greater than zero, but got {both}")
+    return both
+
+
+def _not_negative(value: Any, name: str) -> tuple[int, int]:
+    both = pair(value, name)
+    if min(both) < 0:
+        raise RuntimeError(f"negative {name} is not supported, but got {both}")
+    return both
+
+
+# --- linear maps --------------------------------------------------------------------------------
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input [..., in] @ weight [out, in].T + bias [out].
+
+    Raises RuntimeError if the shapes or dtypes do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> linear(mt.ones(2, 3), mt.ones(1, 3))
+    tensor([[3.],
+            [3.]])
+    """
+    x = _node(input, "linear", "input")
+    w = _node(weight, "linear", "weight")
+    if bias is None:
+        return Tensor._wrap(d.linear(x, w, None))
+    offset = _node(bias, "linear", "bias")
+    if offset.shape != w.shape[:1] and offset.shape not in ((), (1,)):
+        raise RuntimeError(
+            f"The expanded size of the tensor ({w.shape[0]}) must match the existing size "
+            f"({offset.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
+            f"{[*x.shape[:-1], w.shape[0]]}.  Tensor sizes: {list(offset.shape)}"
+        )
+    return Tensor._wrap(d.linear(x, w, offset))
+
+
+def _batched(x: Node, name: str) -> Node:
+    """[c, h, w] as [1, c, h, w]; raises RuntimeError unless there are 3 or 4 dimensions."""
+    if len(x.shape) not in (3, 4):
+        raise RuntimeError(
+            f"Expected 3D (unbatched) or 4D (batched) input to {name}, but got input of size: "
+            f"{list(x.shape)}"
+        )
+    return x if len(x.shape) == 4 else b.reshape(x, (1, *x.shape))
+
+
+def _unbatched(y: Node, like: Node) -> Tensor:
+    return Tensor._wrap(y if len(like.shape) == 4 else b.reshape(y, y.shape[1:]))
+
+
+def _same_padding(
+    x: Node, kernel: Sequence[int], dilation: tuple[int, int]
+) -> tuple[Node, tuple[int, int]]:
+    """(input, padding) so that the output of stride 1 is as large as the input.
+
+    An odd total goes one element more to the end, which only an explicit pad can express.
+    """
+    totals = [s * (k - 1) for s, k in zip(dilation, kernel, strict=True)]
+    extra = (totals[1] % 2, totals[0] % 2)
+    if any(extra):
+        x = _pad(x, (0, extra[0], 0, extra[1]), 0.0)
+    return x, (totals[0] // 2, totals[1] // 2)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntPair = 1,
+    padding: str | IntPair = 0,
+    dilation: IntPair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation of input [n, c, h, w] (or [c, h, w]) with weight [o, c / groups, kh, kw].
+
+    ``padding`` adds zeros: numbers, "valid" (none) or "same" (stride 1 only).  Raises RuntimeError
+    if shapes, dtypes or parameters do not fit.
+    """
+    image = _node(input, "conv2d", "input")
+    w = _node(weight, "conv2d", "weight")
+    offset = None if bias is None else _node(bias, "conv2d", "bias")
+    if offset is not None and offset.shape != w.shape[:1]:
+        raise RuntimeError(
+            f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
+            f"{w.shape[0]} elements, but got bias of size {list(offset.shape)} instead"
+        )
+    if groups < 1:
+        raise RuntimeError(f"non-positive groups is not supported, but got {groups}")
+    x = _batched(image, "conv2d")
+    steps, spread = _positive(stride, "stride"), _positive(dilation, "dilation")
+    if padding == "same":
+        if steps != (1, 1):
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        x, margins = _same_padding(x, w.shape[2:], spread)
+    elif padding == "valid":
+        margins = (0, 0)
+    elif isinstance(padding, str):
+        raise RuntimeError(f"Invalid padding string: '{padding}'")
+    else:
+        margins = _not_negative(padding, "padding")
+    return _unbatched(d.conv2d(x, w, offset, steps, margins, spread, groups), image)
+
+
+# --- pooling ------------------------------------------------------------------------------------
+
+
+def reject_return_indices(return_indices: bool) -> None:
+    """ValueError if max pooling is asked for indices."""
+    if return_indices:
+        raise ValueError("max_pool2d: return_indices=True is not supported")
+
+
+def reject_divisor(divisor_override: int | None) -> None:
+    """ValueError if average pooling is given a divisor."""
+    if divisor_override is not None:
+        raise ValueError("avg_pool2d: divisor_override is not supported")
+
+
+def _window(
+    kernel_size: IntPair, stride: IntPair | None, padding: IntPair, dilation: IntPair
+) -> tuple[tuple[int, int], ...]:
+    kernel = _positive(kernel_size, "kernel size")
+    return (
+        kernel,
+        kernel if stride is None or stride in ((), []) else _positive(stride, "stride"),
+        _not_negative(padding, "padding"),
+        _positive(dilation, "dilation"),
+    )
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: IntPair,
+    stride: IntPair | None = None,
+    padding: IntPair = 0,
+    dilation: IntPair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """Largest element of each window of [n, c, h, w] (or [c, h, w]).
+
+    ``stride`` defaults to ``kernel_size``; padding never wins.  ``return_indices=True`` raises
+    ValueError.
+    """
+    reject_return_indices(return_indices)
+    image = _node(input, "max_pool2d", "input")
+    window = _window(kernel_size, stride, padding, dilation)
+    return _unbatched(d.max_pool2d(_batched(image, "max_pool2d"), window, ceil_mode), image)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: IntPair,
+    stride: IntPair | None = None,
+    padding: IntPair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Mean of each window of [n, c, h, w] (or [c, h, w]).
+
+    Padding counts as zeros unless ``count_include_pad`` is False.  ``divisor_override`` raises
+    ValueError.
+    """
+    reject_divisor(divisor_override)
+    image = _node(input, "avg_pool2d", "input")
+    window = _window(kernel_size, stride, padding, 1)
+    pooled = d.avg_pool2d(_batched(image, "avg_pool2d"), window, ceil_mode, count_include_pad)
+    return _unbatched(pooled, image)
+
+
+def _pad(x: Node, amounts: Sequence[int], value: float) -> Node:
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    for number in range(len(amounts) // 2):
+        axis = rank - 1 - number
+        before[axis], after[axis] = amounts[2 * number], amounts[2 * number + 1]
+    sizes = [n + p + q for n, p, q in zip(x.shape, before, after, strict=True)]
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"The input size {list(x.shape)}, plus padding {list(amounts)}, resulted in a "
+            "negative output size"
+        )
+    if min(*before, *after) < 0:
+        starts = [max(-p, 0) for p in before]
+        stops = [n - max(-q, 0) for n, q in zip(x.shape, after, strict=True)]
+        x = b.slice(x, starts, [max(s, e) for s, e in zip(starts, stops, strict=True)], [1] * rank)
+    if tuple(sizes) == x.shape:
+        return x
+    base = b.expand(d.lift(value, x.dtype), tuple(sizes))
+    return b.insert(base, x, [max(p, 0) for p in before], [1] * rank)
+
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Add ``value`` (0) around ``input``: pad = (last left, last right, second last left, ...).
+
+    Negative numbers crop.  Raises ValueError for modes other than "constant".
+
+    >>> import minitorch_tvm as mt
+    >>> import minitorch_tvm.nn.functional as F
+    >>> F.pad(mt.ones(2), (1, 2))
+    tensor([0., 1., 1., 0., 0.])
+    """
+    if mode != "constant":
+        raise ValueError(f"pad: only mode='constant' is supported, but got {mode!r}")
+    x = _node(input, "pad", "input")
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) > 2 * len(x.shape):
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but "
+            f"got padding length {len(pad)} and input of dimension {len(x.shape)}"
+        )
+    return Tensor._wrap(_pad(x, pad, 0 if value is None else value) if x.shape else x)
+
+
+# --- activations --------------------------------------------------------------------------------
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0), elementwise."""
+    return input.relu_() if inplace else input.relu()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent, elementwise."""
+    return input.tanh()
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input)), elementwise."""
+    return input.sigmoid()
+
+
+def _implicit_dim(name: str, rank: int, stacklevel: int) -> int:
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        "dim=X as an argument.",
+        stacklevel=stacklevel,
+    )
+    return 0 if rank in (0, 1, 3) else 1
+
+
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
+    """exp(input) normalised to sum to one along ``dim``; ``dtype`` converts the input first."""
+    if dim is None:
+        dim = _implicit_dim("softmax", input.ndim, _stacklevel)
+    return (input if dtype is None else input.to(dtype)).softmax(dim)
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
+    """Logarithm of :func:`softmax`, computed stably."""
+    if dim is None:
+        dim = _implicit_dim("log_softmax", input.ndim, _stacklevel)
+    return (input if dtype is None else input.to(dtype)).log_softmax(dim)
+
+
+# --- dropout ------------------------------------------------------------------------------------
+
+
+def check_probability(p: float) -> None:
+    """ValueError unless 0 <= p <= 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero each element with probability ``p``, scale the others by 1 / (1 - p).
+
+    Returns ``input`` itself if not ``training`` or p is 0.  ``p`` is a runtime number: changing it
+    compiles nothing.  Raises ValueError unless 0 <= p <= 1.
+
+    >>> import minitorch_tvm as mt
+    >>> dropout(mt.ones(3), p=1.0)
+    tensor([0., 0., 0.])
+    """
+    check_probability(p)
+    if not training or p == 0.0:
+        return input
+    x = d.cast_float(_node(input, "dropout", "input"))
+    if p == 1.0:
+        factor = b.full_like(x, 0.0)
+    else:
+        kept = b.le(d.lift(float(p), dt.float32), rng.uniform(x.shape, dt.float32))
+        factor = b.mul(b.cast(kept, x.dtype), d.lift(1.0 / (1.0 - p), x.dtype))
+    # A product, so that NaN stays NaN; the gradient needs the mask alone.
+    dropped = b.mul(x, factor)
+    return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)

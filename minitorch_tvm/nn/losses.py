@@ -1,0 +1,416 @@
+"""Loss functions (available as ``nn.functional``): formulas, checks of targets, reductions.
+
+Targets that are class indices are checked when the loss is recorded if their memory is at hand (a
+batch from a DataLoader), else as a condition that is evaluated before anything is computed from
+them: a bad label never reaches a parameter.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import lazy
+from ..core import dtype as dt
+from ..core.shape import Size, numel
+from ..ir.node import Node, apply
+from ..ops import build as b
+from ..ops import derived as d
+from ..tensor import Tensor
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def resolve_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """``reduction``, or what the two deprecated flags mean (with a warning)."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        old = "none"
+    else:
+        old = "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
+        stacklevel=4,
+    )
+    return old
+
+
+def _check_reduction(reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+
+
+def _total(x: Node) -> Node:
+    return b.sum(x, range(len(x.shape)), False) if x.shape else x
+
+
+def _reduced(losses: Node, reduction: str) -> Tensor:
+    if reduction == "none":
+        return Tensor._wrap(losses)
+    return Tensor._wrap(d.mean(losses) if reduction == "mean" else _total(losses))
+
+
+# --- class indices ------------------------------------------------------------------------------
+
+
+def _first_bad(labels: Any, classes: int, ignore_index: int) -> int | None:
+    bad = ((labels < 0) | (labels >= classes)) & (labels != ignore_index)
+    return int(labels[bad][0]) if bad.any() else None
+
+
+def _inside(labels: Node, classes: int) -> Node:
+    """0 <= labels < classes, elementwise."""
+    zero, end = b.full((), 0, dt.int64), b.full((), classes, dt.int64)
+    return b.logical_and(b.le(zero, labels), b.lt(labels, end))
+
+
+def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
+    """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
+    node = target.node
+    if not node.pending:
+        labels = target._array("target")
+        if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+            bad = _first_bad(labels, classes, ignore_index)
+            if bad is not None:
+                raise IndexError(f"Target {bad} is out of bounds.")
+        return
+
+    def error() -> Exception:
+        bad = _first_bad(target._array("target"), classes, ignore_index)
+        return IndexError(f"Target {bad} is out of bounds.")
+
+    t = b.cast(node, dt.int64)
+    ignored = b.eq(t, b.full((), ignore_index, dt.int64))
+    fine = b.logical_or(_inside(t, classes), ignored)
+    lazy.check(d.any_all(fine, None, False, every=True), error)
+
+
+def _check_index_target(input: Tensor, target: Tensor) -> None:
+    if target.dtype not in (dt.int64, dt.uint8):
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype.torch_name}"
+        )
+    x, t = input.shape, target.shape
+    if not x:
+        raise ValueError("Expected input to have at least 1 dimension, but got a 0-d tensor")
+    if len(x) == 1:
+        if target.numel() != 1:
+            raise ValueError(
+                f"For 1D input, 1D target must have size 1, but got target size: {target.numel()}"
+            )
+        return
+    if len(t) != len(x) - 1:
+        if len(x) == 2 or not t:
+            raise RuntimeError(
+                f"Expected a target with {len(x) - 1} dimensions for an input of size {list(x)}, "
+                f"but got a target of size {list(t)}"
+            )
+        raise RuntimeError(
+            f"only batches of spatial targets supported ({len(x) - 1}D tensors) but got targets "
+            f"of dimension: {len(t)}"
+        )
+    if x[0] != t[0]:
+        raise ValueError(f"Expected input batch_size ({x[0]}) to match target batch_size ({t[0]}).")
+    if x[2:] != t[1:]:
+        raise RuntimeError(f"Expected target size {[x[0], *x[2:]]}, got {list(t)}")
+
+
+def _weight_line(weight: Tensor | None, like: Node) -> Node | None:
+    """Class weights as [1, classes, 1, ...]."""
+    if weight is None:
+        return None
+    classes = like.shape[1]
+    if weight.shape != (classes,):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but "
+            f"got weight tensor of shape: {list(weight.shape)}"
+        )
+    if weight.dtype is not like.dtype:
+        raise RuntimeError(
+            f"expected scalar type {like.dtype.torch_name} but found {weight.dtype.torch_name}"
+        )
+    return b.reshape(weight.node, (1, classes, *(1,) * (len(like.shape) - 2)))
+
+
+def _index_loss(
+    log_probs: Node,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    """Minus log_probs at the target; classes are dimension 1, or the only one."""
+    lp, t = log_probs, b.cast(target.node, dt.int64)
+    if len(lp.shape) == 1:
+        lp, t = b.reshape(lp, (1, *lp.shape)), b.reshape(t, (1,))
+    classes = lp.shape[1]
+    _check_labels(target, classes, ignore_index)
+    line = _weight_line(weight, lp)
+    zero = b.full_like(lp, 0.0)
+    column = b.reshape(t, (t.shape[0], 1, *t.shape[1:]))
+    hit = b.eq(b.iota(lp.shape, 1, dt.int64), column)
+    valid = b.ne(t, b.full((), ignore_index, dt.int64))
+    # Selecting, not multiplying by zeros and ones: infinities elsewhere must not make NaN.
+    losses = b.where(valid, b.neg(b.sum(b.where(hit, lp, zero), (1,), False)), zero)
+    weights = b.cast(valid, lp.dtype)
+    if line is not None:
+        weights = b.where(valid, b.sum(b.where(hit, line, zero), (1,), False), zero)
+        losses = b.mul(losses, weights)
+    if smoothing:
+        spread = lp if line is None else b.mul(lp, line)
+        smooth = b.where(valid, b.neg(b.sum(spread, (1,), False)), zero)
+        losses = d.add(d.mul(losses, 1.0 - smoothing), d.mul(smooth, smoothing / classes))
+    if reduction == "none":
+        return Tensor._wrap(b.reshape(losses, target.node.shape))
+    total = _total(losses)
+    if reduction == "mean":
+        total = b.div(total, _total(weights))
+    return Tensor._wrap(total)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Minus the log-probability ``input`` of each target class.
+
+    ``input`` is [n, c, ...] (or [c]), ``target`` int64 [n, ...] (or one number).  ``weight`` [c]
+    scales classes; the mean divides by the sum of the targets' weights.  Targets equal to
+    ``ignore_index`` count nowhere.  Raises IndexError for other targets outside [0, c).
+
+    >>> import minitorch_tvm as mt
+    >>> nll_loss(mt.tensor([[-1.0, -2.0]]), mt.tensor([1]))
+    tensor(2.)
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    _check_reduction(reduction)
+    _check_index_target(input, target)
+    return _index_loss(d.cast_float(input.node), target, weight, ignore_index, reduction, 0.0)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross-entropy of softmax(``input``) over dimension 1 and the target.
+
+    ``input`` holds logits [n, c, ...] (or [c]); ``target`` int64 classes [n, ...], or
+    probabilities in the shape of ``input``.  ``weight``, ``ignore_index`` and reductions are those
+    of :func:`nll_loss`; ``label_smoothing`` mixes the target with the uniform distribution
+    (Szegedy et al. 2016).  Stable for logits of any size; NaN gives NaN.  Raises IndexError for
+    classes out of range.
+
+    >>> import minitorch_tvm as mt
+    >>> cross_entropy(mt.tensor([[1e4, 0.0]]), mt.tensor([1]))
+    tensor(10000.)
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    _check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    if input.shape == target.shape:
+        return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
+    _check_index_target(input, target)
+    log_probs = d.log_softmax(d.cast_float(input.node), 1 if input.ndim > 1 else 0)
+    return _index_loss(log_probs, target, weight, ignore_index, reduction, label_smoothing)
+
+
+def _probability_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    if not target.is_floating_point():
+        raise RuntimeError(
+            "Expected floating point type for target with class probabilities, got "
+            f"{target.dtype.torch_name}"
+        )
+    if ignore_index >= 0:
+        raise RuntimeError("ignore_index is not supported for floating point target")
+    x = d.cast_float(input.node)
+    t = b.cast(target.node, x.dtype)
+    batched = len(x.shape) > 1
+    if not batched:
+        x, t = b.reshape(x, (1, numel(x.shape))), b.reshape(t, (1, numel(t.shape)))
+    classes = x.shape[1]
+    if smoothing:
+        t = d.add(d.mul(t, 1.0 - smoothing), smoothing / classes)
+    terms = b.mul(d.log_softmax(x, 1), t)
+    line = _weight_line(weight, x)
+    if line is not None:
+        terms = b.mul(terms, line)
+    losses = b.neg(b.sum(terms, (1,), False))
+    if not batched:
+        losses = b.reshape(losses, ())
+    return _reduced(losses, reduction)
+
+
+# --- elementwise losses -------------------------------------------------------------------------
+
+
+def _elementwise(
+    name: str,
+    measure: Callable[[Node], Node],
+    input: Tensor,
+    target: Tensor,
+    reduction: str,
+    weight: Tensor | None,
+) -> Tensor:
+    _check_reduction(reduction)
+    if input.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+    losses = measure(d.sub(input.node, target.node))
+    if weight is None:
+        return _reduced(losses, reduction)
+    if weight.shape != input.shape:
+        raise ValueError(
+            f"Weights and input must have the same size, but {name} got {weight.shape} and "
+            f"{input.shape}"
+        )
+    losses = d.mul(losses, weight.node)
+    if reduction == "mean":
+        return Tensor._wrap(d.div(_total(losses), _total(weight.node)))
+    return _reduced(losses, reduction)
+
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """(input - target)**2; with ``weight`` the mean divides by the sum of the weights.
+
+    Warns if the shapes differ.  Raises ValueError for an unknown reduction.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    return _elementwise("mse_loss", lambda x: b.mul(x, x), input, target, reduction, weight)
+
+
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """|input - target|; with ``weight`` the mean divides by the sum of the weights.
+
+    Warns if the shapes differ.  Raises ValueError for an unknown reduction.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    return _elementwise("l1_loss", d.absolute, input, target, reduction, weight)
+
+
+def _softplus_of_negative(x: Node) -> Node:
+    """log(1 + exp(-x)) without overflow.
+
+    m = max(-x, 0) shifts both exponents; the value does not depend on it, so it needs no gradient
+    and the derivatives of log(exp(-m) + exp(-x - m)) are exact everywhere, x = 0 included.
+    """
+    negative = b.neg(x)
+    m = apply(b.DETACH, d.relu(negative))
+    return b.add(m, b.log(b.add(b.exp(b.neg(m)), b.exp(b.sub(negative, m)))))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """-[p t log s(x) + (1 - t) log(1 - s(x))] with s the sigmoid and p = ``pos_weight``.
+
+    Computed as (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).  ``weight`` scales the elements; both
+    broadcast.  Raises ValueError if the shapes of input and target differ.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    _check_reduction(reduction)
+    if target.shape != input.shape:
+        raise ValueError(
+            f"Target size ({Size(target.shape)}) must be the same as input size "
+            f"({Size(input.shape)})"
+        )
+    x = d.cast_float(input.node)
+    t = b.cast(target.node, x.dtype)
+    log_term = _softplus_of_negative(x)
+    if pos_weight is not None:
+        extra = d.mul(d.sub(pos_weight.node, 1.0), t)
+        log_term = d.mul(log_term, d.add(extra, 1.0))
+    losses = d.add(b.mul(d.sub(1.0, t), x), log_term)
+    if weight is not None:
+        losses = d.mul(losses, weight.node)
+    return _reduced(losses, reduction)
+
+
+# --- one_hot ------------------------------------------------------------------------------------
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 zeros with a one at each class number, in a new last dimension.
+
+    ``num_classes=-1`` takes the largest number plus one, which evaluates ``tensor``.  Raises
+    RuntimeError for other dtypes than int64 and for numbers outside [0, num_classes).
+
+    >>> import minitorch_tvm as mt
+    >>> one_hot(mt.tensor([0, 2]), 3)
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+    if tensor.dtype is not dt.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if tensor.numel() == 0 and num_classes <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+
+    def bad_class() -> Exception:
+        low = int(tensor._array("one_hot").min())
+        return RuntimeError(
+            "Class values must be non-negative."
+            if low < 0
+            else "Class values must be smaller than num_classes."
+        )
+
+    if num_classes == -1:
+        num_classes = int(np.max(tensor._array("one_hot"))) + 1
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    node = tensor.node
+    if not node.pending:
+        labels = tensor._array("one_hot")
+        if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
+            raise bad_class()
+    else:
+        lazy.check(d.any_all(_inside(node, num_classes), None, False, every=True), bad_class)
+    places = b.iota((*node.shape, num_classes), len(node.shape), dt.int64)
+    hit = b.eq(places, b.reshape(node, (*node.shape, 1)))
+    return Tensor._wrap(b.cast(hit, dt.int64))

@@ -1,0 +1,95 @@
+"""MaxPool2d and AvgPool2d."""
+
+from __future__ import annotations
+
+from ..tensor import Tensor
+from . import functional as F
+from .functional import IntPair
+from .module import Module
+
+
+class MaxPool2d(Module):
+    """Largest element of each window of [n, c, h, w] (or [c, h, w]); padding never wins.
+
+    ``stride`` defaults to ``kernel_size``.  ``return_indices=True`` is not supported (ValueError).
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.MaxPool2d(2)(mt.arange(16.0).reshape(1, 4, 4))
+    tensor([[[ 5.,  7.],
+             [13., 15.]]])
+    """
+
+    def __init__(
+        self,
+        kernel_size: IntPair,
+        stride: IntPair | None = None,
+        padding: IntPair = 0,
+        dilation: IntPair = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        F.reject_return_indices(return_indices)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] to [n, c, h', w']."""
+        return F.max_pool2d(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class AvgPool2d(Module):
+    """Mean of each window of [n, c, h, w] (or [c, h, w]).
+
+    Padding counts as zeros unless ``count_include_pad`` is False.  ``stride`` defaults to
+    ``kernel_size``.  ``divisor_override`` is not supported (ValueError).
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.AvgPool2d(2)(mt.arange(16.0).reshape(1, 4, 4))
+    tensor([[[ 2.5000,  4.5000],
+             [10.5000, 12.5000]]])
+    """
+
+    def __init__(
+        self,
+        kernel_size: IntPair,
+        stride: IntPair | None = None,
+        padding: IntPair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        F.reject_divisor(divisor_override)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] to [n, c, h', w']."""
+        return F.avg_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

@@ -1,0 +1,110 @@
+"""Clipping of gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ..autograd import no_grad
+from ..ops import build as b
+from ..ops import derived as d
+from ..tensor import Tensor
+from ..tensor.creation import tensor
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p.grad for p in listed if p.grad is not None]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The ``norm_type``-norm (a number, or inf) of all elements together, as a 0-d tensor.
+
+    With ``error_if_nonfinite`` it is evaluated, and RuntimeError raised if it is not finite.
+    ``foreach`` changes nothing.
+    """
+    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    order = float(norm_type)
+    if not listed:
+        return tensor(0.0)
+    parts = []
+    for t in listed:
+        x = t.node
+        if order == math.inf:
+            parts.append(d.extremum(d.absolute(x), None, False, lowest=False))
+        elif order == 2.0:
+            parts.append(d.sum(b.mul(x, x)))
+        else:
+            parts.append(d.sum(d.pow(d.absolute(x), order)))
+    total = parts[0]
+    for part in parts[1:]:
+        total = d.maximum(total, part) if order == math.inf else d.add(total, part)
+    if order != math.inf:
+        total = d.pow(total, 1.0 / order)
+    norm = Tensor._wrap(total)
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise RuntimeError(
+            f"The total norm of order {order} for gradients from `parameters` is non-finite, so "
+            "it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return norm
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
+) -> None:
+    """Scale gradients by min(1, max_norm / (total_norm + 1e-6)); ``foreach`` changes nothing."""
+    factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+    for g in _gradients(parameters):
+        g.mul_(factor)
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients so that their common norm is at most ``max_norm``; returns the old norm.
+
+    Nothing is evaluated (unless ``error_if_nonfinite``): clipping joins the training step.
+    ``foreach`` changes nothing.
+
+    >>> import minitorch_tvm as mt
+    >>> w = mt.zeros(2, requires_grad=True)
+    >>> (w * mt.tensor([3.0, 4.0])).sum().backward()
+    >>> mt.nn.utils.clip_grad_norm_(w, 1.0)
+    tensor(5.)
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
+    # Walked twice below, so a generator must be kept.
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(listed, max_norm, norm)
+    return norm
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Limit every element of the gradients to [-clip_value, clip_value].
+
+    ``foreach`` changes nothing.
+    """
+    limit = float(clip_value)
+    for g in _gradients(parameters):
+        g.clamp_(-limit, limit)

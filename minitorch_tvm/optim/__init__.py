@@ -1,0 +1,6 @@
+"""Optimizers and learning rate schedules."""
+
+from . import lr_scheduler
+from .adam import Adam, AdamW
+from .optimizer import Optimizer
+from .sgd import SGD

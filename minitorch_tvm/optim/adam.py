@@ -1,0 +1,190 @@
+"""Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..core.dtype import DType
+from ..ir.node import Node, apply, scalar
+from ..ops import build as b
+from ..tensor import Tensor
+from ..tensor.creation import tensor
+from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+
+
+class _Numbers(NamedTuple):
+    """Runtime scalars of one step, shared by all parameters of a dtype and age."""
+
+    decay: Node
+    rise1: Node  # 1 - beta1
+    beta2: Node
+    rise2: Node  # 1 - beta2
+    size: Node  # lr / (1 - beta1**t)
+    scale: Node  # 1 / sqrt(1 - beta2**t)
+    eps: Node
+
+
+def _numbers(group: Group, dtype: DType, t: int) -> _Numbers:
+    beta1, beta2 = group["betas"]
+    lr, decay = group["lr"], group["weight_decay"]
+    if group["decoupled_weight_decay"]:
+        decay = 1.0 - lr * decay
+    values = (
+        decay,
+        1.0 - beta1,
+        beta2,
+        1.0 - beta2,
+        lr / (1.0 - beta1**t),
+        1.0 / math.sqrt(1.0 - beta2**t),
+        group["eps"],
+    )
+    return _Numbers(*[scalar(v, dtype) for v in values])
+
+
+class Adam(Optimizer):
+    """Steps of about lr per parameter, from running means of the gradient and of its square.
+
+    g += weight_decay * p;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g g;
+    p -= lr / (1 - beta1**t) * m / (sqrt(v) / sqrt(1 - beta2**t) + eps), t counting from 1.
+    ``amsgrad`` takes the largest v so far (Reddi et al. 2018), ``decoupled_weight_decay`` shrinks
+    p by lr * weight_decay instead of changing g, ``maximize`` negates g.  ``foreach``, ``fused``
+    and ``capturable`` are accepted and change nothing; ``differentiable=True`` raises ValueError,
+    as do negative numbers and betas outside [0, 1).
+
+    >>> import minitorch_tvm as mt
+    >>> w = mt.tensor([1.0], requires_grad=True)
+    >>> opt = mt.optim.Adam([w], lr=0.1)
+    >>> (w * 3).sum().backward()
+    >>> opt.step()
+    >>> w
+    tensor([0.9000], requires_grad=True)
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        self._check_group(defaults)
+        super().__init__(params, defaults)
+
+    def _check_group(self, group: Group) -> None:
+        check_hyperparameter("lr", group["lr"], "learning rate")
+        check_hyperparameter("eps", group["eps"], "epsilon value")
+        for i, beta in enumerate(group["betas"]):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
+        if group["differentiable"]:
+            raise ValueError("differentiable=True is not supported")
+
+    def _update(self, group: Group) -> None:
+        decoupled, amsgrad = group["decoupled_weight_decay"], group["amsgrad"]
+        decay, maximize = group["weight_decay"] != 0, group["maximize"]
+        numbers: dict[tuple[DType, int], _Numbers] = {}
+        for p in group["params"]:
+            grad = p._grad
+            if grad is None:
+                continue
+            node: Node = p.node
+            dtype = node.dtype
+            state = self.state[p]
+            if not state:
+                # PyTorch's order of entries; the buffers exist before the first record.
+                state.update(step=0, exp_avg=zeros_for(node), exp_avg_sq=zeros_for(node))
+            if amsgrad and "max_exp_avg_sq" not in state:
+                state["max_exp_avg_sq"] = zeros_for(node)
+            t = state["step"] = state["step"] + 1
+            n = numbers.get((dtype, t))
+            if n is None:
+                n = numbers[dtype, t] = _numbers(group, dtype, t)
+            g: Node = b.cast(grad.node, dtype)
+            if maximize:
+                g = b.neg(g)
+            if decay:
+                if decoupled:
+                    node = b.mul(node, n.decay)
+                else:
+                    g = b.add(g, b.mul(node, n.decay))
+            first, second = state["exp_avg"], state["exp_avg_sq"]
+            m = first.node
+            m = b.add(m, b.mul(b.sub(g, m), n.rise1))
+            first._rebind(m)
+            v = b.add(b.mul(second.node, n.beta2), b.mul(b.mul(g, g), n.rise2))
+            second._rebind(v)
+            if amsgrad:
+                largest = state["max_exp_avg_sq"]
+                v = apply(b.MAXIMUM, largest.node, v)
+                largest._rebind(v)
+            spread = b.add(b.mul(apply(b.SQRT, v), n.scale), n.eps)
+            p._rebind(b.sub(node, b.mul(b.div(m, spread), n.size)))
+
+    def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
+        return {k: tensor(float(v)) if k == "step" else v for k, v in state.items()}
+
+    def _unpacked(self, p: Tensor, state: Mapping[str, Any]) -> dict[str, Any]:
+        unpacked = super()._unpacked(p, state)
+        if "step" in unpacked:
+            step = state["step"]
+            unpacked["step"] = int(step.item() if isinstance(step, Tensor) else step)
+        return unpacked
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (0.01 by default): p *= 1 - lr * weight_decay first."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )

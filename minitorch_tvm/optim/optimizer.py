@@ -1,0 +1,229 @@
+"""Optimizer: parameter groups, state, and the step that turns updates into one evaluation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import lazy
+from ..autograd import enable_grad, no_grad
+from ..core import errors
+from ..core.dtype import DType
+from ..core.shape import numel
+from ..ir.node import MODE, Node, leaf
+from ..runtime.memory import Buffer, buffer_of
+from ..tensor import Tensor
+
+Group = dict[str, Any]
+
+
+def check_hyperparameter(name: str, value: Any, what: str) -> None:
+    """ValueError if the number ``value`` is negative, TypeError if it is no number."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a Python number, but got a Tensor; use {name}.item()")
+    if not value >= 0.0:  # true of NaN, too
+        raise ValueError(f"Invalid {what}: {value}")
+
+
+def zeros_for(node: Node) -> Tensor:
+    """Realised zeros in the shape of ``node``: no program is compiled or run for them."""
+    buffer = Buffer(numel(node.shape) * node.dtype.itemsize)
+    if buffer.nbytes:
+        buffer.numpy(node.shape, node.dtype)[...] = 0
+    return Tensor._wrap(leaf(buffer, node.shape, node.dtype))
+
+
+class Optimizer:
+    """Base class.  Subclasses give defaults and record the update of one group.
+
+    ``params`` is an iterable of tensors, of (name, tensor) pairs, or of dicts with a "params" entry
+    and options that override the defaults.
+
+    :meth:`step` records the updates and then evaluates everything pending: forward, backward and
+    update run as one program.  Options that are numbers are arguments of that program, so changing
+    the learning rate compiles nothing.
+    """
+
+    _steps_done: int = 0
+
+    def __init__(self, params: Any, defaults: Group) -> None:
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[Group] = []
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or "
+                f"dicts, but got torch.{params.dtype.torch_name}Tensor"
+            )
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    # --- groups -----------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Optimise further parameters; options left out take the defaults.
+
+        Raises TypeError or ValueError for values that are not distinct leaf tensors.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        given = group["params"]
+        if isinstance(given, Tensor):
+            group["params"] = [given]
+        elif isinstance(given, (set, frozenset)):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
+            )
+        else:
+            group["params"] = list(given)
+        if group["params"] and all(isinstance(p, tuple) for p in group["params"]):
+            group["param_names"] = [name for name, _ in group["params"]]
+            group["params"] = [p for _, p in group["params"]]
+        for p in group["params"]:
+            if not isinstance(p, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(p).__name__}"
+                )
+            if not p.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self._check_group(group)
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        ids = [id(p) for p in group["params"]]
+        if not known.isdisjoint(ids):
+            raise ValueError("some parameters appear in more than one parameter group")
+        if len(set(ids)) != len(ids):
+            raise ValueError("some parameters appear more than once in one parameter group")
+        self.param_groups.append(group)
+
+    def _check_group(self, group: Group) -> None:
+        """Raise ValueError for options that make no sense."""
+
+    # --- stepping ---------------------------------------------------------------------------
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients, or set them to zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p._grad = None
+                elif p._grad is not None:
+                    with no_grad():
+                        p._grad.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient, and evaluate everything pending.
+
+        ``closure`` computes the loss (and its gradients) first; its result is returned.  Raises
+        the errors of conditions on data (a label out of range); no parameter has changed then.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        lazy.run_checks()
+        place_before = errors.OVERRIDE.place
+        errors.OVERRIDE.place = errors.user_place()
+        grad_before, MODE.grad_enabled = MODE.grad_enabled, False
+        try:
+            for group in self.param_groups:
+                self._update(group)
+            self._steps_done += 1
+            lazy.evaluate(reason="step")
+        finally:
+            MODE.grad_enabled = grad_before
+            errors.OVERRIDE.place = place_before
+        return loss
+
+    def _update(self, group: Group) -> None:
+        """Record the update of the group's parameters (gradients are off)."""
+        raise NotImplementedError(f"{type(self).__name__} does not define its update")
+
+    # --- state ------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {index: tensors}, "param_groups": options with parameter indices}.
+
+        Parameters are numbered over all groups, in order.
+        """
+        number: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                number.setdefault(id(p), len(number))
+            packed = {k: v for k, v in group.items() if k != "params"}
+            packed["params"] = [number[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {number[id(p)]: self._packed(s) for p, s in self.state.items() if id(p) in number}
+        return {"state": dict(sorted(state.items())), "param_groups": groups}
+
+    def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
+        """One parameter's state in PyTorch's format."""
+        return dict(state)
+
+    def _unpacked(self, p: Tensor, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of :meth:`_packed`: copies of the tensors, in the parameter's dtype."""
+        return {k: _copied(v, p.dtype) if isinstance(v, Tensor) else v for k, v in state.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` returned (tensors are copied).
+
+        Raises ValueError if the groups do not match.
+        """
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        for ours, theirs in zip(self.param_groups, saved, strict=True):
+            if len(ours["params"]) != len(theirs["params"]):
+                raise ValueError(
+                    "loaded state dict contains a parameter group that doesn't match the size of "
+                    "optimizer's group"
+                )
+        owner = {
+            index: p
+            for ours, theirs in zip(self.param_groups, saved, strict=True)
+            for p, index in zip(ours["params"], theirs["params"], strict=True)
+        }
+        loaded: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        for index, state in state_dict["state"].items():
+            p = owner.get(index)
+            if p is None:
+                continue
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.ndim and value.shape != p.shape:
+                    raise ValueError(
+                        f"loaded state {name!r} of parameter {index} has shape {value.shape}, but "
+                        f"the parameter has shape {p.shape}"
+                    )
+            loaded[p] = self._unpacked(p, state)
+        self.state = loaded
+        for ours, theirs in zip(self.param_groups, saved, strict=True):
+            params = ours["params"]
+            ours.clear()
+            ours.update({k: v for k, v in theirs.items() if k != "params"}, params=params)
+            for name, value in self.defaults.items():
+                ours.setdefault(name, value)
+
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__} ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for name in sorted(group):
+                if name != "params":
+                    text += f"    {name}: {group[name]}\n"
+        return text + ")"
+
+
+def _copied(t: Tensor, dtype: DType) -> Tensor:
+    array = t.detach().numpy()
+    return Tensor._wrap(leaf(buffer_of(array, dtype), array.shape, dtype))

@@ -1,0 +1,114 @@
+"""Stochastic gradient descent with momentum."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..core.dtype import DType
+from ..ir.node import Node, scalar
+from ..ops import build as b
+from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+
+
+class _Numbers(NamedTuple):
+    """Runtime scalars of one step, shared by all parameters of a dtype."""
+
+    lr: Node
+    momentum: Node
+    decay: Node
+    fresh: Node  # share of the gradient in a new buffer
+    settled: Node  # and in an old one
+
+
+def _numbers(group: Group, dtype: DType) -> _Numbers:
+    values = (group["lr"], group["momentum"], group["weight_decay"], 1.0, 1.0 - group["dampening"])
+    return _Numbers(*[scalar(v, dtype) for v in values])
+
+
+class SGD(Optimizer):
+    """p -= lr * g, with momentum, weight decay and Nesterov's variant as in PyTorch.
+
+    g += weight_decay * p;  buffer = momentum * buffer + (1 - dampening) * g (g itself on the
+    first step);  g = buffer, or g + momentum * buffer with ``nesterov``;  p -= lr * g.
+    ``maximize`` negates g.  ``foreach`` and ``fused`` are accepted and change nothing: all updates
+    are one program anyway.  ``differentiable=True`` raises ValueError, as do negative numbers.
+
+    >>> import minitorch_tvm as mt
+    >>> w = mt.tensor([1.0], requires_grad=True)
+    >>> opt = mt.optim.SGD([w], lr=0.5)
+    >>> (w * 3).sum().backward()
+    >>> opt.step()
+    >>> w
+    tensor([-0.5000], requires_grad=True)
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        self._check_group(defaults)
+        super().__init__(params, defaults)
+
+    def _check_group(self, group: Group) -> None:
+        check_hyperparameter("lr", group["lr"], "learning rate")
+        check_hyperparameter("momentum", group["momentum"], "momentum value")
+        check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
+        if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        if group["differentiable"]:
+            raise ValueError("differentiable=True is not supported")
+
+    def _update(self, group: Group) -> None:
+        momentum, decay = group["momentum"] != 0, group["weight_decay"] != 0
+        damped, nesterov, maximize = group["dampening"] != 0, group["nesterov"], group["maximize"]
+        numbers: dict[DType, _Numbers] = {}
+        for p in group["params"]:
+            grad = p._grad
+            if grad is None:
+                continue
+            node: Node = p.node
+            n = numbers.get(node.dtype)
+            if n is None:
+                n = numbers[node.dtype] = _numbers(group, node.dtype)
+            g: Node = b.cast(grad.node, node.dtype)
+            if maximize:
+                g = b.neg(g)
+            if decay:
+                g = b.add(g, b.mul(node, n.decay))
+            if momentum:
+                state = self.state[p]
+                buffer = state.get("momentum_buffer")
+                # The first step differs by a number only, so that it is the same program.
+                share = n.settled
+                if buffer is None:
+                    buffer = state["momentum_buffer"] = zeros_for(node)
+                    share = n.fresh
+                new = b.mul(buffer.node, n.momentum)
+                new = b.add(new, b.mul(g, share) if damped else g)
+                buffer._rebind(new)
+                g = b.add(g, b.mul(new, n.momentum)) if nesterov else new
+            p._rebind(b.sub(node, b.mul(g, n.lr)))
+
+    def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
+        return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}

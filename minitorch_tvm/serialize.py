@@ -1,0 +1,241 @@
+"""Saving and loading: state dicts and plain containers of tensors, as safetensors files.
+
+A file is an ordinary safetensors file: other tools read its tensors by name, and files of other
+tools load as a flat dict.  What safetensors has no place for (nesting, numbers, strings, integer
+keys, checksums) stands as JSON in its metadata.  Nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors import numpy as st
+
+from .core import dtype as dt
+from .core.shape import Size
+from .tensor import Tensor
+
+_FORMAT = "minitorch_tvm.v1"
+Array = np.ndarray[Any, Any]
+Target = str | os.PathLike[str] | IO[bytes]
+
+
+class _Writer:
+    """Turns an object into a JSON tree and a table of arrays."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Array] = {}
+        self._names: dict[int, str] = {}
+
+    def tensor(self, t: Tensor, path: str) -> dict[str, Any]:
+        name = self._names.get(id(t))
+        if name is None:
+            name = path or "tensor"
+            while name in self.arrays:  # keys 1 and "1", or a dot inside a key
+                name += "_"
+            self._names[id(t)] = name
+            self.arrays[name] = t._array("save")
+        return {"t": name, "g": True} if t.requires_grad and t.is_leaf else {"t": name}
+
+    def encode(self, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (int, float)) and type(value) in (int, float):
+            # Hexadecimal, because JSON has no infinities and NaN.
+            return {"f": value.hex()} if isinstance(value, float) else value
+        if isinstance(value, Tensor):
+            return self.tensor(value, path)
+        if isinstance(value, Size):
+            return {"s": list(value)}
+        if isinstance(value, dt.DType):
+            return {"y": value.name}
+        if type(value) in (list, tuple):
+            items = [self.encode(v, _join(path, i)) for i, v in enumerate(value)]
+            return items if isinstance(value, list) else {"u": items}
+        if type(value) in (dict, OrderedDict):
+            pairs = [[self._key(k, path), self.encode(v, _join(path, k))] for k, v in value.items()]
+            return {"o" if isinstance(value, OrderedDict) else "d": pairs}
+        hint = "; save its state_dict()" if hasattr(value, "state_dict") else ""
+        raise TypeError(
+            f"cannot save an object of type {type(value).__name__}"
+            + (f" (at {path!r})" if path else "")
+            + ": only tensors, numbers, strings, None, dicts, lists and tuples can be saved"
+            + hint
+        )
+
+    def _key(self, key: Any, path: str) -> Any:
+        if type(key) not in (str, int, bool, float, tuple, type(None)):
+            raise TypeError(
+                f"cannot save a dict key of type {type(key).__name__} (at {path!r}): keys must be "
+                "strings, numbers or tuples of them"
+            )
+        return self.encode(key, path)
+
+
+def _checksum(array: Array) -> int:
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data)
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _serialise(obj: Any) -> bytes:
+    writer = _Writer()
+    tree = writer.encode(obj, "")
+    sums = {k: _checksum(a) for k, a in writer.arrays.items()}
+    text = json.dumps(tree, separators=(",", ":"))
+    metadata = {
+        "format": _FORMAT,
+        "structure": text,
+        "crc32": json.dumps({"structure": zlib.crc32(text.encode()), "tensors": sums}),
+    }
+    return st.save(writer.arrays, metadata)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file beside ``path`` that takes its name when the block ends without an error."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)  # as open() would; mkstemp makes private files
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def save(obj: Any, f: Target) -> None:
+    """Write ``obj`` to a path (atomically) or to a binary file object; evaluates its tensors.
+
+    ``obj`` may be a tensor, number, string, None, or dicts, lists and tuples of such, to any
+    depth: a module's or optimizer's ``state_dict()``, or a checkpoint of several.  A tensor that
+    occurs twice is stored once.  Raises TypeError, naming the place, for anything else.
+
+    >>> import io
+    >>> import minitorch_tvm as mt
+    >>> file = io.BytesIO()
+    >>> mt.save({"epoch": 3, "w": mt.ones(2)}, file)
+    >>> mt.load(io.BytesIO(file.getvalue()))
+    {'epoch': 3, 'w': tensor([1., 1.])}
+    """
+    data = _serialise(obj)
+    if isinstance(f, (str, os.PathLike)):
+        with _replacing(Path(f)) as file:
+            file.write(data)
+    elif hasattr(f, "write"):
+        f.write(data)
+    else:
+        raise TypeError(f"expected a path or a binary file object, but got {type(f).__name__}")
+
+
+class _Reader:
+    """Rebuilds the object from the JSON tree and the arrays."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+        self._tensors: dict[str, Tensor] = {}
+
+    def tensor(self, name: str, requires_grad: bool) -> Tensor:
+        t = self._tensors.get(name)
+        if t is None:
+            t = self._tensors[name] = _tensor(name, self._arrays[name])
+            if requires_grad:
+                t.requires_grad_()
+        return t
+
+    def decode(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self.decode(v) for v in node]
+        if not isinstance(node, dict):
+            return node
+        if "t" in node:
+            return self.tensor(node["t"], bool(node.get("g")))
+        ((kind, value),) = node.items()
+        if kind == "f":
+            return float.fromhex(value)
+        if kind == "s":
+            return Size(value)
+        if kind == "y":
+            return dt.by_name(value)
+        if kind == "u":
+            return tuple(self.decode(v) for v in value)
+        make = {"d": dict, "o": OrderedDict}[kind]
+        return make([(self.decode(k), self.decode(v)) for k, v in value])
+
+
+def _tensor(name: str, array: Array) -> Tensor:
+    try:
+        return Tensor(array).to(dt.from_numpy(array.dtype))
+    except TypeError as error:
+        raise TypeError(f"tensor {name!r}: {error}") from None
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    length = int.from_bytes(data[:8], "little")
+    found = json.loads(data[8 : 8 + length]).get("__metadata__")
+    return found if isinstance(found, dict) else {}
+
+
+def _verify(metadata: dict[str, str], arrays: Mapping[str, Array]) -> None:
+    sums = json.loads(metadata["crc32"])
+    if zlib.crc32(metadata["structure"].encode()) != sums["structure"]:
+        raise ValueError("the checksum of its structure does not match")
+    if set(sums["tensors"]) != set(arrays):
+        raise ValueError("it does not hold the tensors that it lists")
+    for name, array in arrays.items():
+        if _checksum(array) != sums["tensors"][name]:
+            raise ValueError(f"the checksum of tensor {name!r} does not match")
+
+
+def _parse(data: bytes, where: str) -> Any:
+    if data[:4] == b"PK\x03\x04" or data[:1] == b"\x80":
+        raise RuntimeError(
+            f"{where} looks like a pickle (torch.save writes those), which could run any code "
+            "when loaded; write the state dict with safetensors instead"
+        )
+    try:
+        arrays = st.load(data)
+        metadata = _metadata(data)
+        if metadata.get("format") != _FORMAT:
+            return {k: _tensor(k, a) for k, a in arrays.items()}
+        _verify(metadata, arrays)
+        return _Reader(arrays).decode(json.loads(metadata["structure"]))
+    except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise RuntimeError(f"{where} is damaged or no safetensors file: {error}") from error
+
+
+def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """Read what :func:`save` wrote (or any safetensors file, as a dict) from a path or file object.
+
+    Leaf tensors come back with their dtype and ``requires_grad``; a Parameter comes back as a
+    Tensor.  ``map_location`` may only be None or "cpu".  ``weights_only=False`` raises ValueError:
+    this never unpickles.  Raises FileNotFoundError for a wrong path, RuntimeError for a damaged
+    file (lengths, structure and checksums are verified), TypeError for dtypes without counterpart.
+    """
+    if not weights_only:
+        raise ValueError("weights_only=False is not supported: load never runs code from a file")
+    if map_location is not None and str(map_location) != "cpu":
+        raise RuntimeError(f"only device 'cpu' is supported, but got {map_location!r}")
+    if isinstance(f, (str, os.PathLike)):
+        return _parse(Path(f).read_bytes(), str(f))
+    if hasattr(f, "read"):
+        return _parse(f.read(), str(getattr(f, "name", "the file")))
+    raise TypeError(f"expected a path or a binary file object, but got {type(f).__name__}")
