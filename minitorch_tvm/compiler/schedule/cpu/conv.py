@@ -63,7 +63,8 @@ def conv_forward_stages(
     taps = s.kh * s.kw
 
     def read(o: Expr, q: Expr) -> Expr:
-        return load_w(o, *split(q, s.kh, s.kw))
+        c, i, j = split(q, s.kh, s.kw)
+        return load_w(o, c, i, j)
 
     def row_of(q: Expr) -> Expr:
         c, tap = split(q, taps)

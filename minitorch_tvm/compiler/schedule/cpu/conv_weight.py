@@ -254,7 +254,8 @@ def _total(
 
         def plane(k: Expr) -> Stmt:
             def one(q: Expr) -> Stmt:
-                return write(o0 + k, *split(q0 + q, s.kh, s.kw), load(planes, k, q))
+                c, i, j = split(q0 + q, s.kh, s.kw)
+                return write(o0 + k, c, i, j, load(planes, k, q))
 
             return serial(minimum(flat - q0, span), one, "q")
 
