@@ -443,7 +443,7 @@ def _register_tile(
             ]
             out += [s for _, s in named]
             vectors.append([w for w, _ in named])
-        columns: dict[tuple[int, object], list[tuple[int, int]]] = {}
+        columns: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for k, (dy, dx) in enumerate(points):
             for t in range(len(taps)):
                 shift = dx * ax.input_stride + (t * ax.advance if len(taps) > 1 else 0)
