@@ -60,16 +60,17 @@ class _Formatter:
         if not self.floating:
             self.width = max((len(str(v)) for v in flat.tolist()), default=1)
             return
-        finite = np.abs(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
-        if finite.size:
-            low, high = float(finite.min()), float(finite.max())
-            self.integral = bool((finite == np.ceil(finite)).all())
-            self.scientific = high / low > 1000 or high > 1e8 or low < 1e-4
-            if self.integral:
-                self.scientific = high / low > 1000 or high > 1e8
+        # As in PyTorch, zeros, infinities and NaN have no say in the format or the width.
+        regular = flat[np.isfinite(flat) & (flat != 0)]
+        if not regular.size:
+            return
+        size = np.abs(regular.astype(np.float64))
+        low, high = float(size.min()), float(size.max())
+        self.integral = bool((size == np.ceil(size)).all())
+        self.scientific = high / low > 1000 or high > 1e8 or low < 1e-4
         if _options.sci_mode is not None:
             self.scientific = _options.sci_mode
-        self.width = max((len(self._text(v)) for v in flat.tolist()), default=1)
+        self.width = max(len(self._text(v)) for v in regular.tolist())
 
     def _text(self, value: Any) -> str:
         if not self.floating:
@@ -141,10 +142,12 @@ def render(tensor: TensorBase) -> str:
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     text = head + body
+    used = len(text) - text.rfind("\n") + 1  # of the last line, with a comma and a space
     for suffix in suffixes:
-        last = len(text) - text.rfind("\n") - 1
-        if last + len(suffix) + 3 > _options.linewidth:
+        if used + len(suffix) + 2 > _options.linewidth:
             text += ",\n" + " " * len(head) + suffix
+            used = len(head) + len(suffix)
         else:
             text += ", " + suffix
+            used += len(suffix) + 2
     return text + ")"
