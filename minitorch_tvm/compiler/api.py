@@ -2,8 +2,53 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..core import config
+from ..core.shape import numel
+from ..ir import graph as ir
 from ..ir.graph import Graph
-from ..ir.program import Program
+from ..ir.kernel import FusedGraph
+from ..ir.node import BUFFER, SCALAR
+from ..ir.program import (
+    ARENA_SLOT,
+    FIRST_SLOT,
+    SCALAR_SLOT,
+    SCALAR_STRIDE,
+    KernelInfo,
+    Output,
+    Program,
+)
+from . import native, plan, target
+from .assemble import ENTRY, Place, StageCall, assemble
+from .canonicalize import canonicalize
+from .fuse import fuse
+from .loops import Buffer, Stage
+from .lower import KernelCode, bytes_moved, flops
+from .schedule import cpu, default
+
+T = TypeVar("T")
+
+
+class _Clock:
+    """Times the stages of one compile."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, name: str, stage: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = stage()
+        self.seconds[name] = time.perf_counter() - start
+        return result
+
+
+def _show(level: int, title: str, value: object) -> None:
+    if config.CONFIG.debug >= level:
+        print(f"--- {title}\n{value}", file=sys.stderr)
 
 
 def reference_program(graph: Graph) -> Program:
@@ -26,6 +71,152 @@ def reference_program(graph: Graph) -> Program:
     )
 
 
-def compile_graph(graph: Graph) -> Program:
-    """Compile a graph to native code."""
-    raise RuntimeError("no native compiler yet")
+def compile_graph(recorded: Graph) -> Program:
+    """Compile a recorded graph: canonicalize, fuse, schedule, plan, build.
+
+    Scheduling comes before planning because kernels ask for scratch memory, which the plan places
+    beside the intermediates.
+    """
+    settings = config.CONFIG
+    clock = _Clock()
+    _show(3, "recorded", recorded)
+    graph = clock("canonicalize", lambda: canonicalize(recorded))
+    _show(3, "canonical", graph)
+    fuses = settings.fuse and settings.schedule != "default"
+    fused = clock("fuse", lambda: fuse(graph, fuses))
+    _show(3, "fused", fused)
+    if settings.check:
+        ir.verify(recorded)
+        ir.verify(graph)
+    machine = target.host()
+    codes = [KernelCode(graph, fused, k) for k in fused.kernels]
+    scheduled = clock("schedule", lambda: [_schedule(c, machine) for c in codes])
+    memory = clock("plan", lambda: _plan(fused, codes, settings.plan))
+    if settings.check:
+        plan.verify(memory)
+    module, functions = clock("assemble", lambda: _assemble(fused, codes, scheduled, memory))
+    code = b""
+    if module is not None:
+        _show(4, "TVM IR", module)
+        executable = clock("build", lambda: native.compile_module(module, machine))
+        if settings.debug >= 5:
+            _show(5, "assembly", executable.mod.inspect_source("asm"))
+        code = clock("emit", lambda: native.object_code(executable))
+    inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
+    scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
+    donors = {out: inputs.index(leaf) for out, leaf in fused.in_place.items()}
+    return Program(
+        graph=graph,
+        code=code,
+        entry=ENTRY,
+        scalar_format="<" + "".join(_SCALAR_FORMAT[graph.values[v].dtype.name] for v in scalars),
+        scalars=len(scalars),
+        inputs=len(inputs),
+        outputs=tuple(
+            Output(graph.values[v].nbytes, donors.get(i)) for i, v in enumerate(graph.outputs)
+        ),
+        arena_bytes=memory.arena_bytes,
+        naive_bytes=memory.naive_bytes,
+        lower_bound=memory.lower_bound,
+        kernels=tuple(
+            KernelInfo(
+                name=c.kernel.name(graph),
+                values=c.kernel.members,
+                inputs=c.kernel.reads,
+                outputs=c.kernel.stores,
+                stages=len(stages),
+                flops=flops(graph, c.kernel),
+                bytes_moved=bytes_moved(fused, c.kernel),
+                rule=rule,
+            )
+            for c, (rule, stages) in zip(codes, scheduled, strict=True)
+        ),
+        placements=memory.placements,
+        stage_functions=functions,
+        seconds=clock.seconds,
+    )
+
+
+# struct codes of runtime scalars, each padded to SCALAR_STRIDE bytes
+_SCALAR_FORMAT = {
+    "bool": "?7x",
+    "uint8": "B7x",
+    "int32": "i4x",
+    "uint32": "I4x",
+    "int64": "q",
+    "float32": "f4x",
+    "float64": "d",
+}
+
+
+def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[Stage]]:
+    if config.CONFIG.schedule == "default":
+        return default.schedule(code)
+    return cpu.schedule(code, machine)
+
+
+def _scratch_bytes(buffer: Buffer) -> int:
+    count = numel(tuple(int(n) for n in buffer.shape))
+    return count * int(str(buffer.dtype).lstrip("boluintfa") or 8) // 8
+
+
+def _plan(fused: FusedGraph, codes: list[KernelCode], reuse: bool) -> plan.Plan:
+    requests = plan.lifetimes(fused)
+    for k, code in enumerate(codes):
+        for buffer in code.builder.scratch:
+            requests.append(plan.Request(-1, plan.rounded(_scratch_bytes(buffer)), k, k))
+    return plan.plan(requests, len(codes), reuse)
+
+
+def _assemble(
+    fused: FusedGraph,
+    codes: list[KernelCode],
+    scheduled: list[tuple[str, list[Stage]]],
+    memory: plan.Plan,
+) -> tuple[object, int]:
+    graph = fused.graph
+    places: dict[int, Place] = {}
+    inputs = scalars = 0
+    for v in graph.leaves():
+        if graph.values[v].op is BUFFER:
+            places[v] = Place(FIRST_SLOT + inputs)
+            inputs += 1
+        else:
+            places[v] = Place(SCALAR_SLOT, scalars * SCALAR_STRIDE)
+            scalars += 1
+    for i, v in enumerate(graph.outputs):
+        places[v] = Place(FIRST_SLOT + inputs + i)
+    scratch: list[list[Place]] = [[] for _ in codes]
+    for p in memory.placements:
+        if p.value >= 0:
+            places[p.value] = Place(ARENA_SLOT, p.offset)
+    calls = []
+    for k, (code, (_, stages)) in enumerate(zip(codes, scheduled, strict=True)):
+        scratch[k] = _scratch_places(code, k, memory)
+
+        def place_of(
+            buffer: Buffer, code: KernelCode = code, own: list[Place] = scratch[k]
+        ) -> Place:
+            for candidate, place in zip(code.builder.scratch, own, strict=True):
+                if candidate.same_as(buffer):
+                    return place
+            v = code.value_of(buffer)
+            assert v is not None, f"unknown buffer {buffer}"
+            return places[fused.root(v)]
+
+        calls += [StageCall(stage, place_of) for stage in stages]
+    if not calls:
+        return None, 0
+    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs))
+
+
+def _scratch_places(code: KernelCode, k: int, memory: plan.Plan) -> list[Place]:
+    """Places of a kernel's scratch buffers: matched by size, each used once."""
+    free = [p for p in memory.placements if p.value < 0 and p.first == k]
+    out = []
+    for buffer in code.builder.scratch:
+        size = plan.rounded(_scratch_bytes(buffer))
+        chosen = next(p for p in free if p.nbytes == size)
+        free.remove(chosen)
+        out.append(Place(ARENA_SLOT, chosen.offset))
+    return out

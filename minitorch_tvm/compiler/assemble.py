@@ -9,7 +9,7 @@ slower.  Stages of equal structure share one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +50,7 @@ def _private(stage: Stage, buffers: Sequence[Buffer]) -> Any:
         zero,
         "device_id",
         zero,
-        t.tirx.AttrStmt(
-            zero, "device_type", const(1), t.tirx.SeqStmt([*declared, stage.body])
-        ),
+        t.tirx.AttrStmt(zero, "device_type", const(1), t.tirx.SeqStmt([*declared, stage.body])),
     )
     return (
         t.tirx.PrimFunc(

@@ -68,8 +68,12 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Buffer:
 
 
 def alloc(buffer: Buffer) -> Stmt:
-    """The statement that brings a local buffer to life (scope: the rest of the sequence)."""
-    return tvm().tirx.AllocBuffer(buffer)
+    """The statement that brings a local buffer to life (scope: the rest of the sequence).
+
+    The annotation makes it stack memory, which LLVM promotes to registers; otherwise TVM asks its
+    workspace pool for it at run time, every time the statement is reached.
+    """
+    return tvm().tirx.AllocBuffer(buffer, {"disable_lower_builtin": const(1, "bool")})
 
 
 def load(buffer: Buffer, *index: Expr) -> Expr:
@@ -145,6 +149,25 @@ def bind(name: str, value: Expr) -> tuple[Var, Stmt]:
     """A variable for ``value`` and the statement that computes it."""
     v = tvm().tirx.Var(name, value.ty)
     return v, tvm().tirx.Bind(v, value)
+
+
+def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
+    """A name for ``value`` that TVM does not substitute, and the statements that compute it.
+
+    TVM's simplifier replaces variables bound to arithmetic by their value wherever they are used,
+    so a chain in which every value is used twice would double in size at every step.  A cell of
+    local memory stops that; LLVM turns it back into a register.
+    """
+    if is_load(value):
+        v, statement = bind(name, value)
+        return v, [statement]
+    memory = local_buffer((1,), str(value.ty.dtype), name)
+    return load(memory, 0), [alloc(memory), store(memory, value, 0)]
+
+
+def is_load(value: Expr) -> bool:
+    """True for an element read from a buffer."""
+    return isinstance(value, tvm().ir.TensorLoad)
 
 
 def free_variables(body: Stmt) -> list[Var]:

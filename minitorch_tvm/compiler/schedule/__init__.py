@@ -1,1 +1,1 @@
-"""Schedules: from kernels to loop nests, one folder per kind of target."""
+"""How kernels become loops, per target."""

@@ -1,1 +1,34 @@
-"""Schedules for CPUs."""
+"""CPU schedules, in order: the first rule that applies to a kernel makes its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...loops import Stage
+from ...lower import KernelCode
+from ...target import CpuTarget
+from .elementwise import elementwise
+from .generic import generic
+from .product import convolution, product
+from .reduction import reduction
+from .window import window
+
+Rule = Callable[[KernelCode, CpuTarget], list[Stage] | None]
+
+RULES: tuple[Rule, ...] = (
+    elementwise,  # no anchor
+    product,  # Matmul of floating point
+    convolution,  # the three convolutions, ungrouped
+    reduction,  # sums, extrema and their indices over whole dimensions
+    window,  # pooling: few terms per element, written out
+    generic,  # anything else: one accumulator per element
+)
+
+
+def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
+    """The name of the rule that applied, and its stages."""
+    for rule in RULES:
+        stages = rule(code, cpu)
+        if stages is not None:
+            return rule.__name__, stages
+    raise AssertionError(f"no schedule for {code.kernel.name(code.graph)}")

@@ -1,0 +1,250 @@
+"""The tensor-expression dialect as loop code: tensors are functions from indices to expressions.
+
+A :class:`Scope` collects the statements that one loop body needs; values read more than once are
+bound to variables there, so that shared subexpressions are computed once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..core.shape import Shape
+from ..core.tvm_api import ffi, tvm
+from . import math
+from .loops import Expr, Stmt, cell, const, is_load, seq
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A tensor that is computed where it is read."""
+
+    shape: Shape
+    dtype: DType
+    fn: Callable[..., Expr]
+
+    def __getitem__(self, index: Any) -> Expr:
+        return self.fn(*(index if isinstance(index, tuple) else (index,)))
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction: result[i] = combine over r in extents of fn(i, r)."""
+
+    combine: str
+    shape: Shape
+    dtype: DType  # of the elements; argmax and argmin give int64
+    extents: tuple[int, ...]
+    fn: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
+
+
+def index_key(index: tuple[Expr, ...]) -> tuple[object, ...]:
+    """A hashable stand-in for index expressions, equal when they are structurally equal."""
+    return tuple(i if isinstance(i, int) else ffi.StructuralKey(i) for i in index)
+
+
+class Scope:
+    """Implements the dialect (``ir.te.TE``) for one loop body."""
+
+    def __init__(self) -> None:
+        self.statements: list[Stmt] = []
+        self._guards = 0
+
+    # --- structure ----------------------------------------------------------------------------
+
+    def keep(self, x: Expr) -> Expr:
+        """Bind ``x`` to a variable, unless inside a guard (it may not be safe to compute)."""
+        if self._guards or isinstance(x, (int, float)):
+            return x
+        t = tvm()
+        if isinstance(x, (t.ir.Var, t.tirx.IntImm, t.tirx.FloatImm)) or self._is_cell(x):
+            return x
+        v, statements = cell("v", x)
+        self.statements.extend(statements)
+        return v
+
+    @staticmethod
+    def _is_cell(x: Expr) -> bool:
+        return is_load(x) and x.source.scope() == "local"
+
+    @property
+    def guarded(self) -> bool:
+        """True while building an expression that runs only under a condition."""
+        return self._guards > 0
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        self._guards += 1
+        try:
+            yield
+        finally:
+            self._guards -= 1
+
+    def body(self, *statements: Stmt) -> Stmt:
+        """The collected bindings followed by ``statements``."""
+        return seq(self.statements, *statements)
+
+    def compute(self, shape: Shape, dtype: DType, fn: Callable[..., Expr]) -> Lazy:
+        return Lazy(shape, dtype, fn)
+
+    def reduce(
+        self,
+        combine: str,
+        shape: Shape,
+        dtype: DType,
+        extents: Sequence[int],
+        fn: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr],
+    ) -> Reduce:
+        return Reduce(combine, shape, dtype, tuple(extents), fn)
+
+    def guard(self, condition: Expr, inside: Callable[[], Expr], outside: Expr) -> Expr:
+        if isinstance(condition, bool):
+            return inside() if condition else outside
+        with self._guard():
+            value = inside()
+        return tvm().tirx.if_then_else(condition, value, outside)
+
+    def branch(
+        self, condition: Expr, then: Callable[[], Expr], otherwise: Callable[[], Expr]
+    ) -> Expr:
+        if isinstance(condition, bool):
+            return then() if condition else otherwise()
+        with self._guard():
+            return tvm().tirx.if_then_else(condition, then(), otherwise())
+
+    # --- scalars ------------------------------------------------------------------------------
+
+    def const(self, value: float | int | bool, dtype: DType) -> Expr:
+        if dtype.is_floating_point and value == float("-inf"):
+            return -tvm().tirx.infinity(dtype.name)
+        if dtype.is_floating_point and value == float("inf"):
+            return tvm().tirx.infinity(dtype.name)
+        return const(value, dtype.name)
+
+    def zero_like(self, x: Expr) -> Expr:
+        return const(0, str(x.ty.dtype))
+
+    def cast(self, x: Expr, dtype: DType) -> Expr:
+        if isinstance(x, int):
+            return const(x, dtype.name)
+        t = tvm().tirx
+        source = str(x.ty.dtype)
+        if dtype is dt.bool_ and source != "bool":
+            return x != const(0, source)
+        if source == "bool" and dtype is not dt.bool_:
+            return t.Select(x, const(1, dtype.name), const(0, dtype.name))
+        return x.astype(dtype.name)
+
+    def select(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        if isinstance(condition, bool):
+            return a if condition else b
+        return tvm().tirx.Select(condition, a, b)
+
+    def all(self, *conditions: Expr) -> Expr:
+        rest = [c for c in conditions if c is not True]
+        if any(c is False for c in rest):
+            return False
+        return tvm().tirx.all(*rest) if rest else True
+
+    def any(self, *conditions: Expr) -> Expr:
+        rest = [c for c in conditions if c is not False]
+        if any(c is True for c in rest):
+            return True
+        return tvm().tirx.any(*rest) if rest else False
+
+    def invert(self, condition: Expr) -> Expr:
+        return tvm().tirx.Not(condition)
+
+    def equal(self, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        return tvm().tirx.EQ(self._like(a, b), self._like(b, a))
+
+    def not_equal(self, a: Expr, b: Expr) -> Expr:
+        return tvm().tirx.NE(a, b)
+
+    @staticmethod
+    def _like(x: Expr, other: Expr) -> Expr:
+        return const(x, str(other.ty.dtype)) if isinstance(x, int) else x
+
+    def floordiv(self, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        return tvm().tirx.floordiv(a, b)
+
+    def floormod(self, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, int) and isinstance(b, int):
+            return a % b
+        return tvm().tirx.floormod(a, b)
+
+    def div(self, a: Expr, b: Expr) -> Expr:
+        return tvm().tirx.Div(a, b)
+
+    def maximum(self, a: Expr, b: Expr) -> Expr:
+        a, b = self.keep(a), self.keep(b)
+        if not dt.by_name(str(a.ty.dtype)).is_floating_point:
+            return tvm().tirx.max(a, b)
+        # a unless b is larger or NaN: a NaN in either operand wins.
+        return tvm().tirx.Select(tvm().tirx.any(a > b, a != a), a, b)
+
+    def minimum(self, a: Expr, b: Expr) -> Expr:
+        a, b = self.keep(a), self.keep(b)
+        if not dt.by_name(str(a.ty.dtype)).is_floating_point:
+            return tvm().tirx.min(a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a < b, a != a), a, b)
+
+    def abs(self, x: Expr) -> Expr:
+        return tvm().tirx.abs(x)
+
+    def sqrt(self, x: Expr) -> Expr:
+        return tvm().tirx.sqrt(x)
+
+    def sin(self, x: Expr) -> Expr:
+        return tvm().tirx.sin(x)
+
+    def cos(self, x: Expr) -> Expr:
+        return tvm().tirx.cos(x)
+
+    def pow(self, x: Expr, y: Expr) -> Expr:
+        return tvm().tirx.pow(x, y)
+
+    def _elementary(self, name: str, x: Expr) -> Expr:
+        x = self.keep(x)
+        if str(x.ty.dtype) == "float32":
+            return getattr(math, name)(x, self.keep)
+        if name == "sigmoid":
+            e = self.keep(tvm().tirx.exp(-tvm().tirx.abs(x)))
+            one = const(1.0, "float64")
+            return tvm().tirx.Select(x < const(0.0, "float64"), e, one) / (one + e)
+        return getattr(tvm().tirx, name)(x)
+
+    def exp(self, x: Expr) -> Expr:
+        return self._elementary("exp", x)
+
+    def log(self, x: Expr) -> Expr:
+        return self._elementary("log", x)
+
+    def tanh(self, x: Expr) -> Expr:
+        return self._elementary("tanh", x)
+
+    def sigmoid(self, x: Expr) -> Expr:
+        return self._elementary("sigmoid", x)
+
+    def bitcast(self, x: Expr, dtype: DType) -> Expr:
+        return tvm().tirx.reinterpret(dtype.name, x)
+
+    def bit_or(self, a: Expr, b: Expr) -> Expr:
+        return tvm().tirx.bitwise_or(a, b)
+
+    def xor(self, a: Expr, b: Expr) -> Expr:
+        return tvm().tirx.bitwise_xor(a, b)
+
+    def shift_left(self, a: Expr, bits: int) -> Expr:
+        return tvm().tirx.shift_left(a, const(bits, str(a.ty.dtype)))
+
+    def shift_right(self, a: Expr, bits: int) -> Expr:
+        return tvm().tirx.shift_right(a, const(bits, str(a.ty.dtype)))

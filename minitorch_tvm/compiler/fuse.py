@@ -1,0 +1,377 @@
+"""Group values into kernels by the four kinds of ops.
+
+* An injective value is *inlined* into its readers when recomputing it is cheap.
+* A reduction, product or convolution *anchors* a kernel; elementwise followers of its shape join.
+* An injective value that must be stored joins the kernel of a value it reads at its own index, or
+  starts an elementwise kernel that others may join.
+* A reshape of something stored is another name for the same memory.
+
+A reduction or product is never computed twice, and no kernel ever waits for itself: a value joins
+a kernel only if nothing else that it reads depends on that kernel.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from ..core.shape import numel
+from ..ir.graph import Graph, Value
+from ..ir.kernel import FusedGraph, Kernel
+from ..ir.op import Kind
+from ..ops import conv as cv
+from ..ops import elementwise as ew
+from ..ops import movement as mv
+from ..ops import pool as pl
+from ..ops.random import RandomBits
+
+# Rough cost of recomputing one element, in simple instructions.
+_COST: dict[type, int] = {
+    ew.Exp: 20,
+    ew.Log: 25,
+    ew.Tanh: 30,
+    ew.Sigmoid: 25,
+    ew.Pow: 60,
+    ew.Sin: 40,
+    ew.Cos: 40,
+    ew.Div: 5,
+    ew.Sqrt: 5,
+    RandomBits: 120,
+    mv.Full: 0,
+    mv.Expand: 0,
+    mv.Reshape: 1,
+    mv.Permute: 0,
+}
+_CHEAP = 8  # a value of at most this cost may be recomputed by several readers
+_LONGEST = 64  # inlined values per chain; keeps expressions and compile time bounded
+
+# These read their input under a condition, where nothing can be bound to a variable: a long
+# chain would be written out once per read.
+_GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
+
+
+@dataclass
+class _Group:
+    anchor: int | None
+    shape: tuple[int, ...]
+    members: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Reads:
+    """What evaluating a value reads: stored value -> always at the reader's own index."""
+
+    direct: dict[int, bool]
+    cost: int
+    length: int
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, enabled: bool) -> None:
+        self.graph = graph
+        self.values = graph.values
+        self.enabled = enabled
+        self.users = graph.users()
+        self.outputs = set(graph.outputs)
+        self.group_of: dict[int, int] = {}
+        self.groups: list[_Group] = []
+        self.alias: dict[int, int] = {}
+        self.reads: dict[int, _Reads] = {}
+        self.depends: list[set[int]] = []  # group -> groups it reads (direct)
+
+    # --- helpers --------------------------------------------------------------------------
+
+    def root(self, v: int) -> int:
+        return self.alias.get(v, v)
+
+    def stored(self, v: int) -> bool:
+        """True if ``v`` can be read from memory (a leaf, an alias, or a member of a group)."""
+        return self.values[v].is_leaf or v in self.group_of or v in self.alias
+
+    def _same_index(self, reader: Value, source: Value) -> bool:
+        return reader.op.elementwise and reader.shape == source.shape
+
+    def collect(self, v: int) -> _Reads:
+        """Reads of ``v`` if it were computed here."""
+        known = self.reads.get(v)
+        if known is not None:
+            return known
+        value = self.values[v]
+        direct: dict[int, bool] = {}
+        cost = _COST.get(type(value.op), 1)
+        length = 1
+        for x in value.inputs:
+            source = self.values[x]
+            same = self._same_index(value, source)
+            if self.stored(x):
+                r = self.root(x)
+                same = same and self.values[r].shape == source.shape
+                direct[r] = direct.get(r, True) and same
+            else:
+                inner = self.collect(x)
+                cost += inner.cost
+                length += inner.length
+                for r, s in inner.direct.items():
+                    direct[r] = direct.get(r, True) and s and same
+        self.reads[v] = result = _Reads(direct, cost, length)
+        return result
+
+    def _needs(self, target: int, group: int) -> bool:
+        """True if ``target`` (a group) depends on ``group``, directly or not."""
+        stack, seen = [target], set()
+        while stack:
+            g = stack.pop()
+            if g == group:
+                return True
+            if g not in seen:
+                seen.add(g)
+                stack.extend(self.depends[g])
+        return False
+
+    def _link(self, group: int, reads: _Reads) -> None:
+        for r in reads.direct:
+            g = self.group_of.get(r)
+            if g is not None and g != group:
+                self.depends[group].add(g)
+
+    def _new_group(self, v: int, anchor: bool) -> None:
+        reads = self.collect(v)
+        number = len(self.groups)
+        self.groups.append(_Group(v if anchor else None, self.values[v].shape, [v]))
+        self.depends.append(set())
+        self._link(number, reads)
+        self.group_of[v] = number
+
+    def _demands_memory(self, v: int) -> bool:
+        """True if some reader cannot compute ``v`` in place.
+
+        Products and convolutions read an element many times, guarded ops cannot share
+        subexpressions, and a reshape that moves elements is free only as another name of memory.
+        Every value is decided at its own turn, before any reader, so nothing is stored late.
+        """
+        simple = (
+            isinstance(self.values[v].op, (mv.Expand, mv.Full, mv.Permute, mv.Slice))
+            and self.collect(v).cost <= 1
+        )
+        for u in self.users[v]:
+            reader = self.values[u]
+            if reader.op.kind is Kind.COMPLEX or isinstance(reader.op, _GUARDED):
+                if not simple:
+                    return True
+            elif isinstance(reader.op, mv.Reshape) and (
+                not self._only_ones(v, u) or self._demands_memory(u)
+            ):
+                return True
+        return False
+
+    def _only_ones(self, x: int, v: int) -> bool:
+        """True if reshaping ``x`` to ``v`` only adds or drops sizes of one."""
+        kept = [n for n in self.values[x].shape if n != 1]
+        return kept == [n for n in self.values[v].shape if n != 1]
+
+    def store(self, v: int) -> None:
+        """Give the injective value ``v`` memory: join a kernel or start one."""
+        if v in self.group_of:
+            return
+        reads = self.collect(v)
+        if self.enabled:
+            for group in sorted({self.group_of[r] for r in reads.direct if r in self.group_of})[
+                ::-1
+            ]:
+                if self._joins(v, reads, group):
+                    self.groups[group].members.append(v)
+                    self._link(group, reads)
+                    self.group_of[v] = group
+                    return
+        self._new_group(v, anchor=False)
+
+    def _joins(self, v: int, reads: _Reads, group: int) -> bool:
+        g = self.groups[group]
+        if g.shape != self.values[v].shape or not self.values[v].op.elementwise:
+            return False
+        if g.anchor is not None and self.values[g.anchor].op.kind is Kind.OPAQUE:
+            return False
+        for r, same in reads.direct.items():
+            other = self.group_of.get(r)
+            if other == group:
+                if not same:
+                    return False
+            elif other is not None and self._needs(other, group):
+                return False
+        return True
+
+    # --- the pass -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for v, value in enumerate(self.values):
+            if value.is_leaf:
+                continue
+            if value.op.kind is not Kind.INJECTIVE:
+                self._new_group(v, anchor=True)
+            elif isinstance(value.op, mv.Reshape) and v not in self.outputs:
+                self._reshape(v)
+            elif v in self.outputs or not self.enabled or self._must_store(v):
+                self.store(v)
+
+    def _reshape(self, v: int) -> None:
+        (x,) = self.values[v].inputs
+        if self.stored(x):
+            self.alias[v] = self.root(x)
+
+    def _must_store(self, v: int) -> bool:
+        """Decide between recomputing ``v`` in every reader and storing it once."""
+        value = self.values[v]
+        readers = self.users[v]
+        reads = self.collect(v)
+        if reads.length > _LONGEST or self._demands_memory(v):
+            return True
+        if isinstance(value.op, _GUARDED) and len(readers) > 1:
+            return True
+        if self._finishes(v, reads):
+            return True
+        if len(readers) == 1:
+            return False
+        larger = any(
+            self.values[r].op.kind is Kind.INJECTIVE
+            and numel(self.values[r].shape) > numel(value.shape)
+            for r in readers
+        )
+        return reads.cost > _CHEAP or (larger and reads.cost > 1)
+
+    def _finishes(self, v: int, reads: _Reads) -> bool:
+        """True if ``v`` is the one continuation of an anchored kernel: it joins it as epilogue."""
+        for r, same in reads.direct.items():
+            group = self.group_of.get(r)
+            if group is None or not same or self.groups[group].anchor is None:
+                continue
+            # Every other reader of r reads v instead, so r itself needs no memory.
+            alone = r not in self.outputs and all(
+                u == v or self._inlined_into(u, v) for u in self.users[r]
+            )
+            if alone and self._joins(v, reads, group):
+                return True
+        return False
+
+    def _inlined_into(self, u: int, v: int) -> bool:
+        """True if ``u`` is an unstored value that only ``v`` (through others) reads."""
+        if self.stored(u) or u in self.outputs or u > v:
+            return False
+        return all(w == v or self._inlined_into(w, v) for w in self.users[u])
+
+
+def _order(depends: list[set[int]], first: list[int]) -> list[int] | None:
+    """Topological order of the groups, earliest recorded first; None if there is a cycle."""
+    waiting = [len(d) for d in depends]
+    readers: list[list[int]] = [[] for _ in depends]
+    for g, sources in enumerate(depends):
+        for source in sources:
+            readers[source].append(g)
+    ready = [(first[g], g) for g, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    done: list[int] = []
+    while ready:
+        _, g = heapq.heappop(ready)
+        done.append(g)
+        for other in readers[g]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heapq.heappush(ready, (first[other], other))
+    return done if len(done) == len(depends) else None
+
+
+def fuse(graph: Graph, enabled: bool = True) -> FusedGraph:
+    """Group the values of a canonical graph into kernels, in execution order.
+
+    With ``enabled`` off every op is a kernel of its own (``MTVM_FUSE=0``).
+    """
+    f = _Fuser(graph, enabled)
+    f.run()
+    first = [min(g.members) for g in f.groups]
+    kernels: dict[int, Kernel] = {}
+    for number, group in enumerate(f.groups):
+        kernels[number] = _kernel(f, number, group)
+    stores = _stores(f, kernels)
+    depends = [set(d) for d in f.depends]
+    in_place = _in_place(f, kernels, depends, first)
+    order = _order(depends, first)
+    assert order is not None, "fusion made a cycle"
+    final = tuple(
+        Kernel(
+            kernels[g].anchor,
+            kernels[g].members,
+            kernels[g].inlined,
+            kernels[g].reads,
+            tuple(m for m in kernels[g].members if m in stores),
+        )
+        for g in order
+    )
+    return FusedGraph(graph, final, dict(f.alias), in_place)
+
+
+def _kernel(f: _Fuser, number: int, group: _Group) -> Kernel:
+    """Walk from the members to what they read from memory."""
+    reads: list[int] = []
+    inlined: list[int] = []
+    members = set(group.members)
+    seen: set[int] = set()
+    stack = [x for m in group.members for x in f.values[m].inputs]
+    while stack:
+        x = stack.pop()
+        if x in seen or x in members:
+            continue
+        seen.add(x)
+        if f.stored(x):
+            reads.append(x)
+        else:
+            inlined.append(x)
+            stack.extend(f.values[x].inputs)
+    return Kernel(
+        group.anchor,
+        tuple(sorted(group.members)),
+        tuple(sorted(inlined)),
+        tuple(sorted(reads)),
+        (),
+    )
+
+
+def _stores(f: _Fuser, kernels: dict[int, Kernel]) -> set[int]:
+    """Values that somebody reads from memory, or that are results."""
+    needed = set(f.outputs)
+    for kernel in kernels.values():
+        needed.update(f.root(r) for r in kernel.reads if not f.values[f.root(r)].is_leaf)
+    return needed
+
+
+def _in_place(
+    f: _Fuser, kernels: dict[int, Kernel], depends: list[set[int]], first: list[int]
+) -> dict[int, int]:
+    """Outputs that may overwrite their donor: the writer reads it at its own index only, and
+    every other reader can run before (``depends`` gets those edges)."""
+    result: dict[int, int] = {}
+    for out, donor in f.graph.donated:
+        v = f.graph.outputs[out]
+        writer = f.group_of.get(v)
+        if writer is None or donor in result.values():
+            continue
+        group = f.groups[writer]
+        member_reads: dict[int, bool] = {}
+        for m in group.members:
+            f.reads.pop(m, None)
+            for r, same in f.collect(m).direct.items():
+                member_reads[r] = member_reads.get(r, True) and same
+        if not member_reads.get(donor, True):
+            continue
+        # The donor may also be read under another name (a reshape of it): not at the own index.
+        if any(f.root(r) == donor and r != donor for r in kernels[writer].reads):
+            continue
+        before = [
+            g
+            for g, k in kernels.items()
+            if g != writer and any(f.root(r) == donor for r in k.reads)
+        ]
+        trial = [set(d) for d in depends]
+        trial[writer].update(before)
+        if _order(trial, first) is not None:
+            depends[writer].update(before)
+            result[out] = donor
+    return result

@@ -1,0 +1,278 @@
+"""From a fused kernel to the expressions of its loops.
+
+:class:`KernelCode` gives schedules what they work with: the kernel's buffers, its reads as
+functions of an index, and a way to finish an output element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.shape import Shape, numel
+from ..ir.graph import Graph, Value
+from ..ir.kernel import FusedGraph, Kernel
+from ..ir.op import Kind
+from ..ops import elementwise as ew
+from ..ops import movement as mv
+from .dialect import Lazy, Reduce, Scope, index_key
+from .loops import Buffer, Builder, Expr, Stmt, load, pointer_buffer, store
+
+
+@dataclass
+class KernelCode:
+    """One kernel being scheduled."""
+
+    graph: Graph
+    fused: FusedGraph
+    kernel: Kernel
+    builder: Builder = field(default_factory=Builder)
+    buffers: dict[int, Buffer] = field(default_factory=dict)  # by value, in its own shape
+
+    def buffer(self, v: int, shape: Shape | None = None) -> Buffer:
+        """The memory of value ``v`` (several shapes of one value are several declarations)."""
+        value = self.graph.values[v]
+        key = v
+        if shape is not None and shape != value.shape:
+            key = self._collapsed.setdefault((v, shape), -1 - len(self._collapsed))
+        if key not in self.buffers:
+            own = value.shape if shape is None else shape
+            self.buffers[key] = pointer_buffer(own or (1,), value.dtype.name, f"b{v}")
+        return self.buffers[key]
+
+    _collapsed: dict[tuple[int, Shape], int] = field(default_factory=dict)
+
+    def value_of(self, buffer: Buffer) -> int | None:
+        """The graph value that a buffer declared here belongs to (None: scratch)."""
+        names = {number: v for (v, _), number in self._collapsed.items()}
+        for key, own in self.buffers.items():
+            if own.same_as(buffer):
+                return names.get(key, key)
+        return None
+
+    @property
+    def anchor(self) -> Value:
+        """The reduction, product or convolution of the kernel."""
+        assert self.kernel.anchor is not None
+        return self.graph.values[self.kernel.anchor]
+
+    def evaluator(self, scope: Scope, shapes: Collapse | None = None) -> Evaluator:
+        """A fresh evaluator of this kernel's values in ``scope``."""
+        return Evaluator(self, scope, shapes)
+
+    def is_memory(self, v: int) -> bool:
+        """True if ``v`` is read from memory here."""
+        return v in self.kernel.reads
+
+    def anchor_reduce(self) -> Reduce:
+        """The anchor's reduction over inputs evaluated in a throwaway scope (for its extents)."""
+        return self.evaluator(Scope()).reduction()
+
+    def finish(self, index: tuple[Expr, ...], value: Expr, shapes: Collapse | None = None) -> Stmt:
+        """Statements that store everything the kernel stores, at one index of the anchor's result.
+
+        ``value`` is the anchor's element; the epilogue is computed from it.
+        """
+        scope = Scope()
+        e = self.evaluator(scope, shapes)
+        e.preset(self.kernel.anchor, index, scope.keep(value))
+        return e.store_all(index)
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """A view of the kernel with adjacent dimensions merged.
+
+    ``groups`` lists, for the full shape, which dimensions become one; every read of a value in the
+    kernel covers each group fully or not at all.
+    """
+
+    full: Shape
+    groups: tuple[tuple[int, ...], ...]
+    identity: bool = False  # nothing could be merged: values keep their own shapes
+
+    @property
+    def shape(self) -> Shape:
+        """The merged full shape."""
+        return self.of(self.full)
+
+    def of(self, shape: Shape) -> Shape:
+        """The merged form of a shape that broadcasts to the full one."""
+        lead = len(self.full) - len(shape)
+        padded = (1,) * lead + shape
+        return tuple(numel(tuple(padded[d] for d in group)) for group in self.groups)
+
+
+class Evaluator:
+    """Reads values of a kernel at an index, computing what is not in memory."""
+
+    def __init__(self, code: KernelCode, scope: Scope, shapes: Collapse | None) -> None:
+        self.code = code
+        self.scope = scope
+        self.shapes = None if shapes is None or shapes.identity else shapes
+        self._memo: dict[tuple[object, ...], Expr] = {}
+
+    def preset(self, v: int | None, index: tuple[Expr, ...], value: Expr) -> None:
+        """Declare the element of ``v`` at ``index`` as known."""
+        self._memo[(v, index_key(index))] = value
+
+    def _shape(self, v: Value) -> Shape:
+        return v.shape if self.shapes is None else self.shapes.of(v.shape)
+
+    def tensor(self, v: int) -> Lazy:
+        """Value ``v`` as a function of its index."""
+        value = self.code.graph.values[v]
+        return Lazy(self._shape(value), value.dtype, lambda *i: self.read(v, i))
+
+    def read(self, v: int, index: tuple[Expr, ...]) -> Expr:
+        """The element of ``v`` at ``index``."""
+        key = (v, index_key(index))
+        known = self._memo.get(key)
+        if known is not None:
+            return known
+        value = self.code.graph.values[v]
+        if self.code.is_memory(v):
+            element = load(self.code.buffer(v, self._shape(value)), *index)
+        else:
+            element = self._compute(v, value, index)
+        if not self.scope.guarded:
+            element = self._memo[key] = self.scope.keep(element)
+        return element
+
+    def _compute(self, v: int, value: Value, index: tuple[Expr, ...]) -> Expr:
+        if isinstance(value.op, mv.Full):
+            return self.scope.const(value.op.value, value.dtype)
+        inputs = [self.tensor(x) for x in value.inputs]
+        if self.shapes is not None and isinstance(value.op, mv.Expand):
+            return ew.at(inputs[0], self._shape(value), index)
+        if self.shapes is not None and isinstance(value.op, mv.Reshape):
+            return inputs[0][index]
+        result: Any = value.op.compute(self.scope, *inputs)
+        assert isinstance(result, Lazy), f"{value.op} cannot be computed inside another kernel"
+        return result[index]
+
+    def reduction(self) -> Reduce:
+        """The anchor as a reduction over its inputs."""
+        anchor = self.code.anchor
+        result: Any = anchor.op.compute(self.scope, *[self.tensor(x) for x in anchor.inputs])
+        assert isinstance(result, Reduce)
+        return result
+
+    def store_all(self, index: tuple[Expr, ...]) -> Stmt:
+        """Store every value the kernel stores, at ``index``."""
+        graph = self.code.graph
+        writes = []
+        for v in self.code.kernel.members:
+            element = self.read(v, index)
+            if v in self.code.kernel.stores:
+                target = self.code.buffer(v, self._shape(graph.values[v]))
+                writes.append(store(target, element, *index))
+        # Reads come before writes: an output may stand on the memory of an input.
+        return self.scope.body(*writes)
+
+
+def collapse(
+    code: KernelCode, full: Shape, values: tuple[int, ...], reduced: tuple[int, ...] = ()
+) -> Collapse:
+    """Merge adjacent dimensions of ``full`` that every read below ``values`` treats alike.
+
+    Dimensions in ``reduced`` are merged among themselves only.  Elementwise ops and broadcasts
+    qualify; any op that computes with indices (slices, transposes, random bits) keeps all
+    dimensions apart.
+    """
+    graph = code.graph
+    apart = Collapse(full, tuple((d,) for d in range(len(full))), identity=True)
+    shapes: set[Shape] = set()
+    stack = list(values)
+    seen: set[int] = set()
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        value = graph.values[v]
+        if len(value.shape) > len(full):
+            return apart
+        shapes.add((1,) * (len(full) - len(value.shape)) + value.shape)
+        if code.is_memory(v) or v == code.kernel.anchor:
+            continue
+        if (
+            value.op.elementwise
+            or isinstance(value.op, (mv.Expand, mv.Full))
+            or (isinstance(value.op, mv.Reshape) and _aligned(graph, value))
+        ):
+            stack.extend(value.inputs)
+        else:
+            return apart
+    groups: list[tuple[int, ...]] = []
+    for d, n in enumerate(full):
+        joins = bool(groups) and (d in reduced) == (groups[-1][0] in reduced)
+        joins = joins and all(
+            _covers(s, full, groups[-1]) == _covers(s, full, (d,))
+            or n == 1
+            or all(full[x] == 1 for x in groups[-1])
+            for s in shapes
+        )
+        if joins:
+            groups[-1] = (*groups[-1], d)
+        else:
+            groups.append((d,))
+    return Collapse(full, tuple(groups))
+
+
+def _covers(shape: Shape, full: Shape, dims: tuple[int, ...]) -> bool:
+    return all(shape[d] == full[d] for d in dims)
+
+
+def _aligned(graph: Graph, value: Value) -> bool:
+    """True if a reshape only adds leading sizes of one (broadcasting would do the same)."""
+    source = graph.values[value.inputs[0]].shape
+    return value.shape[len(value.shape) - len(source) :] == source
+
+
+def flops(graph: Graph, kernel: Kernel) -> int:
+    """Arithmetic operations of the kernel's anchor (2 per multiply-add)."""
+    if kernel.anchor is None:
+        return 0
+    v = graph.values[kernel.anchor]
+    if v.op.kind is Kind.COMPLEX:
+        x, w = (graph.values[i] for i in v.inputs)
+        out = numel(v.shape)
+        name = v.op.name
+        if name == "Matmul":
+            k = x.shape[-2] if getattr(v.op, "ta", False) else x.shape[-1]
+            return 2 * out * k
+        if name == "Conv2d":
+            return 2 * out * numel(w.shape[1:])
+        if name == "ConvGradInput":
+            return 2 * numel(x.shape) * numel(w.shape[1:])
+        return 2 * numel(w.shape) * numel(v.shape[1:])
+    return sum(numel(graph.values[i].shape) for i in v.inputs)
+
+
+def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
+    """Bytes read from and written to memory, each value counted once."""
+    values = fused.graph.values
+    roots = {fused.root(r) for r in kernel.reads}
+    return sum(values[v].nbytes for v in roots) + sum(values[v].nbytes for v in kernel.stores)
+
+
+Accessor = Callable[..., Expr]
+
+
+def accessor(code: KernelCode, v: int) -> Accessor:
+    """``f(*index)``: the element of value ``v`` in a scope of its own (nothing is shared)."""
+
+    def read(*index: Expr) -> Expr:
+        scope = _Inline()
+        return code.evaluator(scope).read(v, tuple(index))
+
+    return read
+
+
+class _Inline(Scope):
+    """A scope that binds nothing: expressions are written out where they are used."""
+
+    def keep(self, x: Expr) -> Expr:
+        return x

@@ -1,0 +1,131 @@
+"""Vectorisable elementary functions for float32.
+
+TVM lowers exp, log and tanh to one libm call per element; the expressions here are plain
+arithmetic, which LLVM turns into vector code.  Each stays within 4 ulp over the whole range,
+denormals included, and keeps NaN and infinities.  Reductions and coefficients follow S. L.
+Moshier's Cephes library (expf.c, logf.c, tanhf.c).  float64 goes to libm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.tvm_api import tvm
+
+Expr = Any
+Keep = Callable[[Expr], Expr]
+
+
+def _f(value: float) -> Expr:
+    return tvm().tirx.const(value, "float32")
+
+
+def _i(value: int) -> Expr:
+    return tvm().tirx.const(value, "int32")
+
+
+def _select(condition: Expr, a: Expr, b: Expr) -> Expr:
+    return tvm().tirx.Select(condition, a, b)
+
+
+def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's scheme, highest power first."""
+    y = _f(coefficients[0])
+    for c in coefficients[1:]:
+        y = y * x + _f(c)
+    return y
+
+
+def _power_of_two(n: Expr) -> Expr:
+    """2.0**n for an int32 n in [-126, 127]."""
+    t = tvm().tirx
+    return t.reinterpret("float32", t.shift_left(n + _i(127), _i(23)))
+
+
+def exp(x: Expr, keep: Keep) -> Expr:
+    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, scaled twice by 2**(n/2)."""
+    t = tvm().tirx
+    # Beyond these bounds the result is 0 or infinity; the two-step scale reaches both.
+    nan = t.isnan(x)
+    y = keep(_select(nan, _f(0.0), t.max(t.min(x, _f(89.0)), _f(-104.0))))
+    n = keep(t.floor(y * _f(1.44269504088896341) + _f(0.5)))
+    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
+    p = _polynomial(
+        r,
+        [
+            1.9875691500e-4,
+            1.3981999507e-3,
+            8.3334519073e-3,
+            4.1665795894e-2,
+            1.6666665459e-1,
+            5.0000001201e-1,
+        ],
+    )
+    p = keep((p * r) * r + r + _f(1.0))
+    whole = keep(n.astype("int32"))
+    half = keep(t.shift_right(whole, _i(1)))
+    return _select(nan, x, p * _power_of_two(half) * _power_of_two(whole - half))
+
+
+def log(x: Expr, keep: Keep) -> Expr:
+    """Natural logarithm: x = m 2**e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1."""
+    t = tvm().tirx
+    tiny = x < _f(1.17549435e-38)
+    scaled = keep(_select(tiny, x * _f(8388608.0), x))
+    bits = keep(t.reinterpret("int32", scaled))
+    exponent = t.shift_right(bits, _i(23)) - _i(126) - _select(tiny, _i(23), _i(0))
+    mantissa = keep(
+        t.reinterpret("float32", t.bitwise_or(t.bitwise_and(bits, _i(0x7FFFFF)), _i(0x3F000000)))
+    )
+    low = keep(mantissa < _f(0.707106781186547524))
+    e = keep((exponent - _select(low, _i(1), _i(0))).astype("float32"))
+    m = keep(_select(low, mantissa + mantissa, mantissa) - _f(1.0))
+    z = keep(m * m)
+    p = _polynomial(
+        m,
+        [
+            7.0376836292e-2,
+            -1.1514610310e-1,
+            1.1676998740e-1,
+            -1.2420140846e-1,
+            1.4249322787e-1,
+            -1.6668057665e-1,
+            2.0000714765e-1,
+            -2.4999993993e-1,
+            3.3333331174e-1,
+        ],
+    )
+    y = (p * m) * z + e * _f(-2.12194440e-4) - z * _f(0.5)
+    result = keep(m + y + e * _f(0.693359375))
+    result = _select(x == _f(0.0), -t.infinity("float32"), result)
+    bad = _select(x < _f(0.0), _f(float("nan")), result)
+    return _select(t.any(t.isnan(x), x == t.infinity("float32")), x, bad)
+
+
+def tanh(x: Expr, keep: Keep) -> Expr:
+    """Odd polynomial below 0.625, 1 - 2 / (exp(2|x|) + 1) above."""
+    t = tvm().tirx
+    size = keep(t.abs(x))
+    square = keep(x * x)
+    p = _polynomial(
+        square,
+        [
+            -5.70498872745e-3,
+            2.06390887954e-2,
+            -5.37397155531e-2,
+            1.33314422036e-1,
+            -3.33332819422e-1,
+        ],
+    )
+    small = p * square * x + x
+    large = _f(1.0) - _f(2.0) / (exp(size + size, keep) + _f(1.0))
+    return _select(size < _f(0.625), small, _select(x < _f(0.0), -large, large))
+
+
+def sigmoid(x: Expr, keep: Keep) -> Expr:
+    """1 / (1 + e**-x), by e**-|x| so that nothing overflows."""
+    t = tvm().tirx
+    e = keep(exp(-t.abs(x), keep))
+    one = _f(1.0)
+    return _select(x < _f(0.0), e, one) / (one + e)

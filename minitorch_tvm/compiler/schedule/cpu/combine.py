@@ -1,0 +1,67 @@
+"""Accumulators of reductions: how they start, take one more element, and merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....core import dtype as dt
+from ....core.dtype import Category, DType
+from ....core.tvm_api import tvm
+from ...dialect import Scope
+from ...loops import Expr, const
+
+
+@dataclass(frozen=True)
+class Combine:
+    """One of sum, max, min, argmax, argmin on elements of ``dtype``.
+
+    An accumulator is a tuple: (value,) or, for argmax and argmin, (value, index).
+    """
+
+    kind: str
+    dtype: DType
+
+    @property
+    def indexed(self) -> bool:
+        """True if the position of the winner is tracked."""
+        return self.kind.startswith("arg")
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Types of the accumulator's parts."""
+        return (self.dtype.name, "int64") if self.indexed else (self.dtype.name,)
+
+    def start(self) -> tuple[Expr, ...]:
+        """The accumulator of no elements."""
+        if self.kind == "sum":
+            return (const(0, self.dtype.name),)
+        lowest = self.kind.endswith("max")
+        t = tvm().tirx
+        if self.dtype.category is Category.FLOAT:
+            limit = t.infinity(self.dtype.name)
+            value = -limit if lowest else limit
+        else:
+            value = (t.min_value if lowest else t.max_value)(self.dtype.name)
+        return (value, const(0, "int64")) if self.indexed else (value,)
+
+    def take(
+        self, acc: tuple[Expr, ...], value: Expr, position: Expr | None = None
+    ) -> tuple[Expr, ...]:
+        """The accumulator after one more element (at ``position`` for indexed ones)."""
+        if self.kind == "sum":
+            return (acc[0] + value,)
+        wins = self._wins(acc[0], value)
+        select = tvm().tirx.Select
+        if not self.indexed:
+            return (select(wins, value, acc[0]),)
+        assert position is not None
+        where = Scope().cast(position, dt.int64)
+        return select(wins, value, acc[0]), select(wins, where, acc[1])
+
+    def _wins(self, held: Expr, value: Expr) -> Expr:
+        better = value > held if self.kind.endswith("max") else value < held
+        if self.dtype.category is not Category.FLOAT:
+            return better
+        # A NaN replaces anything but an earlier NaN.
+        t = tvm().tirx
+        return t.any(better, t.all(value != value, held == held))

@@ -1,0 +1,100 @@
+"""Matrix products and convolutions: from a fused kernel to the tiled schedules."""
+
+from __future__ import annotations
+
+from ....core.shape import numel
+from ....ops import conv as cv
+from ....ops.matmul import Matmul
+from ...loops import Expr, Stage, Stmt
+from ...lower import Accessor, KernelCode, accessor
+from ...target import CpuTarget
+from .conv import conv_forward_stages, conv_grad_input_stages, conv_grad_weight_stages
+from .conv_spec import Conv
+from .elementwise import unravel
+from .gemm import Gemm, gemm_stages
+
+
+def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of a floating point matrix product."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, Matmul):
+        return None
+    if not code.anchor.dtype.is_floating_point:
+        return None
+    op = code.anchor.op
+    left, right = code.anchor.inputs
+    a, b = code.graph.values[left], code.graph.values[right]
+    batch, m, n, k = op.sizes(a.shape, b.shape)
+
+    def operand(v: int, own: tuple[int, ...], flip: bool) -> Accessor:
+        read = accessor(code, v)
+
+        def element(bt: Expr, i: Expr, j: Expr) -> Expr:
+            lead = unravel(bt, batch)[len(batch) - len(own) :]
+            head = tuple(0 if size == 1 else e for size, e in zip(own, lead, strict=True))
+            return read(*head, j, i) if flip else read(*head, i, j)
+
+        return element
+
+    def write(bt: Expr, i: Expr, j: Expr, value: Expr) -> Stmt:
+        return code.finish((*unravel(bt, batch), i, j), value)
+
+    spec = Gemm(
+        numel(batch),
+        m,
+        n,
+        k,
+        code.anchor.dtype.name,
+        op.ta,
+        op.tb,
+        a_is_load=code.is_memory(left),
+        b_is_load=code.is_memory(right),
+    )
+    return gemm_stages(
+        spec,
+        operand(left, a.shape[:-2], op.ta),
+        operand(right, b.shape[:-2], op.tb),
+        write,
+        code.builder,
+        cpu,
+    )
+
+
+def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of an ungrouped convolution or one of its gradients."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, cv.ConvBase):
+        return None
+    op = code.anchor.op
+    if op.groups != 1:
+        return None
+    first, second = code.anchor.inputs
+    p, q = code.graph.values[first].shape, code.graph.values[second].shape
+    out = code.anchor.shape
+    if isinstance(op, cv.Conv2d):
+        x, w = p, q
+    elif isinstance(op, cv.ConvGradInput):
+        x, w = out, q
+    else:
+        x, w = p, out
+    spec = Conv(
+        x[0],
+        x[1],
+        x[2],
+        x[3],
+        w[0],
+        w[2],
+        w[3],
+        op.stride,
+        op.padding,
+        op.dilation,
+        code.anchor.dtype.name,
+    )
+    generator = {
+        cv.Conv2d: conv_forward_stages,
+        cv.ConvGradInput: conv_grad_input_stages,
+        cv.ConvGradWeight: conv_grad_weight_stages,
+    }[type(op)]
+
+    def write(a: Expr, b: Expr, c: Expr, d: Expr, value: Expr) -> Stmt:
+        return code.finish((a, b, c, d), value)
+
+    return generator(spec, accessor(code, first), accessor(code, second), write, code.builder, cpu)

@@ -1,0 +1,367 @@
+"""Reductions over whole dimensions.
+
+Pattern: Sum, Max, Min, ArgMax, ArgMin of a value that may be computed on the fly.  After merging
+dimensions the innermost one is either reduced (rows: partial results in vector lanes, merged as a
+tree) or kept (columns: a vector of neighbouring results, reduced dimensions outside).  When there
+are too few results to share out, the outermost reduced dimension is cut into parts of a size that
+depends on the shape alone, and the parts are merged in order: the result never depends on the
+number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....core.shape import numel
+from ....ops import reduction as rd
+from ...dialect import Scope
+from ...loops import (
+    Buffer,
+    Expr,
+    Stage,
+    Stmt,
+    alloc,
+    const,
+    grid,
+    load,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    seq,
+    serial,
+    store,
+)
+from ...lower import Collapse, KernelCode, collapse
+from ...target import CpuTarget
+from .combine import Combine
+from .elementwise import GRAIN, tiled, unravel
+
+_SPLIT = 4 * GRAIN
+"""Elements of one result above which a reduction with few results is cut into parts."""
+
+
+@dataclass
+class _Work:
+    """A reduction with merged dimensions: extents, and which of them are reduced."""
+
+    code: KernelCode
+    source: int
+    shapes: Collapse
+    combine: Combine
+    reduced: tuple[bool, ...]
+    lanes: int
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return self.shapes.shape
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(n for n, r in zip(self.extents, self.reduced, strict=True) if not r)
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        return tuple(n for n, r in zip(self.extents, self.reduced, strict=True) if r)
+
+    def index(self, kept: tuple[Expr, ...], summed: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Input index from the two kinds of coordinates."""
+        a, b = iter(kept), iter(summed)
+        return tuple(next(b) if r else next(a) for r in self.reduced)
+
+    def position(self, summed: tuple[Expr, ...]) -> Expr:
+        """Row-major number of the reduced coordinates."""
+        flat: Expr = 0
+        for n, i in zip(self.summed, summed, strict=True):
+            flat = flat * n + i if not isinstance(flat, int) or flat else i
+        return flat
+
+    def take(
+        self,
+        acc: list[Buffer],
+        at: tuple[Expr, ...],
+        kept: tuple[Expr, ...],
+        summed: tuple[Expr, ...],
+    ) -> Stmt:
+        """Fold one element into the accumulators at ``at``."""
+        scope = Scope()
+        e = self.code.evaluator(scope, self.shapes)
+        value = scope.keep(e.read(self.source, self.index(kept, summed)))
+        held = tuple(scope.keep(load(b, *at)) for b in acc)
+        where = self.position(summed) if self.combine.indexed else None
+        new = self.combine.take(held, value, where)
+        return scope.body(*[store(b, v, *at) for b, v in zip(acc, new, strict=True)])
+
+    def result(self, acc: tuple[Expr, ...]) -> Expr:
+        return acc[-1]
+
+    def finish(self, kept: tuple[Expr, ...], acc: tuple[Expr, ...]) -> Stmt:
+        """Store the result at merged coordinates ``kept``."""
+        index: list[Expr] = []
+        for group, i in zip(self._kept_groups(), kept, strict=True):
+            index.extend(unravel(i, tuple(self.shapes.full[d] for d in group)))
+        return self.code.finish(self._output_index(index), acc[-1])
+
+    def _kept_groups(self) -> list[tuple[int, ...]]:
+        return [g for g, r in zip(self.shapes.groups, self.reduced, strict=True) if not r]
+
+    def _output_index(self, kept: list[Expr]) -> tuple[Expr, ...]:
+        op = self.code.anchor.op
+        assert isinstance(op, rd.Reduction)
+        if not op.keepdim:
+            return tuple(kept)
+        rest = iter(kept)
+        return tuple(0 if d in op.dims else next(rest) for d in range(len(self.shapes.full)))
+
+
+def _accumulators(w: _Work, size: int) -> list[Buffer]:
+    return [local_buffer((size,), d, f"acc{i}") for i, d in enumerate(w.combine.dtypes)]
+
+
+def _reset(w: _Work, acc: list[Buffer], size: int) -> list[Stmt]:
+    start = w.combine.start()
+    return [
+        serial(size, lambda i, b=b, v=v: store(b, v, i)) for b, v in zip(acc, start, strict=True)
+    ]
+
+
+Range = tuple[Expr, Expr]  # start and length of the outermost reduced dimension
+
+
+def _rows(
+    w: _Work, kept: tuple[Expr, ...], outer: Range, done: Callable[[tuple[Expr, ...]], Stmt]
+) -> Stmt:
+    """One result whose innermost reduced dimension is contiguous."""
+    *middle, inner = w.summed
+    lanes = w.lanes if inner >= w.lanes and not w.combine.indexed else 1
+    if inner >= 4 * w.lanes and not w.combine.indexed:
+        lanes = 4 * w.lanes
+    acc = _accumulators(w, lanes)
+    start, length = outer
+
+    def along(head: tuple[Expr, ...], first: Expr, count: Expr) -> Stmt:
+        """Fold elements first .. first + count of the innermost dimension."""
+        if lanes == 1:
+            return serial(count, lambda k: w.take(acc, (0,), kept, (*head, first + k)), "k")
+        assert isinstance(count, int)
+        whole, rest = divmod(count, lanes)
+        parts = []
+        if whole:
+            parts.append(
+                serial(
+                    whole,
+                    lambda q: serial(
+                        lanes, lambda x: w.take(acc, (x,), kept, (*head, first + q * lanes + x))
+                    ),
+                    "q",
+                )
+            )
+        if rest:
+            offset = first + whole * lanes
+            parts.append(serial(rest, lambda x: w.take(acc, (x,), kept, (*head, offset + x))))
+        return seq(*parts)
+
+    if middle:
+
+        def nest(i: Expr) -> Stmt:
+            return grid(middle[1:], lambda *m: along((start + i, *m), 0, inner))
+
+        fold = serial(length, nest)
+    else:
+        fold = along((), start, length)
+    merge: list[Stmt] = []
+    half = lanes // 2
+    while half:
+        merge.append(serial(half, lambda x, h=half: _merge_lane(w, acc, x, h)))
+        half //= 2
+    return seq(
+        [alloc(b) for b in acc],
+        _reset(w, acc, lanes),
+        fold,
+        merge,
+        done(tuple(load(b, 0) for b in acc)),
+    )
+
+
+def _merge_lane(w: _Work, acc: list[Buffer], x: Expr, distance: int) -> Stmt:
+    scope = Scope()
+    other = scope.keep(load(acc[0], x + distance))
+    mine = scope.keep(load(acc[0], x))
+    (new,) = w.combine.take((mine,), other)
+    return scope.body(store(acc[0], new, x))
+
+
+def _columns(
+    w: _Work,
+    head: tuple[Expr, ...],
+    first: Expr,
+    width: int,
+    outer: Range,
+    done: Callable[[Expr, tuple[Expr, ...]], Stmt],
+) -> Stmt:
+    """``width`` neighbouring results, ``done`` called for each."""
+    acc = _accumulators(w, width)
+    start, length = outer
+
+    def fold(i: Expr, *rest: Expr) -> Stmt:
+        return serial(
+            width, lambda x: w.take(acc, (x,), (*head, first + x), (start + i, *rest)), "x"
+        )
+
+    return seq(
+        [alloc(b) for b in acc],
+        _reset(w, acc, width),
+        serial(length, lambda i: grid(w.summed[1:], lambda *rest: fold(i, *rest))),
+        serial(width, lambda x: done(first + x, tuple(load(b, x) for b in acc))),
+    )
+
+
+def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of a reduction over whole dimensions."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, rd.Reduction):
+        return None
+    op = code.anchor.op
+    source = code.anchor.inputs[0]
+    x = code.graph.values[source]
+    if numel(code.anchor.shape) == 0:
+        return []
+    if numel(x.shape) == 0 or not op.dims:
+        return None
+    shapes = collapse(code, x.shape, (source,), op.dims)
+    reduced = tuple(group[0] in op.dims for group in shapes.groups)
+    # Position numbers of argmax count along its one dimension; merged neighbours of size one
+    # do not change them.
+    w = _Work(
+        code,
+        source,
+        shapes,
+        Combine(op.combine, x.dtype),
+        reduced,
+        cpu.lanes(x.dtype.itemsize),
+    )
+    results = numel(w.kept)
+    terms = numel(w.summed)
+    parts = 1
+    if not w.combine.indexed and results * terms >= 2 * _SPLIT and results * 4 <= terms:
+        parts = min(w.summed[0], -(-results * terms // _SPLIT), 64)
+    if parts <= 1:
+        return _direct(w, results, terms)
+    return _parted(w, results, parts)
+
+
+def _direct(w: _Work, results: int, terms: int) -> list[Stage]:
+    whole = (0, w.summed[0])
+    if w.reduced[-1]:
+
+        def one(r: Expr) -> Stmt:
+            kept = unravel(r, w.kept)
+            return _rows(w, kept, whole, lambda acc: w.finish(kept, acc))
+
+        return [tiled("reduce_rows", results, max(1, GRAIN // terms), one)]
+    return _column_stages(w, whole)
+
+
+def _blocks(w: _Work) -> list[tuple[int, int, int]]:
+    """(first column, block width, number of blocks): full blocks, then the remainder."""
+    columns = w.kept[-1]
+    width = min(columns, 8 * w.lanes)
+    full, rest = divmod(columns, width)
+    return [(0, width, full)] + ([(full * width, rest, 1)] if rest else [])
+
+
+def _column_stages(w: _Work, whole: tuple[int, int]) -> list[Stage]:
+    heads = w.kept[:-1]
+    stages = []
+    for first, width, count in _blocks(w):
+
+        def tile(t: Expr, first: int = first, width: int = width, count: int = count) -> Stmt:
+            *head, block = unravel(t, (*heads, count))
+            return _columns(
+                w,
+                tuple(head),
+                first + block * width,
+                width,
+                whole,
+                lambda j, acc: w.finish((*head, j), acc),
+            )
+
+        stages.append(parallel_stage("reduce_columns", numel(heads) * count, tile))
+    return stages
+
+
+def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
+    """Cut the outermost reduced dimension; each tile reduces one part, a last stage merges."""
+    extent = w.summed[0]
+    size = -(-extent // parts)
+    partial = [
+        w.code.builder.scratch_buffer((parts, results), d, "partial") for d in w.combine.dtypes
+    ]
+    single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
+    # Lanes need constant trip counts, so the last part gets a stage of its own.
+    full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
+
+    def part(p: Expr, start: Expr, length: Expr) -> Stmt:
+        def keep(flat: Expr, acc: tuple[Expr, ...]) -> Stmt:
+            return seq(*[store(b, v, p, flat) for b, v in zip(partial, acc, strict=True)])
+
+        if w.reduced[-1]:
+            return serial(
+                results,
+                lambda r: _rows(w, unravel(r, w.kept), (start, length), lambda acc: keep(r, acc)),
+                "r",
+            )
+        *heads, columns = w.kept
+        statements = []
+        for first, width, count in _blocks(w):
+
+            def block(t: Expr, first: int = first, width: int = width, count: int = count) -> Stmt:
+                *head, b = unravel(t, (*heads, count))
+                row: Expr = 0
+                for n, i in zip(heads, head, strict=True):
+                    row = row * n + i
+                return _columns(
+                    w,
+                    tuple(head),
+                    first + b * width,
+                    width,
+                    (start, length),
+                    lambda j, acc: keep(row * columns + j, acc),
+                )
+
+            statements.append(serial(numel(tuple(heads)) * count, block))
+        return seq(*statements)
+
+    used = full + (1 if rest else 0)
+    stages = []
+    if full:
+
+        def tile(t: Expr) -> Stmt:
+            start = t * size
+            even = extent % size == 0 or single
+            return part(t, start, size if even else minimum(size, extent - start))
+
+        stages.append(parallel_stage("reduce_parts", full, tile))
+    if rest:
+        stages.append(
+            parallel_stage("reduce_parts", 1, lambda t: part(t + full, const(full * size), rest))
+        )
+
+    def merge(r: Expr) -> Stmt:
+        acc = _accumulators(w, 1)
+
+        def take(p: Expr) -> Stmt:
+            scope = Scope()
+            value = scope.keep(load(partial[0], p, r))
+            held = scope.keep(load(acc[0], 0))
+            (new,) = w.combine.take((held,), value)
+            return scope.body(store(acc[0], new, 0))
+
+        return seq(
+            [alloc(b) for b in acc],
+            _reset(w, acc, 1),
+            serial(used, take, "p"),
+            w.finish(unravel(r, w.kept), tuple(load(b, 0) for b in acc)),
+        )
+
+    stages.append(tiled("reduce_merge", results, max(1, GRAIN // used), merge))
+    return stages

@@ -1,0 +1,97 @@
+"""TVM's own lowering: every op an unscheduled tensor expression (``MTVM_SCHEDULE=default``).
+
+Nothing is fused, vectorised or parallel beyond what TVM and LLVM do by themselves.  This is what
+schedules are compared with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.dtype import DType
+from ...core.shape import Shape
+from ...core.tvm_api import tvm
+from ..dialect import Lazy, Reduce, Scope
+from ..loops import Stage, const, var
+from ..lower import KernelCode
+from .cpu.combine import Combine
+
+
+class _Plain(Scope):
+    """The dialect with TVM's functions: nothing is bound, elementary functions are libm's."""
+
+    def keep(self, x: Any) -> Any:
+        return x
+
+    def _elementary(self, name: str, x: Any) -> Any:
+        return getattr(tvm().tirx, name)(x)
+
+
+def _placeholder(shape: Shape, dtype: DType, name: str) -> Any:
+    return tvm().te.placeholder(shape or (1,), dtype.name, name)
+
+
+def _lazy(source: Any, shape: Shape, dtype: DType) -> Lazy:
+    def read(*index: Any) -> Any:
+        return source(*[const(i) if isinstance(i, int) else i for i in index or (0,)])
+
+    return Lazy(shape, dtype, read)
+
+
+def _compute(result: Lazy | Reduce, name: str) -> Any:
+    te = tvm().te
+    shape = result.shape or (1,)
+
+    def own(index: tuple[Any, ...]) -> tuple[Any, ...]:
+        return index if result.shape else ()
+
+    if isinstance(result, Lazy):
+        return te.compute(shape, lambda *i: result[own(i)], name=name)
+    if 0 in result.extents:
+        start = Combine(result.combine, result.dtype).start()
+        return te.compute(shape, lambda *i: start[-1], name=name)
+    axes = [te.reduce_axis((0, n), f"r{d}") for d, n in enumerate(result.extents)]
+    combine = Combine(result.combine, result.dtype)
+    start = combine.start()
+
+    def term(*i: Any) -> Any:
+        return result.fn(own(i), tuple(a.var for a in axes))
+
+    if not combine.indexed:
+        reducer = te.comm_reducer(
+            lambda x, y: combine.take((x,), y)[0], lambda _: start[0], name=result.combine
+        )
+        return te.compute(shape, lambda *i: reducer(term(*i), axis=axes), name=name)
+
+    def position() -> Any:
+        flat: Any = const(0, "int64")
+        for n, a in zip(result.extents, axes, strict=True):
+            flat = flat * const(n, "int64") + a.var.astype("int64")
+        return flat
+
+    indexed = te.comm_reducer(
+        lambda x, y: combine.take(x, y[0], y[1]), lambda *_: start, name=result.combine
+    )
+    _, where = te.compute(shape, lambda *i: indexed((term(*i), position()), axis=axes), name=name)
+    return where
+
+
+def schedule(code: KernelCode) -> tuple[str, list[Stage]]:
+    """One serial stage: the kernel as TVM lowers it."""
+    graph, kernel = code.graph, code.kernel
+    tensors: dict[int, Any] = {}
+    for r in kernel.reads:
+        v = graph.values[r]
+        tensors[r] = _placeholder(v.shape, v.dtype, f"in{r}")
+    for i in sorted({*kernel.inlined, *kernel.members}):
+        v = graph.values[i]
+        inputs = [_lazy(tensors[x], graph.values[x].shape, graph.values[x].dtype) for x in v.inputs]
+        result: Any = v.op.compute(_Plain(), *inputs)
+        tensors[i] = _compute(result, f"v{i}")
+    if any(0 in graph.values[s].shape for s in kernel.stores):
+        return "default", []
+    order = [*kernel.reads, *kernel.stores]
+    function = tvm().te.create_prim_func([tensors[v] for v in order])
+    for v, buffer in zip(order, function.params, strict=True):
+        code.buffers[v] = buffer
+    return "default", [Stage("default", 1, var("tile"), function.body)]

@@ -1,0 +1,59 @@
+"""A fused group of values: what becomes one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .graph import Graph
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Values computed together.
+
+    ``anchor`` is the reduction, product or convolution of the group (None: elementwise).
+    ``members`` are the values computed once per output element, in order, the anchor among them;
+    ``inlined`` values are recomputed where they are read; ``reads`` come from memory; ``stores``
+    go to it.
+    """
+
+    anchor: int | None
+    members: tuple[int, ...]
+    inlined: tuple[int, ...]
+    reads: tuple[int, ...]
+    stores: tuple[int, ...]
+
+    def name(self, graph: Graph) -> str:
+        """A readable name: the ops computed here."""
+        names = [graph.values[m].op.name.lower() for m in self.members]
+        if self.anchor is None:
+            names = [graph.values[i].op.name.lower() for i in self.inlined] + names
+        return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
+
+
+@dataclass(frozen=True)
+class FusedGraph:
+    """Kernels in execution order.
+
+    ``alias`` maps a reshape that is never computed to the value whose memory it is; ``in_place``
+    maps an output's position to the leaf it overwrites.
+    """
+
+    graph: Graph
+    kernels: tuple[Kernel, ...]
+    alias: dict[int, int]
+    in_place: dict[int, int]
+
+    def root(self, value: int) -> int:
+        """The value whose memory ``value`` is."""
+        return self.alias.get(value, value)
+
+    def __str__(self) -> str:
+        lines = []
+        for k, kernel in enumerate(self.kernels):
+            reads = ", ".join(f"%{r}" for r in kernel.reads)
+            stores = ", ".join(f"%{s}" for s in kernel.stores)
+            lines.append(f"k{k} {kernel.name(self.graph)}({reads}) -> {stores}")
+        lines += [f"%{a} is the memory of %{r}" for a, r in self.alias.items()]
+        lines += [f"out{o} overwrites %{s}" for o, s in self.in_place.items()]
+        return "\n".join(lines)
