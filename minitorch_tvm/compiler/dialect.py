@@ -53,6 +53,7 @@ class Scope:
     def __init__(self) -> None:
         self.statements: list[Stmt] = []
         self._guards = 0
+        self._cells: set[object] = set()  # loads of memory that is written once, here
 
     # --- structure ----------------------------------------------------------------------------
 
@@ -61,15 +62,15 @@ class Scope:
         if self._guards or isinstance(x, (int, float)):
             return x
         t = tvm()
-        if isinstance(x, (t.ir.Var, t.tirx.IntImm, t.tirx.FloatImm)) or self._is_cell(x):
+        if isinstance(x, (t.ir.Var, t.tirx.IntImm, t.tirx.FloatImm)):
+            return x
+        if is_load(x) and ffi.StructuralKey(x) in self._cells:
             return x
         v, statements = cell("v", x)
         self.statements.extend(statements)
+        if is_load(v):
+            self._cells.add(ffi.StructuralKey(v))
         return v
-
-    @staticmethod
-    def _is_cell(x: Expr) -> bool:
-        return is_load(x) and x.source.scope() == "local"
 
     @property
     def guarded(self) -> bool:

@@ -7,19 +7,23 @@ them: a bad label never reaches a parameter.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from .. import lazy
 from ..core import dtype as dt
+from ..core import errors
 from ..core.shape import Size, numel
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
+
+P = ParamSpec("P")
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -136,20 +140,42 @@ def _weight_line(weight: Tensor | None, like: Node) -> Node | None:
     return b.reshape(weight.node, (1, classes, *(1,) * (len(like.shape) - 2)))
 
 
+def _at_one_line(record: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """All nodes of one loss belong to the user's line, which is looked up once, not per node."""
+
+    @functools.wraps(record)
+    def located(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        before = errors.OVERRIDE.place
+        errors.OVERRIDE.place = errors.user_place()
+        try:
+            return record(*args, **kwargs)
+        finally:
+            errors.OVERRIDE.place = before
+
+    return located
+
+
+@_at_one_line
 def _index_loss(
-    log_probs: Node,
+    input: Tensor,
+    normalised: bool,
     target: Tensor,
     weight: Tensor | None,
     ignore_index: int,
     reduction: str,
     smoothing: float,
 ) -> Tensor:
-    """Minus log_probs at the target; classes are dimension 1, or the only one."""
-    lp, t = log_probs, b.cast(target.node, dt.int64)
+    """Minus the log-probability of the target; classes are dimension 1, or the only one.
+
+    ``input`` holds log-probabilities if ``normalised``, else logits.
+    """
+    lp, t = d.cast_float(input.node), b.cast(target.node, dt.int64)
     if len(lp.shape) == 1:
         lp, t = b.reshape(lp, (1, *lp.shape)), b.reshape(t, (1,))
     classes = lp.shape[1]
     _check_labels(target, classes, ignore_index)
+    if not normalised:
+        lp = d.log_softmax(lp, 1)
     line = _weight_line(weight, lp)
     zero = b.full_like(lp, 0.0)
     column = b.reshape(t, (t.shape[0], 1, *t.shape[1:]))
@@ -166,7 +192,7 @@ def _index_loss(
         smooth = b.where(valid, b.neg(b.sum(spread, (1,), False)), zero)
         losses = d.add(d.mul(losses, 1.0 - smoothing), d.mul(smooth, smoothing / classes))
     if reduction == "none":
-        return Tensor._wrap(b.reshape(losses, target.node.shape))
+        return Tensor._wrap(losses if input.ndim > 1 else b.reshape(losses, ()))
     total = _total(losses)
     if reduction == "mean":
         total = b.div(total, _total(weights))
@@ -195,7 +221,7 @@ def nll_loss(
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
     _check_index_target(input, target)
-    return _index_loss(d.cast_float(input.node), target, weight, ignore_index, reduction, 0.0)
+    return _index_loss(input, True, target, weight, ignore_index, reduction, 0.0)
 
 
 def cross_entropy(
@@ -227,10 +253,10 @@ def cross_entropy(
     if input.shape == target.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)
-    log_probs = d.log_softmax(d.cast_float(input.node), 1 if input.ndim > 1 else 0)
-    return _index_loss(log_probs, target, weight, ignore_index, reduction, label_smoothing)
+    return _index_loss(input, False, target, weight, ignore_index, reduction, label_smoothing)
 
 
+@_at_one_line
 def _probability_loss(
     input: Tensor,
     target: Tensor,

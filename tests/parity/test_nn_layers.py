@@ -75,7 +75,9 @@ def test_layer_equals_torch(name: str, args: Any, kwargs: Any, shape: Any) -> No
     assert repr(ours) == repr(theirs)
     copied(ours, theirs)
     x, tx = both(*shape)
-    y, ty = ours(x), theirs(tx)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces a copy for padding="same"
+        y, ty = ours(x), theirs(tx)
     close(y, ty)
     weights = RNG.standard_normal(tuple(ty.shape))
     (y * mt.tensor(weights)).sum().backward()
@@ -88,7 +90,7 @@ def test_layer_equals_torch(name: str, args: Any, kwargs: Any, shape: Any) -> No
 @pytest.mark.parametrize(
     "name",
     sorted(
-        {m[0] for m in MODULES}
+        {m[0] for m in MODULES} - {"Tanh", "Sigmoid"}
         | {
             "CrossEntropyLoss",
             "NLLLoss",
