@@ -99,15 +99,16 @@ def set_value(t: Tensor, array: Any, dtype: DType | None = None) -> None:
     kind = t.dtype if dtype is None else dtype
     node = t.node
     array = np.broadcast_to(array, node.shape)
+    in_place = t._base is None and kind is node.dtype and node.buffer is not None
+    if in_place and _unshared(node):
+        if node.buffer.nbytes:
+            node.buffer.numpy(node.shape, kind)[...] = array
+        t._version += 1
+        return
     if t._base is not None or (node.buffer is not None and node.buffer.shared):
         # A view, or the user's own array: only an ordinary write reaches what lies behind it.
         with autograd.no_grad():
             t._assign(leaf(buffer_of(array, kind), node.shape, kind), "set_value")
-        return
-    if kind is node.dtype and node.buffer is not None and _unshared(node):
-        if node.buffer.nbytes:
-            node.buffer.numpy(node.shape, kind)[...] = array
-        t._version += 1
         return
     fresh = leaf(buffer_of(array, kind), node.shape, kind)
     if node.requires_grad and kind.is_floating_point:

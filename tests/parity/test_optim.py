@@ -1,0 +1,211 @@
+"""Optimizers and schedules against torch: trajectories, formats, messages, signatures."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+
+torch = pytest.importorskip("torch")
+
+RNG = np.random.default_rng(5)
+TARGETS = [RNG.standard_normal((3, 4)), RNG.standard_normal(5)]
+START = [RNG.standard_normal((3, 4)), RNG.standard_normal(5)]
+
+
+def parameters(lib: Any) -> list[Any]:
+    return [lib.tensor(a, requires_grad=True) for a in START]
+
+
+def losses(lib: Any, ps: list[Any]) -> Any:
+    parts = [((p - lib.tensor(t)) ** 2 * 0.5).sum() for p, t in zip(ps, TARGETS, strict=True)]
+    return parts[0] + parts[1] * parts[1] * 0.01
+
+
+def run(lib: Any, make: Any, steps: int = 6) -> tuple[list[Any], Any]:
+    ps = parameters(lib)
+    opt = make(lib, ps)
+    for i in range(steps):
+        opt.zero_grad()
+        losses(lib, ps).backward()
+        if i == 2:
+            ps[1].grad = None  # skipped once
+        opt.param_groups[0]["lr"] *= 0.9
+        opt.step()
+    return ps, opt
+
+
+def same(ours: Any, theirs: Any) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+def plain(value: Any) -> Any:
+    """Tensors as rounded lists, so that state dicts of both compare."""
+    if hasattr(value, "detach"):
+        return np.round(value.detach().numpy().astype(float), 9).tolist()
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {}),
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.01, "weight_decay": 0.3, "maximize": True}),
+    ("SGD", {"lr": 0.01, "momentum": 0.5, "foreach": True, "fused": None}),
+    ("Adam", {}),
+    ("Adam", {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.1, "amsgrad": True}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("AdamW", {}),
+    ("AdamW", {"lr": 0.1, "weight_decay": 0.2, "amsgrad": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_trajectory_and_state_equal_torchs(name: str, options: dict[str, Any]) -> None:
+    def make(lib: Any, ps: list[Any]) -> Any:
+        return getattr(lib.optim, name)(ps, **options)
+
+    (ps, opt), (tps, topt) = run(mt, make), run(torch, make)
+    same(ps, tps)
+    assert repr(opt) == repr(topt)
+    assert plain(opt.state_dict()) == plain(topt.state_dict())
+    ours, theirs = (o.state_dict()["state"].get(0, {}) for o in (opt, topt))
+    assert list(ours) == list(theirs)
+    assert opt.state_dict()["param_groups"][0].keys() == topt.state_dict()["param_groups"][0].keys()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_signature(name: str) -> None:
+    def described(f: Any) -> list[Any]:
+        return [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
+
+    ours, theirs = getattr(mt.optim, name).__init__, getattr(torch.optim, name).__init__
+    assert described(ours) == described(theirs)
+
+
+@pytest.mark.parametrize("name", ["StepLR", "CosineAnnealingLR", "LambdaLR"])
+def test_schedule_signature(name: str) -> None:
+    def described(f: Any) -> list[Any]:
+        return [(p.name, p.default) for p in inspect.signature(f).parameters.values()]
+
+    ours = getattr(mt.optim.lr_scheduler, name).__init__
+    assert described(ours) == described(getattr(torch.optim.lr_scheduler, name).__init__)
+
+
+@pytest.mark.parametrize(("name", "options"), [OPTIONS[3], OPTIONS[10]])
+def test_state_of_torch_continues_here(name: str, options: dict[str, Any]) -> None:
+    def make(lib: Any, ps: list[Any]) -> Any:
+        return getattr(lib.optim, name)(ps, **options)
+
+    tps, topt = run(torch, make, 3)
+    state = copy.deepcopy(topt.state_dict())
+    state["state"] = {
+        i: {k: mt.tensor(v.numpy()) for k, v in s.items()} for i, s in state["state"].items()
+    }
+    ps = [mt.tensor(p.detach().numpy().copy(), requires_grad=True) for p in tps]
+    opt = make(mt, ps)
+    opt.load_state_dict(state)
+    for lib, parameters_, optimizer in ((mt, ps, opt), (torch, tps, topt)):
+        optimizer.zero_grad()
+        losses(lib, parameters_).backward()
+        optimizer.step()
+    same(ps, tps)
+    assert plain(opt.state_dict()) == plain(topt.state_dict())
+
+
+def test_groups() -> None:
+    def make(lib: Any, ps: list[Any]) -> Any:
+        groups = [{"params": ps[0]}, {"params": [ps[1]], "lr": 0.3, "momentum": 0.0}]
+        return lib.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    (ps, opt), (tps, topt) = run(mt, make), run(torch, make)
+    same(ps, tps)
+    assert repr(opt) == repr(topt)
+    assert plain(opt.state_dict()) == plain(topt.state_dict())
+
+
+MISTAKES: list[Any] = [
+    lambda t, p: t.optim.SGD(p, lr=-1),
+    lambda t, p: t.optim.SGD(p, momentum=-1),
+    lambda t, p: t.optim.SGD(p, weight_decay=-1),
+    lambda t, p: t.optim.SGD(p, nesterov=True),
+    lambda t, p: t.optim.SGD(p, momentum=0.9, dampening=0.1, nesterov=True),
+    lambda t, p: t.optim.Adam(p, lr=-1),
+    lambda t, p: t.optim.Adam(p, eps=-1),
+    lambda t, p: t.optim.Adam(p, weight_decay=-1),
+    lambda t, p: t.optim.Adam(p, betas=(1, 0.0)),
+    lambda t, p: t.optim.SGD([]),
+    lambda t, p: t.optim.SGD(p[0]),
+    lambda t, p: t.optim.SGD([3]),
+    lambda t, p: t.optim.SGD([{"params": p}, {"params": p}]),
+    lambda t, p: t.optim.SGD([p[0] * 2]),
+    lambda t, p: t.optim.SGD([{"x": p}]),
+    lambda t, p: t.optim.SGD([{"params": set(p)}]),
+    lambda t, p: t.optim.SGD(p).add_param_group(3),
+    lambda t, p: t.optim.SGD(p).load_state_dict({"state": {}, "param_groups": []}),
+    lambda t, p: t.optim.SGD(p).load_state_dict({"state": {}, "param_groups": [{"params": []}]}),
+    lambda t, p: t.optim.lr_scheduler.StepLR(3, 2),
+    lambda t, p: t.optim.lr_scheduler.LambdaLR(t.optim.SGD(p), [abs, abs]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_mistakes_read_as_in_torch(number: int) -> None:
+    def outcome(lib: Any) -> tuple[Any, str]:
+        with pytest.raises(Exception) as caught:
+            MISTAKES[number](lib, parameters(lib))
+        return caught.type, str(caught.value).replace("DoubleTensor", "FloatTensor")
+
+    assert outcome(mt) == outcome(torch)
+
+
+SCHEDULES: list[Any] = [
+    lambda s, o: s.StepLR(o, 3),
+    lambda s, o: s.StepLR(o, 2, gamma=0.5),
+    lambda s, o: s.CosineAnnealingLR(o, 4),
+    lambda s, o: s.CosineAnnealingLR(o, 5, eta_min=0.02),
+    lambda s, o: s.LambdaLR(o, lambda e: 0.9**e),
+    lambda s, o: s.LambdaLR(o, [lambda e: 0.9**e, lambda e: 1.0 / (1 + e)]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SCHEDULES)))
+def test_rates_equal_torchs(number: int) -> None:
+    def rates(lib: Any) -> list[list[float]]:
+        a, b = parameters(lib)
+        opt = lib.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)
+        schedule = SCHEDULES[number](lib.optim.lr_scheduler, opt)
+        seen = [schedule.get_last_lr()]
+        for _ in range(13):
+            opt.step()
+            schedule.step()
+            seen.append(schedule.get_last_lr())
+            assert seen[-1] == [g["lr"] for g in opt.param_groups]
+        return seen
+
+    np.testing.assert_allclose(rates(mt), rates(torch), rtol=1e-12)
+
+
+def test_stepping_the_schedule_first_warns_as_in_torch() -> None:
+    def text(lib: Any) -> str:
+        schedule = lib.optim.lr_scheduler.StepLR(lib.optim.SGD(parameters(lib)), 2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            schedule.step()
+        assert len(caught) == 1
+        return str(caught[0].message).split(". ")[0]
+
+    assert text(mt) == text(torch)
