@@ -107,7 +107,7 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
     with _FLUSHING:
         if pending.checks:
             _run_checks(pending)
-        roots = {id(n): n for n in wanted}
+        roots = {id(n): n for n in wanted if n.pending}  # not computed by another thread since
         _collect(pending.handles, roots)
         if roots and pending.forbidden:
             raise RuntimeError(

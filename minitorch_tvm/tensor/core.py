@@ -148,6 +148,7 @@ class TensorBase:
         if old.grad_leaf:
             self._mark_leaf(new, old)
         new.donor = donor
+        old.donor = None  # one value at most takes over memory
         self._node = new
         self._version += 1
         lazy.track(self, new)

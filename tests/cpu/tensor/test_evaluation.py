@@ -1,0 +1,176 @@
+"""When values are computed, what that records, and that results stay what they were."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir import node as node_module
+from minitorch_tvm.ir.node import Node
+
+
+def _live_pending() -> int:
+    gc.collect()
+    return sum(isinstance(x, Node) and x.pending for x in gc.get_objects())
+
+
+def test_no_sync_names_the_line_and_recording_is_allowed() -> None:
+    x = mt.ones(2, 2)
+    readers: list[Any] = [
+        lambda t: t.sum().item(),
+        lambda t: t.numpy(),
+        lambda t: t.tolist(),
+        lambda t: float(t.sum()),
+        lambda t: bool(t.sum() > 1),
+        repr,
+        mt.eval,
+    ]
+    with mt.no_sync():
+        y = (x @ x + 1).relu()
+        for read in readers:
+            with pytest.raises(RuntimeError, match=r"inside no_sync\(\) at test_evaluation.py:\d+"):
+                read(y)
+        # A control decision on data is an evaluation too.
+        with pytest.raises(RuntimeError, match="no_sync"):
+            assert y.sum() > 0
+    assert y.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    with mt.no_sync():
+        assert y.tolist() == [[3.0, 3.0], [3.0, 3.0]]  # known already: nothing to evaluate
+
+
+def test_evaluation_happens_once_and_for_all_live_tensors() -> None:
+    x = mt.ones(3)
+    y, z = x + 1, x * 5
+    before = EVENTS.get("evaluations")
+    assert y.sum().item() == 6.0
+    assert EVENTS.get("evaluations") == before + 1
+    assert z.tolist() == [5.0] * 3
+    assert y.tolist() == [2.0] * 3
+    assert EVENTS.get("evaluations") == before + 1
+
+
+def test_a_long_running_total_stays_flat() -> None:
+    total = mt.zeros(())
+    loss = mt.tensor(0.25)
+    most = 0
+    for number in range(10_000):
+        total += loss
+        if number % 1000 == 999:
+            most = max(most, _live_pending())
+    assert total.item() == 2500.0
+    assert most <= config.CONFIG.max_pending + 10
+
+
+def test_the_cap_on_pending_nodes_evaluates() -> None:
+    x = mt.ones(2)
+    with config.override(max_pending=50):
+        before = EVENTS.get("evaluations:pending limit")
+        for _ in range(200):
+            x = x + 1
+        assert EVENTS.get("evaluations:pending limit") >= before + 3
+        assert _live_pending() <= 60
+    assert x.tolist() == [201.0, 201.0]
+
+
+def test_kept_losses_stay_distinct_and_right() -> None:
+    w = mt.tensor([1.0, -2.0], requires_grad=True)
+    data = np.linspace(-1, 1, 60, dtype="f").reshape(30, 2)
+    kept, grads, weights = [], [], []
+    for row in data:
+        w.grad = None
+        loss = ((w * mt.tensor(row)) - 1).pow(2).sum()
+        loss.backward()
+        assert w.grad is not None
+        with mt.no_grad():
+            w.sub_(w.grad * 0.1)
+        mt.eval(loss)
+        kept.append(loss)
+        grads.append(w.grad)
+        weights.append(w.detach().clone())
+    v = np.array([1.0, -2.0])
+    for row, loss, g, after in zip(data.astype("d"), kept, grads, weights, strict=True):
+        slope = 2 * (v * row - 1) * row
+        assert loss.item() == pytest.approx(((v * row - 1) ** 2).sum(), rel=1e-5)
+        np.testing.assert_allclose(g.numpy(), slope, rtol=1e-4, atol=1e-6)
+        v = v - 0.1 * slope
+        np.testing.assert_allclose(after.numpy(), v, rtol=1e-4)
+    assert len({t.item() for t in kept}) == len(kept)
+
+
+def test_arrays_handed_out_are_never_overwritten() -> None:
+    x = mt.zeros(4)
+    arrays = []
+    for _ in range(20):
+        x.add_(1)
+        arrays.append(x.numpy())
+    assert [a.tolist() for a in arrays] == [[float(i)] * 4 for i in range(1, 21)]
+
+
+def test_printing_records_nothing() -> None:
+    x = mt.ones(2, 3, requires_grad=True)
+    y = (x * 2).sum(0)
+    mt.eval(y)
+    before = next(node_module._SEQUENCE)
+    text = f"{y} {y!r} {x}"
+    assert next(node_module._SEQUENCE) == before + 1
+    assert text.startswith("tensor([4., 4., 4.], grad_fn=<SumBackward0>) tensor(")
+
+
+def test_the_same_structure_is_compiled_once() -> None:
+    def step(value: float, data: list[float]) -> list[float]:
+        return (mt.tensor(data) * value + 0.5).exp().tolist()  # type: ignore[no-any-return]
+
+    step(1.0, [1.0, 2.0])
+    programs = len(lazy.executors())
+    hits = EVENTS.get("cache_hits")
+    assert step(3.0, [0.0, 1.0]) == pytest.approx(np.exp([0.5, 3.5]).tolist(), rel=1e-6)
+    assert EVENTS.get("cache_hits") == hits + 1
+    assert len(lazy.executors()) == programs
+    step(1.0, [1.0, 2.0, 3.0])
+    assert len(lazy.executors()) == programs + 1
+
+
+def test_a_line_that_compiles_again_and_again_warns_once() -> None:
+    def many() -> None:
+        for n in range(1, 12):
+            mt.ones(n).mul(3).tolist()
+
+    with pytest.warns(UserWarning, match=r"test_evaluation.py:\d+ .*compiled 9 different programs"):
+        many()
+
+
+def test_eager_mode_gives_the_same_values() -> None:
+    def run() -> list[Any]:
+        x = mt.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        y = (x @ x).relu().log()
+        y[0] = y[1] * 2
+        y.sum().backward()
+        return [y.tolist(), np.array(x.grad).tolist()]
+
+    lazily = run()
+    with config.override(mode="eager"):
+        before = EVENTS.get("evaluations:eager")
+        eagerly = run()
+        assert EVENTS.get("evaluations:eager") > before + 5
+    for a, b in zip(lazily, eagerly, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_control_flow_on_tensors_follows_the_data() -> None:
+    x = mt.tensor(3.0)
+    steps = 0
+    while x > 0:
+        x = x - 1
+        steps += 1
+    assert steps == 3
+    assert [v.item() for v in mt.arange(3)] == [0, 1, 2]
+    assert 2 in mt.arange(3)
+    assert 5 not in mt.arange(3)
+    assert range(10)[mt.tensor(4)] == 4
