@@ -38,12 +38,12 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
             raise TypeError("new(): invalid data type 'str'")
         raise ValueError("too many dimensions 'str'")
     if array.dtype == object or (array.dtype == np.uint64 and not isinstance(first, _NUMPY)):
-        odd = next((x for x in array.flat if not isinstance(x, (bool, int, float))), None)
-        if odd is None and array.size and isinstance(first, (bool, int, float)):
-            raise ValueError("Overflow when unpacking long long")
-        raise RuntimeError(f"Could not infer dtype of {type(odd).__name__}")
+        for x in array.flat:
+            if not isinstance(x, (bool, int, float)):
+                raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
+        raise ValueError("Overflow when unpacking long long")
     if dtype is not None and dtype.category is dt.Category.INT and array.size:
-        limits = np.iinfo(dtype.numpy)
+        limits = np.iinfo(dtype.name)
         # Written so that NaN does not pass.
         if not bool(((array >= limits.min) & (array <= limits.max)).all()):
             raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
