@@ -23,7 +23,7 @@ from safetensors import numpy as st
 
 from .core import dtype as dt
 from .core.shape import Size
-from .tensor import Tensor
+from .tensor import Tensor, tensor
 
 _FORMAT = "minitorch_tvm.v1"
 Array = np.ndarray[Any, Any]
@@ -183,7 +183,7 @@ class _Reader:
 
 def _tensor(name: str, array: Array) -> Tensor:
     try:
-        return Tensor(array).to(dt.from_numpy(array.dtype))
+        return tensor(array)
     except TypeError as error:
         raise TypeError(f"tensor {name!r}: {error}") from None
 

@@ -356,7 +356,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     x = d.cast_float(_node(input, "dropout", "input"))
     if p == 1.0:
-        factor = b.full_like(x, 0.0)
+        # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
+        factor = d.lift(0.0, x.dtype)
     else:
         kept = b.le(d.lift(float(p), dt.float32), rng.uniform(x.shape, dt.float32))
         factor = b.mul(b.cast(kept, x.dtype), d.lift(1.0 / (1.0 - p), x.dtype))

@@ -150,7 +150,7 @@ class Module:
         table = self.__dict__.get(name)
         if table is None:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        return table  # type: ignore[no-any-return]
+        return table
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
@@ -349,11 +349,11 @@ class Module:
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path; AttributeError if there is none."""
-        return self._member(target, "_parameters", "an nn.Parameter")  # type: ignore[no-any-return]
+        return self._member(target, "_parameters", "an nn.Parameter")
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path; AttributeError if there is none."""
-        return self._member(target, "_buffers", "a buffer")  # type: ignore[no-any-return]
+        return self._member(target, "_buffers", "a buffer")
 
     # --- modes and conversions --------------------------------------------------------------
 

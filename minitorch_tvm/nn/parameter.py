@@ -15,7 +15,6 @@ from ..ir.node import Node, leaf
 from ..ops.movement import Full
 from ..runtime.memory import buffer_of
 from ..tensor import Tensor
-from ..tensor.creation import empty
 from ..tensor.formatting import render
 
 Array = np.ndarray[Any, Any]
@@ -75,7 +74,8 @@ def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
     """
     if device is not None and str(device) != "cpu":
         raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
-    return Parameter(empty(shape, dtype=dtype))
+    kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
+    return Parameter(Tensor._wrap(leaf(buffer_of(np.zeros(shape), kind), shape, kind)))
 
 
 def host_array(t: Tensor) -> Array:
