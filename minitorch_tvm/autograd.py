@@ -140,9 +140,9 @@ def cotangents(
         for node, ct in roots:
             _accumulate(flowing, node, ct)
         for node in _history(n for n, _ in roots):
-            ct = flowing.pop(id(node), None)  # type: ignore[assignment]
-            if ct is None:
+            if id(node) not in flowing:
                 continue
+            ct = flowing.pop(id(node))
             for hook in tuple(node.hooks or ()):
                 replaced = hook(ct)
                 if replaced is not None:
@@ -230,7 +230,7 @@ def backward(
     pairs = _initial(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
     for key, (node, ct) in cotangents(pairs, wanted, keep, create_graph).items():
-        owner = chosen[key] if chosen is not None else node.owner and node.owner()
+        owner: Any = chosen[key] if chosen is not None else node.owner and node.owner()
         if owner is not None:
             owner._accumulate_grad(ct)
 

@@ -99,7 +99,7 @@ class Scope:
         dtype: DType,
         extents: Sequence[int],
         fn: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr],
-    ) -> Reduce:
+    ) -> Any:  # a Reduce, which schedules take apart instead of reading elements
         return Reduce(combine, shape, dtype, tuple(extents), fn)
 
     def guard(self, condition: Expr, inside: Callable[[], Expr], outside: Expr) -> Expr:

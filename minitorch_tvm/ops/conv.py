@@ -42,7 +42,7 @@ class ConvBase(Op):
     def _common(self) -> tuple[Pair, Pair, Pair, int]:
         return self.stride, self.padding, self.dilation, self.groups
 
-    def _windows(self, np: ModuleType, x: Any, kernel: Pair, out: Pair) -> Any:
+    def _windows(self, np: ModuleType, x: Any, kernel: Shape, out: Shape) -> Any:
         """View of zero-padded x as [n, c, oh, ow, kh, kw]."""
         (sh, sw), (ph, pw), (dh, dw) = self.stride, self.padding, self.dilation
         x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))

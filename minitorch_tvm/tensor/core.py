@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
 from .. import autograd, lazy
 from ..core import dtype as dt
 from ..core.dtype import DType
-from ..core.shape import Size, numel
+from ..core.shape import Size, numel, wrap_dim
 from ..ir.node import MODE, Node, apply, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -84,7 +84,7 @@ class TensorBase:
             seen = d.clone(node)
         t = self._wrap(seen)
         if self._base is None:
-            t._base, t._replay, t._write = self, replay, write
+            t._base, t._replay, t._write = cast("Tensor", self), replay, write
             t._seen = self._version
             return t
         inner_replay, inner_write = self._replay, self._write
@@ -168,7 +168,7 @@ class TensorBase:
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or one of its sizes."""
-        return self.shape if dim is None else self.shape[d.wrap_dim(dim, self.ndim)]
+        return self.shape if dim is None else self.shape[wrap_dim(dim, self.ndim)]
 
     @property
     def dtype(self) -> DType:
@@ -400,7 +400,7 @@ class TensorBase:
             lazy.evaluate([node], reason)
         if node.buffer is None:
             return np.asarray(node.value, node.dtype.numpy)
-        return node.buffer.numpy(node.shape, node.dtype)  # type: ignore[no-any-return]
+        return node.buffer.numpy(node.shape, node.dtype)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a numpy array on the same memory (evaluates).
@@ -423,7 +423,7 @@ class TensorBase:
             raise RuntimeError(
                 f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
             )
-        return self._array("item").item()  # type: ignore[no-any-return]
+        return self._array("item").item()
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers (evaluates)."""
@@ -484,7 +484,7 @@ class TensorBase:
         if isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, np.generic):
-            return value.item()  # type: ignore[no-any-return]
+            return value.item()
         if isinstance(value, np.ndarray):
             return leaf_of(value, None)
         raise TypeError(f"expected a Tensor or a number, but got {type(value).__name__}")

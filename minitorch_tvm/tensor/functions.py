@@ -94,7 +94,7 @@ def div(input: Tensor, other: Any) -> Tensor:
 
 def pow(input: Any, exponent: Any) -> Tensor:
     """input ** exponent."""
-    return input**exponent  # type: ignore[no-any-return]
+    return input**exponent
 
 
 def neg(input: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
-from ..core.shape import broadcast
+from ..core.shape import broadcast, infer_reshape, wrap_dim
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -408,7 +408,7 @@ class Tensor(TensorBase):
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one size may be -1."""
-        sizes = d.infer_reshape(self._node.shape, _sizes(shape))
+        sizes = infer_reshape(self._node.shape, _sizes(shape))
         return self._view(lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape))
 
     def view(self, *shape: Any) -> Tensor:
@@ -483,7 +483,7 @@ class Tensor(TensorBase):
         self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
     ) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
-        axis = d.wrap_dim(dim, self.ndim)
+        axis = wrap_dim(dim, self.ndim)
         pieces = []
         start = 0
         for size in d.split_sizes(self.shape[axis], axis, split_size):
@@ -495,7 +495,7 @@ class Tensor(TensorBase):
         """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
         if chunks <= 0:
             raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        n = self.shape[d.wrap_dim(dim, self.ndim)]
+        n = self.shape[wrap_dim(dim, self.ndim)]
         return self.split(max(1, -(-n // chunks)), dim)
 
     def clone(self) -> Tensor:

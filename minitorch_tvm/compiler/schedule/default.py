@@ -92,6 +92,5 @@ def schedule(code: KernelCode) -> tuple[str, list[Stage]]:
         return "default", []
     order = [*kernel.reads, *kernel.stores]
     function = tvm().te.create_prim_func([tensors[v] for v in order])
-    for v, buffer in zip(order, function.params, strict=True):
-        code.buffers[v] = buffer
+    code.buffers.update(zip(order, function.params, strict=True))
     return "default", [Stage("default", 1, var("tile"), function.body)]

@@ -71,10 +71,10 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     rows = numel(outer)
     if rows < 4 and inner > 2 * GRAIN:
         # Few long rows: split the rows themselves.
-        return [
-            tiled(name, inner, GRAIN, lambda j, r=r: element((*_fixed(r, outer), j)))
-            for r in range(rows)
-        ]
+        def split(r: int) -> Stage:
+            return tiled(name, inner, GRAIN, lambda j: element((*_fixed(r, outer), j)))
+
+        return [split(r) for r in range(rows)]
 
     def row(r: Expr) -> Stmt:
         head = unravel(r, outer)

@@ -119,10 +119,10 @@ def _accumulators(w: _Work, size: int) -> list[Buffer]:
 
 
 def _reset(w: _Work, acc: list[Buffer], size: int) -> list[Stmt]:
-    start = w.combine.start()
-    return [
-        serial(size, lambda i, b=b, v=v: store(b, v, i)) for b, v in zip(acc, start, strict=True)
-    ]
+    def fill(b: Buffer, value: Expr) -> Stmt:
+        return serial(size, lambda i: store(b, value, i))
+
+    return [fill(b, v) for b, v in zip(acc, w.combine.start(), strict=True)]
 
 
 Range = tuple[Expr, Expr]  # start and length of the outermost reduced dimension
@@ -172,7 +172,7 @@ def _rows(
     merge: list[Stmt] = []
     half = lanes // 2
     while half:
-        merge.append(serial(half, lambda x, h=half: _merge_lane(w, acc, x, h)))
+        merge.append(_merge_halves(w, acc, half))
         half //= 2
     return seq(
         [alloc(b) for b in acc],
@@ -183,12 +183,15 @@ def _rows(
     )
 
 
-def _merge_lane(w: _Work, acc: list[Buffer], x: Expr, distance: int) -> Stmt:
-    scope = Scope()
-    other = scope.keep(load(acc[0], x + distance))
-    mine = scope.keep(load(acc[0], x))
-    (new,) = w.combine.take((mine,), other)
-    return scope.body(store(acc[0], new, x))
+def _merge_halves(w: _Work, acc: list[Buffer], half: int) -> Stmt:
+    def lane(x: Expr) -> Stmt:
+        scope = Scope()
+        other = scope.keep(load(acc[0], x + half))
+        mine = scope.keep(load(acc[0], x))
+        (new,) = w.combine.take((mine,), other)
+        return scope.body(store(acc[0], new, x))
+
+    return serial(half, lane)
 
 
 def _columns(
