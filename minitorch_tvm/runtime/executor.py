@@ -28,7 +28,7 @@ class Executor:
         self.program = program
         self.calls = 0
         self._entry = link(program.code, program.entry) if program.code else None
-        self._table = (ctypes.c_uint64 * program.slots)()
+        self._table: Any = (ctypes.c_uint64 * program.slots)()
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
         self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
@@ -46,7 +46,8 @@ class Executor:
         program = self.program
         with _RUNNING:
             results = [
-                Buffer(o.nbytes) if r is None or r.shared else r
+                # A kernel that reads its donor elsewhere than where it writes cannot overwrite it.
+                r if r is not None and o.donor is not None and not r.shared else Buffer(o.nbytes)
                 for o, r in zip(program.outputs, reuse, strict=True)
             ]
             if self._entry is not None:
