@@ -35,20 +35,22 @@ def result_dtype(*operands: Operand) -> DType:
 
 
 def lift(x: Operand, dtype: DType) -> Node:
-    """``x`` as a node of ``dtype``; a number becomes a runtime scalar.
+    """``x`` as a node of ``dtype``; a number becomes a runtime scalar (truncated for integers).
 
-    Raises RuntimeError for an integer that ``dtype`` cannot hold.
+    Raises RuntimeError for a number that the integer type ``dtype`` cannot hold.
     """
     if isinstance(x, Node):
         return b.cast(x, dtype)
     if not _fits(x, dtype):
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
-    return scalar(x, dtype)
+    if dtype.category is dt.Category.INT:
+        return scalar(int(x), dtype)
+    return scalar(bool(x) if dtype is dt.bool_ else x, dtype)
 
 
 def _fits(x: Operand, dtype: DType) -> bool:
-    """False for an integer outside the range of the integer type ``dtype``."""
-    if isinstance(x, Node) or not isinstance(x, int) or dtype.category is not dt.Category.INT:
+    """False for a number outside the range of the integer type ``dtype``."""
+    if isinstance(x, Node) or dtype.category is not dt.Category.INT:
         return True
     low, high = _range(dtype)
     return low <= x < high

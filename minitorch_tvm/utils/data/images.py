@@ -61,6 +61,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
+        """The number of each class name, as labels hold it."""
         return {name: number for number, name in enumerate(self.classes)}
 
     def __repr__(self) -> str:

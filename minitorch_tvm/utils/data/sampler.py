@@ -32,6 +32,7 @@ class SequentialSampler(Sampler[int]):
         self.data_source = data_source
 
     def epoch(self) -> IntArray:
+        """The whole order of one epoch as int64 indices: a fresh draw where it is random."""
         return np.arange(len(self.data_source), dtype=np.int64)
 
     def __iter__(self) -> Iterator[int]:
@@ -84,6 +85,7 @@ class RandomSampler(Sampler[int]):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def epoch(self) -> IntArray:
+        """The whole order of one epoch as int64 indices: a fresh draw where it is random."""
         size, wanted = len(self.data_source), self.num_samples
         if size == 0:
             raise ValueError(
@@ -116,6 +118,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def epoch(self) -> IntArray:
+        """The whole order of one epoch as int64 indices: a fresh draw where it is random."""
         rng = (self.generator or default_generator).host_rng()
         return rng.permutation(index_array(self.indices))
 

@@ -57,6 +57,7 @@ class Compose:
 
     @property
     def batched(self) -> bool:
+        """True if every transform can take a whole batch."""
         return all(is_batched(transform) for transform in self.transforms)
 
     def __call__(self, sample: Any) -> Any:
@@ -65,6 +66,7 @@ class Compose:
         return sample
 
     def batch(self, batch: AnyArray) -> AnyArray:
+        """Every transform in turn, on a whole batch."""
         for transform in self.transforms:
             batch = apply_batch(transform, batch)
         return batch
@@ -90,6 +92,7 @@ class ToTensor:
         return to_tensor(self.batch(np.asarray(sample)[None])[0])
 
     def batch(self, batch: AnyArray) -> AnyArray:
+        """A batch of images [n, h, w] or [n, h, w, c] as float32 [n, c, h, w] in [0, 1]."""
         if batch.ndim not in (3, 4):
             raise ValueError(
                 f"ToTensor: an image has 2 or 3 dimensions, but got shape {batch.shape[1:]}"
@@ -132,6 +135,7 @@ class Normalize:
         return to_tensor(result) if isinstance(sample, Tensor) else result
 
     def batch(self, batch: AnyArray) -> AnyArray:
+        """As the call, for a batch [n, c, h, w]."""
         if batch.dtype.kind != "f":
             raise TypeError(f"Normalize needs floating point images, but got {batch.dtype}")
         channels = len(self.mean)
@@ -159,6 +163,7 @@ class Flatten:
         return to_tensor(flat) if isinstance(sample, Tensor) else flat
 
     def batch(self, batch: AnyArray) -> AnyArray:
+        """As the call, for a batch: [n, ...] becomes [n, elements]."""
         return batch.reshape(len(batch), int(np.prod(batch.shape[1:])))
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import minitorch_tvm as mt
 from minitorch_tvm.core import dtype as dt
 
 B, U, I, L, F, D = dt.bool_, dt.uint8, dt.int32, dt.int64, dt.float32, dt.float64
+NAN = math.nan
 ORDER = (B, U, I, L, F, D)
 
 # Two tensors of equal standing, row with column.
@@ -109,5 +111,11 @@ def test_integers_wrap_and_compare_as_numbers() -> None:
     ):
         with pytest.raises(RuntimeError, match="value cannot be converted to type uint8 without"):
             refused()
+    for number in (2.75, -2.75, True):
+        assert mt.zeros(1, dtype=mt.int32).fill_(number).tolist() == [int(number)]
+        assert mt.zeros(1, dtype=mt.bool).fill_(number).tolist() == [True]
+    for number in (NAN, math.inf, 1e30):
+        with pytest.raises(RuntimeError, match="value cannot be converted to type int64 without"):
+            mt.zeros(1, dtype=mt.int64).fill_(number)
     with pytest.raises(OverflowError, match="int too big to convert"):
         u + 2**70
