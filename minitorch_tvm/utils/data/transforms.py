@@ -92,7 +92,7 @@ class ToTensor:
         return to_tensor(self.batch(np.asarray(sample)[None])[0])
 
     def batch(self, batch: AnyArray) -> AnyArray:
-        """A batch of images [n, h, w] or [n, h, w, c] as float32 [n, c, h, w] in [0, 1]."""
+        """As the call, for a batch [n, h, w] or [n, h, w, c] of images: an array [n, c, h, w]."""
         if batch.ndim not in (3, 4):
             raise ValueError(
                 f"ToTensor: an image has 2 or 3 dimensions, but got shape {batch.shape[1:]}"
