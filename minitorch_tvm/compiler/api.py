@@ -98,7 +98,7 @@ def compile_graph(recorded: Graph) -> Program:
     code = b""
     if module is not None:
         _show(4, "TVM IR", module)
-        executable = clock("build", lambda: native.compile_module(module, machine))
+        executable = clock("build", lambda: native.compile_module(module, machine, blocks=settings.schedule == "default"))
         if settings.debug >= 5:
             _show(5, "assembly", executable.mod.inspect_source("asm"))
         code = clock("emit", lambda: native.object_code(executable))

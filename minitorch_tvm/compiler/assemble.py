@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Buffer, Stage, const, free_variables, var
+from .loops import Buffer, Stage, const, free_buffers, var
 
 ENTRY = "step"
 
@@ -88,7 +88,7 @@ def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
     loops: list[Any] = []
     for call in calls:
         stage = call.stage
-        buffers = [v for v in free_variables(stage.body) if not v.same_as(stage.tile)]
+        buffers = free_buffers(stage.body)
         function = _private(stage, buffers)
         key = ffi.StructuralKey(function)
         name = functions.get(key)
@@ -98,15 +98,16 @@ def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
             module[name] = function
         tile = var("tile")
         arguments = [pointer(b, call.place_of(b)) for b in buffers]
+        loop = t.tirx.For(
+            tile,
+            const(0),
+            const(stage.tiles),
+            t.tirx.ForKind.PARALLEL,
+            t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
+        )
+        # As an attribute, not an annotation: only TVM's block lowering translates annotations.
         loops.append(
-            t.tirx.For(
-                tile,
-                const(0),
-                const(stage.tiles),
-                t.tirx.ForKind.PARALLEL,
-                t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
-                annotations={"pragma_parallel_barrier_when_finish": 1},
-            )
+            t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop)
         )
     body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
     body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)

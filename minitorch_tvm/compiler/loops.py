@@ -170,9 +170,12 @@ def is_load(value: Expr) -> bool:
     return isinstance(value, tvm().ir.TensorLoad)
 
 
-def free_variables(body: Stmt) -> list[Var]:
-    """Scalar variables and buffers that a statement uses but does not define."""
-    return list(tvm().tirx.analysis.undefined_vars(body, []))
+def free_buffers(body: Stmt) -> list[Buffer]:
+    """Buffers that a statement uses but does not define."""
+    t = tvm().tirx
+    # The tile variable is undefined too, and the analysis also reports variables of TVM's blocks.
+    undefined = t.analysis.undefined_vars(body, [])
+    return [v for v in undefined if isinstance(v.ty, t.buffer.BufferType)]
 
 
 def when(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:

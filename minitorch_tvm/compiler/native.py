@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from typing import Any
@@ -13,12 +14,52 @@ from .target import CpuTarget
 # checks are off because the entry takes one raw pointer, which the executor builds itself.
 _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
+_LEAN = "minitorch_tvm"
 
-def compile_module(module: Any, target: CpuTarget) -> Any:
-    """Run TVM's lowering passes and LLVM; returns TVM's executable."""
+
+@functools.cache
+def _lean_pipeline() -> str:
+    """Register the passes that loop nests without blocks need, and nothing else.
+
+    TVM's default pipeline also lowers blocks, compacts buffers to sizes it infers and simplifies
+    several times.  One simplification stays: it turns flattened vector indices back into ramps,
+    without which vector accesses become gathers.
+    """
     t = tvm()
+    lower = t.tirx.transform
+
+    @t.transform.module_pass(opt_level=0)
+    def passes(module: Any, _: Any) -> Any:
+        return t.ir.transform.Sequential(
+            [
+                lower.FlattenBuffer(),
+                lower.StmtSimplify(),
+                lower.NarrowDataType(32),
+                lower.VectorizeLoop(True),
+                lower.UnrollLoop(),
+                lower.AnnotateEntryFunc(),
+                lower.SplitHostDevice(),
+                lower.MakePackedAPI(),
+            ]
+        )(module)
+
+    finish = t.tirx.compilation_pipeline
+    t.tirx.register_tir_pipeline(
+        _LEAN,
+        lambda: (passes, finish.finalize_host_passes, finish.finalize_device_passes),
+    )
+    return _LEAN
+
+
+def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> Any:
+    """Run TVM's lowering passes and LLVM; returns TVM's executable.
+
+    ``blocks`` selects TVM's default pipeline, which the default schedule needs.
+    """
+    t = tvm()
+    pipeline = "default" if blocks else _lean_pipeline()
     with t.transform.PassContext(config=_OPTIONS):
-        return t.compile(module, target=target.tvm_target())
+        return t.compile(module, target=target.tvm_target(), tir_pipeline=pipeline)
 
 
 def object_code(executable: Any) -> bytes:
