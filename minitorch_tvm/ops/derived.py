@@ -127,6 +127,8 @@ def neg(x: Node) -> Node:
             "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
             "invert a mask, use the `~` or `logical_not()` operator instead."
         )
+    if x.dtype.name.startswith("u"):
+        return b.sub(b.full_like(x, 0), x)
     return b.neg(x)
 
 
@@ -291,7 +293,10 @@ def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None 
     count = numel(tuple(x.shape[d] for d in wrapped))
     if not wrapped:
         return clone(x)
-    return b.div(b.sum(x, wrapped, keepdim), b.full_like(x, float(count)))
+    total = b.sum(x, wrapped, keepdim)
+    if not count:
+        return b.mul(total, b.full_like(x, math.nan))
+    return b.div(total, b.full_like(x, float(count)))
 
 
 def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
@@ -302,7 +307,10 @@ def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False
     count = numel(tuple(x.shape[d] for d in wrapped))
     centred = b.sub(x, mean(x, wrapped, True)) if wrapped else b.sub(x, x)
     total = sum(b.mul(centred, centred), wrapped, keepdim) if wrapped else b.mul(centred, centred)
-    return b.div(total, b.full_like(x, float(max(count - correction, 0))))
+    freedom = float(count - correction)
+    if freedom <= 0:  # infinite, and NaN where all elements are equal
+        return b.mul(total, b.full_like(x, math.inf))
+    return b.div(total, b.full_like(x, freedom))
 
 
 def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:

@@ -199,7 +199,13 @@ class Minimum(_Extreme, kind=Kind.INJECTIVE):
 
 @dataclass(frozen=True, eq=False)
 class Neg(Arithmetic, kind=Kind.INJECTIVE):
-    """neg(x: t[*s]) -> t[*s]."""
+    """neg(x: t[*s]) -> t[*s], for signed types."""
+
+    def result_dtype(self, *dtypes: DType) -> DType:
+        result = super().result_dtype(*dtypes)
+        if result.name.startswith("u"):
+            raise TypeError(f"{self.name} is not defined on unsigned integers")
+        return result
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
         return -xs[0]
@@ -420,8 +426,8 @@ class Clone(Elementwise, kind=Kind.INJECTIVE):
         return (ct,)
 
 
-class Comparison(Elementwise):
-    """Base of ops whose result is bool."""
+class Comparison(Arithmetic):
+    """Base of ops on numbers whose result is bool."""
 
     differentiable: ClassVar[bool] = False
 

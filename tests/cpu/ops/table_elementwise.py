@@ -112,13 +112,11 @@ def unary(cls: type[Op], f: Callable[..., Any], **more: Any) -> Row:
 def binary(cls: type[Op], f: Callable[..., Any], dtypes: tuple[str, ...], **more: Any) -> Row:
     """A function of two operands of one dtype."""
     op = intern(cls())
-    refused = "float32" if "bool" in dtypes else "bool"
-    bad = [_mixed(op), _shapes(op, "float32")]
-    if refused == "bool":
-        words = f"{op.name} is not defined on bool tensors"
-        if "int64" not in dtypes:
-            words = f"{op.name} expects floating point operands, but got mt.bool"
-        bad.append(Bad(op, ("bool 2", "bool 2"), TypeError, words))
+    words = f"{op.name} is not defined on bool tensors"
+    if "int64" not in dtypes:
+        words = f"{op.name} expects floating point operands, but got mt.bool"
+    refused = Bad(op, ("bool 2", "bool 2"), TypeError, words)
+    bad = [_mixed(op), _shapes(op, "float32"), refused]
     more.setdefault("specials", ((op, (LEFT, RIGHT)),))
     return Row(cls, scalar(f), ops(op, *TWO), dtypes=dtypes, bad=tuple(bad), **more)
 
@@ -152,7 +150,20 @@ ROWS = (
     binary(ew.Pow, _pow, FLOATS, grad=(0, 1), low=0.3, high=2.5),
     binary(ew.Maximum, _max, NUMBERS, grad=(0, 1)),
     binary(ew.Minimum, _min, NUMBERS, grad=(0, 1)),
-    unary(ew.Neg, lambda x: -x, dtypes=NUMBERS, bad=_numbers_only(ew.Neg)),
+    unary(
+        ew.Neg,
+        lambda x: -x,
+        dtypes=NUMBERS[:4],
+        bad=(
+            *_numbers_only(ew.Neg),
+            Bad(
+                intern(ew.Neg()),
+                ("uint8 2",),
+                TypeError,
+                "Neg is not defined on unsigned integers",
+            ),
+        ),
+    ),
     unary(ew.Abs, abs, dtypes=NUMBERS, bad=_numbers_only(ew.Abs)),
     unary(ew.Relu, lambda x: 0 if x <= 0 else x, dtypes=NUMBERS, bad=_numbers_only(ew.Relu)),
     unary(ew.Exp, _exp),
@@ -176,7 +187,8 @@ ROWS = (
                 _WHERE,
                 ("float32 2", "float32 2", "float32 2"),
                 RuntimeError,
-                "where expected condition to be a boolean tensor, but got a tensor with dtype Float",
+                "where expected condition to be a boolean tensor, but got a tensor with dtype "
+                "Float",
             ),
             Bad(
                 _WHERE,
@@ -202,10 +214,10 @@ ROWS = (
     ),
     Row(ew.Detach, lambda op, x: x, ops(ew.Detach(), *ONE), dtypes=EVERY),
     Row(ew.Clone, lambda op, x: x, ops(ew.Clone(), *ONE), dtypes=EVERY, grad=(0,)),
-    binary(ew.Eq, lambda a, b: a == b, EVERY, result="bool"),
-    binary(ew.Ne, lambda a, b: a != b, EVERY, result="bool"),
-    binary(ew.Lt, lambda a, b: a < b, EVERY, result="bool"),
-    binary(ew.Le, lambda a, b: a <= b, EVERY, result="bool"),
+    binary(ew.Eq, lambda a, b: a == b, NUMBERS, result="bool"),
+    binary(ew.Ne, lambda a, b: a != b, NUMBERS, result="bool"),
+    binary(ew.Lt, lambda a, b: a < b, NUMBERS, result="bool"),
+    binary(ew.Le, lambda a, b: a <= b, NUMBERS, result="bool"),
     logical(ew.And, lambda a, b: a and b, 2),
     logical(ew.Or, lambda a, b: a or b, 2),
     logical(ew.Not, lambda x: not x, 1),

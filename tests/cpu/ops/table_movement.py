@@ -303,8 +303,8 @@ ROWS = (
                 intern(mv.Expand((2,))),
                 ("float32 2 2",),
                 RuntimeError,
-                "expand(torch.FloatTensor{[2, 2]}, size=[2]): the number of sizes provided (1) must "
-                "be greater or equal to the number of dimensions in the tensor (2)",
+                "expand(torch.FloatTensor{[2, 2]}, size=[2]): the number of sizes provided (1) "
+                "must be greater or equal to the number of dimensions in the tensor (2)",
             ),
             Bad(
                 intern(mv.Expand((2, 4))),

@@ -128,6 +128,7 @@ def test_the_same_structure_is_compiled_once() -> None:
     def step(value: float, data: list[float]) -> list[float]:
         return (mt.tensor(data) * value + 0.5).exp().tolist()  # type: ignore[no-any-return]
 
+    lazy.clear_cache()
     step(1.0, [1.0, 2.0])
     programs = len(lazy.executors())
     hits = EVENTS.get("cache_hits")

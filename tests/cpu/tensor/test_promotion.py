@@ -92,6 +92,7 @@ def test_integers_wrap_and_compare_as_numbers() -> None:
         (u + 1, [2, 0]),
         (u + (-1), [0, 254]),
         (u * 300, [44, 212]),
+        (-u, [255, 1]),
         (u - mt.tensor([2, 0], dtype=mt.uint8), [255, 255]),
         (u == 300, [False, False]),
         (u > -1, [True, True]),
