@@ -6,7 +6,7 @@
 12.0
 """
 
-from . import autograd, nn, optim
+from . import autograd, debug, nn, optim, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .core.dtype import (
     DType,
