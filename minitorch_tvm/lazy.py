@@ -23,7 +23,7 @@ from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, SCALAR, Node
 from .runtime.executor import Executor, ReferenceExecutor
-from .runtime.memory import Buffer
+from .runtime.memory import Buffer, buffer_of
 
 
 class Handle(Protocol):
@@ -241,10 +241,24 @@ def _flush(roots: dict[int, Node]) -> None:
     reuse = _reusable(plan, found)
     results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
     for node, buffer in zip(plan.outputs, results, strict=True):
+        donor = node.donor
+        if donor is not None and donor.buffer.shared:
+            buffer = _write_through(donor, buffer)
         node.buffer = buffer
         node.donor = None
         if node.freed or node.grad_leaf or not node.requires_grad:
             node.inputs = ()
+
+
+def _write_through(donor: Node, result: Buffer) -> Buffer:
+    """Copy a new value into the user's own array, as PyTorch's ``from_numpy`` promises."""
+    shared: Buffer = donor.buffer
+    # Known references: the donee's, the caller's local, this argument, getrefcount's.
+    if sys.getrefcount(donor) > 4:
+        # Somebody (saved history) still needs the old value: it moves to memory of its own.
+        donor.buffer = buffer_of(shared.numpy(donor.shape, donor.dtype), donor.dtype)
+    shared.numpy(donor.shape, donor.dtype)[...] = result.numpy(donor.shape, donor.dtype)
+    return shared
 
 
 def _by_sequence(node: Node) -> int:
@@ -366,7 +380,8 @@ def _reusable(plan: _Plan, found: dict[int, Node]) -> list[Buffer | None]:
         known = uses[id(donor)] + 5
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
-            id(donor) not in kept
+            not donor.buffer.shared
+            and id(donor) not in kept
             and sys.getrefcount(donor) <= known
             and sys.getrefcount(donor.buffer) <= 2
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..core import config
+from ..core import dtype as dt
 from ..core.shape import numel
 from ..ir import graph as ir
 from ..ir.graph import Graph
@@ -26,7 +27,7 @@ from . import native, plan, target
 from .assemble import ENTRY, Place, StageCall, assemble
 from .canonicalize import canonicalize
 from .fuse import fuse
-from .loops import Buffer, Stage
+from .loops import Memory, Stage
 from .lower import KernelCode, bytes_moved, flops
 from .schedule import cpu, default
 
@@ -98,7 +99,10 @@ def compile_graph(recorded: Graph) -> Program:
     code = b""
     if module is not None:
         _show(4, "TVM IR", module)
-        executable = clock("build", lambda: native.compile_module(module, machine, blocks=settings.schedule == "default"))
+        executable = clock(
+            "build",
+            lambda: native.compile_module(module, machine, blocks=settings.schedule == "default"),
+        )
         if settings.debug >= 5:
             _show(5, "assembly", executable.mod.inspect_source("asm"))
         code = clock("emit", lambda: native.object_code(executable))
@@ -151,13 +155,12 @@ _SCALAR_FORMAT = {
 
 def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[Stage]]:
     if config.CONFIG.schedule == "default":
-        return default.schedule(code)
+        return default.schedule(code, machine)
     return cpu.schedule(code, machine)
 
 
-def _scratch_bytes(buffer: Buffer) -> int:
-    count = numel(tuple(int(n) for n in buffer.shape))
-    return count * int(str(buffer.dtype).lstrip("boluintfa") or 8) // 8
+def _scratch_bytes(buffer: Memory) -> int:
+    return numel(buffer.shape) * dt.by_name(buffer.dtype).itemsize
 
 
 def _plan(fused: FusedGraph, codes: list[KernelCode], reuse: bool) -> plan.Plan:
@@ -195,7 +198,7 @@ def _assemble(
         scratch[k] = _scratch_places(code, k, memory)
 
         def place_of(
-            buffer: Buffer, code: KernelCode = code, own: list[Place] = scratch[k]
+            buffer: Memory, code: KernelCode = code, own: list[Place] = scratch[k]
         ) -> Place:
             for candidate, place in zip(code.builder.scratch, own, strict=True):
                 if candidate.same_as(buffer):

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Buffer, Stage, const, free_buffers, var
+from .loops import Stage, const, free_buffers, var
 
 ENTRY = "step"
+
+
+Buffer = Any  # TVM's buffer variable
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,7 @@ def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
             t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
         )
         # As an attribute, not an annotation: only TVM's block lowering translates annotations.
-        loops.append(
-            t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop)
-        )
+        loops.append(t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop))
     body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
     body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
     entry = (

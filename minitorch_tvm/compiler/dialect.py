@@ -7,6 +7,7 @@ bound to variables there, so that shared subexpressions are computed once.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
-from . import math
-from .loops import Expr, Stmt, cell, const, is_load, seq
+from . import math as elementary
+from .loops import Expr, Stmt, bind, const, seq
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Scope:
     def __init__(self) -> None:
         self.statements: list[Stmt] = []
         self._guards = 0
-        self._cells: set[object] = set()  # loads of memory that is written once, here
 
     # --- structure ----------------------------------------------------------------------------
 
@@ -64,12 +64,8 @@ class Scope:
         t = tvm()
         if isinstance(x, (t.ir.Var, t.tirx.IntImm, t.tirx.FloatImm)):
             return x
-        if is_load(x) and ffi.StructuralKey(x) in self._cells:
-            return x
-        v, statements = cell("v", x)
-        self.statements.extend(statements)
-        if is_load(v):
-            self._cells.add(ffi.StructuralKey(v))
+        v, statement = bind("v", x)
+        self.statements.append(statement)
         return v
 
     @property
@@ -126,6 +122,17 @@ class Scope:
             return tvm().tirx.infinity(dtype.name)
         return const(value, dtype.name)
 
+    def literal(self, value: float | int | bool, dtype: DType) -> Expr:
+        """A constant value of the graph (one that arithmetic may meet)."""
+        x = self.const(value, dtype)
+        if isinstance(x, tvm().tirx.FloatImm) and float(x.value) == 0.0:
+            # TVM refuses to divide by a literal zero and folds x * 0 to 0, which is wrong for NaN
+            # and infinities.  Behind its bits the zero is left to LLVM, which keeps IEEE's rules.
+            bits = {4: "int32", 8: "int64"}[dtype.itemsize]
+            sign = -(1 << dtype.itemsize * 8 - 1) if math.copysign(1.0, value) < 0 else 0
+            return tvm().tirx.reinterpret(dtype.name, const(sign, bits))
+        return x
+
     def zero_like(self, x: Expr) -> Expr:
         return const(0, str(x.ty.dtype))
 
@@ -135,7 +142,7 @@ class Scope:
         t = tvm().tirx
         source = str(x.ty.dtype)
         if dtype is dt.bool_ and source != "bool":
-            return x != const(0, source)
+            return t.Not(t.EQ(x, const(0, source)))
         if source == "bool" and dtype is not dt.bool_:
             return t.Select(x, const(1, dtype.name), const(0, dtype.name))
         return x.astype(dtype.name)
@@ -166,7 +173,8 @@ class Scope:
         return tvm().tirx.EQ(self._like(a, b), self._like(b, a))
 
     def not_equal(self, a: Expr, b: Expr) -> Expr:
-        return tvm().tirx.NE(a, b)
+        # TVM's own comparison is ordered: NaN != NaN would be False.
+        return tvm().tirx.Not(tvm().tirx.EQ(a, b))
 
     @staticmethod
     def _like(x: Expr, other: Expr) -> Expr:
@@ -190,13 +198,13 @@ class Scope:
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.max(a, b)
         # a unless b is larger or NaN: a NaN in either operand wins.
-        return tvm().tirx.Select(tvm().tirx.any(a > b, a != a), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a > b, tvm().tirx.isnan(a)), a, b)
 
     def minimum(self, a: Expr, b: Expr) -> Expr:
         a, b = self.keep(a), self.keep(b)
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.min(a, b)
-        return tvm().tirx.Select(tvm().tirx.any(a < b, a != a), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a < b, tvm().tirx.isnan(a)), a, b)
 
     def abs(self, x: Expr) -> Expr:
         return tvm().tirx.abs(x)
@@ -216,7 +224,7 @@ class Scope:
     def _elementary(self, name: str, x: Expr) -> Expr:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":
-            return getattr(math, name)(x, self.keep)
+            return getattr(elementary, name)(x, self.keep)
         if name == "sigmoid":
             e = self.keep(tvm().tirx.exp(-tvm().tirx.abs(x)))
             one = const(1.0, "float64")

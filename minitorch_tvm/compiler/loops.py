@@ -8,6 +8,7 @@ small ``local`` buffers (registers or stack) and vector statements, but never a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,6 @@ from ..core.tvm_api import tvm
 
 Expr = Any  # tvm PrimExpr
 Stmt = Any
-Buffer = Any
 Var = Any
 
 
@@ -37,9 +37,9 @@ class Builder:
     ``scratch`` buffers live in the arena while the kernel runs and are shared by its stages.
     """
 
-    scratch: list[Buffer] = field(default_factory=list)
+    scratch: list[Memory] = field(default_factory=list)
 
-    def scratch_buffer(self, shape: Sequence[int], dtype: str, name: str) -> Buffer:
+    def scratch_buffer(self, shape: Sequence[int], dtype: str, name: str) -> Memory:
         """A new arena-backed buffer, uninitialised, 64-byte aligned."""
         buffer = pointer_buffer(shape, dtype, f"{name}{len(self.scratch)}")
         self.scratch.append(buffer)
@@ -56,34 +56,92 @@ def var(name: str, dtype: str = "int32") -> Var:
     return tvm().tirx.Var(name, dtype)
 
 
-def pointer_buffer(shape: Sequence[int], dtype: str, name: str) -> Buffer:
-    """A compact row-major buffer that reaches the stage function as a raw pointer."""
-    extents = [const(n, "int64" if n >= 1 << 31 else "int32") for n in shape] or [const(1)]
-    return tvm().tirx.decl_buffer(extents, dtype, name)
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A row-major block of elements: one-dimensional for TVM, of any shape for the schedules.
 
-
-def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Buffer:
-    """A small buffer of the stage itself; declare it with :func:`alloc` before its first use."""
-    return tvm().tirx.decl_buffer([const(n) for n in shape], dtype, name, scope="local")
-
-
-def alloc(buffer: Buffer) -> Stmt:
-    """The statement that brings a local buffer to life (scope: the rest of the sequence).
-
-    The annotation makes it stack memory, which LLVM promotes to registers; otherwise TVM asks its
-    workspace pool for it at run time, every time the statement is reached.
+    Indices are flattened here, when an access is built.  Left to TVM, that needs its simplifier,
+    which also rewrites floating point arithmetic (x - x to 0, x != x to False, x * 0 to 0).
     """
-    return tvm().tirx.AllocBuffer(buffer, {"disable_lower_builtin": const(1, "bool")})
+
+    raw: Any
+    shape: tuple[int, ...]
+    dtype: str
+
+    def same_as(self, other: Memory | Any) -> bool:
+        """True if both are one block (``other`` may be TVM's buffer)."""
+        return bool(self.raw.same_as(other.raw if isinstance(other, Memory) else other))
+
+    @property
+    def local(self) -> bool:
+        """True for memory of the stage itself."""
+        return bool(self.raw.scope() == "local")
+
+    def flat(self, index: Sequence[Expr]) -> Expr:
+        """Position of an element, or of a vector if the last index is a ramp."""
+        wide = math.prod(self.shape) >= 1 << 31
+        constant = 0
+        terms: list[Expr] = []
+        lanes = 0
+        stride = math.prod(self.shape)
+        for n, i in zip(self.shape, index, strict=True):
+            stride = stride // n if n else 0
+            if isinstance(i, int):
+                constant += i * stride
+                continue
+            if isinstance(i, tvm().tirx.Ramp):
+                lanes, i = int(i.lanes), i.base
+            if wide:
+                i = i.astype("int64")
+            terms.append(i if stride == 1 else i * const(stride, "int64" if wide else "int32"))
+        total = terms[0] if terms else const(constant, "int64" if wide else "int32")
+        for term in terms[1:]:
+            total = total + term
+        if terms and constant:
+            total = total + const(constant, "int64" if wide else "int32")
+        return tvm().tirx.Ramp(total, const(1), const(lanes)) if lanes else total
 
 
-def load(buffer: Buffer, *index: Expr) -> Expr:
+def _memory(shape: Sequence[int], dtype: str, name: str, scope: str) -> Memory:
+    count = math.prod(shape)
+    extent = const(max(count, 1), "int64" if count >= 1 << 31 else "int32")
+    return Memory(tvm().tirx.decl_buffer([extent], dtype, name, scope=scope), tuple(shape), dtype)
+
+
+def pointer_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
+    """Memory that reaches the stage function as a raw pointer, 64-byte aligned."""
+    return _memory(shape, dtype, name, "")
+
+
+def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
+    """Memory of the stage itself; declare it with :func:`alloc` before its first use."""
+    return _memory(shape, dtype, name, "local")
+
+
+# A worker's stack is 8 MB; anything beyond this comes from TVM's workspace pool.
+_STACK_BYTES = 128 << 10
+
+
+def alloc(buffer: Memory) -> Stmt:
+    """The statement that brings local memory to life (scope: the rest of the sequence).
+
+    Small buffers are marked as stack memory, which LLVM promotes to registers; left to itself, TVM
+    asks its workspace pool for them at run time, every time the statement is reached.
+    """
+    size = math.prod(buffer.shape) * int(tvm().DataType(buffer.dtype).bits) // 8
+    if size > _STACK_BYTES:
+        return tvm().tirx.AllocBuffer(buffer.raw)
+    return tvm().tirx.AllocBuffer(buffer.raw, {"disable_lower_builtin": const(1, "bool")})
+
+
+def load(buffer: Memory, *index: Expr) -> Expr:
     """``buffer[index]``; the last index may be a :func:`ramp`."""
-    return tvm().tirx.BufferLoad(buffer, [_index(i) for i in index] or [const(0)])
+    return tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])
 
 
-def store(buffer: Buffer, value: Expr, *index: Expr) -> Stmt:
+def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     """``buffer[index] = value``; the last index may be a :func:`ramp`."""
-    return tvm().tirx.BufferStore(buffer, value, [_index(i) for i in index] or [const(0)])
+    return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
 
 
 def _index(value: Expr) -> Expr:
@@ -151,27 +209,8 @@ def bind(name: str, value: Expr) -> tuple[Var, Stmt]:
     return v, tvm().tirx.Bind(v, value)
 
 
-def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
-    """A name for ``value`` that TVM does not substitute, and the statements that compute it.
-
-    TVM's simplifier replaces variables bound to arithmetic by their value wherever they are used,
-    so a chain in which every value is used twice would double in size at every step.  A cell of
-    local memory stops that; LLVM turns it back into a register.
-    """
-    if is_load(value):
-        v, statement = bind(name, value)
-        return v, [statement]
-    memory = local_buffer((1,), str(value.ty.dtype), name)
-    return load(memory, 0), [alloc(memory), store(memory, value, 0)]
-
-
-def is_load(value: Expr) -> bool:
-    """True for an element read from a buffer."""
-    return isinstance(value, tvm().ir.TensorLoad)
-
-
-def free_buffers(body: Stmt) -> list[Buffer]:
-    """Buffers that a statement uses but does not define."""
+def free_buffers(body: Stmt) -> list[Any]:
+    """TVM's buffers that a statement uses but does not define."""
     t = tvm().tirx
     # The tile variable is undefined too, and the analysis also reports variables of TVM's blocks.
     undefined = t.analysis.undefined_vars(body, [])

@@ -17,7 +17,7 @@ from ..ir.op import Kind
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from .dialect import Lazy, Reduce, Scope, index_key
-from .loops import Buffer, Builder, Expr, Stmt, load, pointer_buffer, store
+from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 
 
 @dataclass
@@ -28,9 +28,9 @@ class KernelCode:
     fused: FusedGraph
     kernel: Kernel
     builder: Builder = field(default_factory=Builder)
-    buffers: dict[int, Buffer] = field(default_factory=dict)  # by value, in its own shape
+    buffers: dict[int, Memory | Any] = field(default_factory=dict)  # by value, in its own shape
 
-    def buffer(self, v: int, shape: Shape | None = None) -> Buffer:
+    def buffer(self, v: int, shape: Shape | None = None) -> Memory:
         """The memory of value ``v`` (several shapes of one value are several declarations)."""
         value = self.graph.values[v]
         key = v
@@ -38,12 +38,12 @@ class KernelCode:
             key = self._collapsed.setdefault((v, shape), -1 - len(self._collapsed))
         if key not in self.buffers:
             own = value.shape if shape is None else shape
-            self.buffers[key] = pointer_buffer(own or (1,), value.dtype.name, f"b{v}")
+            self.buffers[key] = pointer_buffer(own, value.dtype.name, f"b{v}")
         return self.buffers[key]
 
     _collapsed: dict[tuple[int, Shape], int] = field(default_factory=dict)
 
-    def value_of(self, buffer: Buffer) -> int | None:
+    def value_of(self, buffer: Any) -> int | None:
         """The graph value that a buffer declared here belongs to (None: scratch)."""
         names = {number: v for (v, _), number in self._collapsed.items()}
         for key, own in self.buffers.items():
@@ -142,7 +142,7 @@ class Evaluator:
 
     def _compute(self, v: int, value: Value, index: tuple[Expr, ...]) -> Expr:
         if isinstance(value.op, mv.Full):
-            return self.scope.const(value.op.value, value.dtype)
+            return self.scope.literal(value.op.value, value.dtype)
         inputs = [self.tensor(x) for x in value.inputs]
         if self.shapes is not None and isinstance(value.op, mv.Expand):
             return ew.at(inputs[0], self._shape(value), index)

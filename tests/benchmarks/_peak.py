@@ -22,7 +22,7 @@ import numpy as np
 from minitorch_tvm.compiler import native
 from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
-    Buffer,
+    Memory,
     Stage,
     Stmt,
     Var,
@@ -61,10 +61,10 @@ class Kernel:
     def __init__(
         self,
         stages: Sequence[Stage],
-        buffers: Sequence[tuple[Buffer, np.ndarray]],
+        buffers: Sequence[tuple[Memory, np.ndarray]],
         cpu: CpuTarget | None = None,
     ) -> None:
-        def place(buffer: Buffer) -> Place:
+        def place(buffer: Memory) -> Place:
             return Place([buffer.same_as(b) for b, _ in buffers].index(True))
 
         module, _ = assemble([StageCall(s, place) for s in stages], len(buffers))

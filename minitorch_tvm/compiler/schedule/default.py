@@ -11,10 +11,13 @@ from typing import Any
 from ...core.dtype import DType
 from ...core.shape import Shape
 from ...core.tvm_api import tvm
+from ...ops.random import RandomBits
 from ..dialect import Lazy, Reduce, Scope
 from ..loops import Stage, const, var
 from ..lower import KernelCode
+from ..target import CpuTarget
 from .cpu.combine import Combine
+from .cpu.elementwise import elementwise
 
 
 class _Plain(Scope):
@@ -76,14 +79,21 @@ def _compute(result: Lazy | Reduce, name: str) -> Any:
     return where
 
 
-def schedule(code: KernelCode) -> tuple[str, list[Stage]]:
+def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
     """One serial stage: the kernel as TVM lowers it."""
     graph, kernel = code.graph, code.kernel
+    computed = sorted({*kernel.inlined, *kernel.members})
+    if any(isinstance(graph.values[i].op, RandomBits) for i in computed):
+        # Twenty rounds on shared values: tensor expressions cannot name a value inside an element,
+        # so written out it would double with every round.
+        stages = elementwise(code, cpu)
+        assert stages is not None
+        return "default", stages
     tensors: dict[int, Any] = {}
     for r in kernel.reads:
         v = graph.values[r]
         tensors[r] = _placeholder(v.shape, v.dtype, f"in{r}")
-    for i in sorted({*kernel.inlined, *kernel.members}):
+    for i in computed:
         v = graph.values[i]
         inputs = [_lazy(tensors[x], graph.values[x].shape, graph.values[x].dtype) for x in v.inputs]
         result: Any = v.op.compute(_Plain(), *inputs)

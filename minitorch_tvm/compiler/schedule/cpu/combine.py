@@ -64,4 +64,4 @@ class Combine:
             return better
         # A NaN replaces anything but an earlier NaN.
         t = tvm().tirx
-        return t.any(better, t.all(value != value, held == held))
+        return t.any(better, t.all(t.isnan(value), t.Not(t.isnan(held))))

@@ -19,9 +19,9 @@ from math import gcd
 
 from ....core.tvm_api import tvm
 from ...loops import (
-    Buffer,
     Builder,
     Expr,
+    Memory,
     Stage,
     Stmt,
     alloc,
@@ -47,7 +47,6 @@ from .conv_layout import (
     maximum,
     mod,
     split,
-    stack,
     stays_cached,
     transpose_tile,
 )
@@ -257,7 +256,7 @@ def pack_weights(
     row_of: Callable[[Expr], Expr],
     read: Callable[[Expr, Expr], Expr],
     builder: Builder,
-) -> tuple[list[Stage], Buffer]:
+) -> tuple[list[Stage], Memory]:
     """Copy weights into ``[block][row][width]``, zero beyond ``channels``.
 
     ``read(k, q)`` is the weight of vector channel k at flat position q of ``flat``, which goes to
@@ -318,7 +317,7 @@ def correlate(
     problem: Correlation,
     inputs: tuple[int, int],
     read: Load4,
-    weights: Buffer,
+    weights: Memory,
     write: Write4,
     builder: Builder,
     cpu: CpuTarget,
@@ -365,11 +364,11 @@ def correlate(
 
 def _row_block(
     p: Correlation,
-    weights: Buffer,
+    weights: Memory,
     write: Write4,
     border: tuple[int, int],
     units: int,
-    source: Buffer,
+    source: Memory,
     slot: Expr,
     image: Expr,
     block: Expr,
@@ -395,7 +394,7 @@ def _row_block(
     # One loop over all tiles: as a nest, LLVM would unroll the residues and double the code.
     return seq(
         bind_unit0,
-        stack(done),
+        alloc(done),
         serial(ay.stride * ax.stride * down * across, tile, "tile"),
         _finish(p, done, image, block, row_block * rows, unit0 * ay.stride, rows, pitch, write),
     )
@@ -403,10 +402,10 @@ def _row_block(
 
 def _register_tile(
     p: Correlation,
-    source: Buffer,
+    source: Memory,
     border: tuple[int, int],
-    weights: Buffer,
-    done: Buffer,
+    weights: Memory,
+    done: Memory,
     image: Expr,
     block: Expr,
     unit0: Expr,
@@ -483,7 +482,7 @@ def _register_tile(
     every = [(k, m) for k in range(len(points)) for m in range(tile.vectors)]
     zero = splat(const(0.0, p.dtype), lanes)
     return seq(
-        [stack(acc[k][m]) for k, m in every],
+        [alloc(acc[k][m]) for k, m in every],
         [store(acc[k][m], zero, whole) for k, m in every],
         serial(ty.count, kernel_row, "a"),
         [collect(k, m) for k, m in every],
@@ -492,7 +491,7 @@ def _register_tile(
 
 def _finish(
     p: Correlation,
-    done: Buffer,
+    done: Memory,
     image: Expr,
     block: Expr,
     first_row: Expr,
@@ -544,7 +543,7 @@ def _finish(
 
         live = minimum(maximum(p.channels - channel0, 0), lanes)
         return seq(
-            stack(planes),
+            alloc(planes),
             serial(pixels // lanes, shuffle, "q"),
             serial(lanes if p.channels % p.width == 0 else live, plane, "k"),
         )

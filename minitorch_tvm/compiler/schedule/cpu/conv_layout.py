@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ....core.tvm_api import tvm
 from ...loops import (
-    Buffer,
     Builder,
     Expr,
+    Memory,
     Stage,
     Stmt,
     alloc,
@@ -36,22 +36,6 @@ from ...loops import (
 from ...target import CpuTarget
 
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
-
-
-# A worker's stack is 8 MB; anything beyond this comes from TVM's workspace pool.
-_STACK_BYTES = 128 << 10
-
-
-def stack(buffer: Buffer) -> Stmt:
-    """Bring a local buffer to life on the stack, unless it is too large for that.
-
-    Left to itself, TVM asks its workspace pool at run time for every local buffer, which costs
-    more than a small tile's arithmetic and keeps accumulators from being registers.
-    """
-    elements = math.prod(int(extent) for extent in buffer.shape)
-    if elements * int(tvm().DataType(str(buffer.dtype)).bits) > 8 * _STACK_BYTES:
-        return alloc(buffer)
-    return tvm().tirx.AllocBuffer(buffer, {"disable_lower_builtin": const(1, "bool")})
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
@@ -109,7 +93,7 @@ def transpose_tile(
     stores the vector that holds position k of every row.
     """
 
-    def fill(block: Buffer, r: Expr) -> Stmt:
+    def fill(block: Memory, r: Expr) -> Stmt:
         return serial(lanes, lambda k: store(block, read(r, k), r, k), "k")
 
     return transpose_rows(lanes, dtype, fill, write)
@@ -118,7 +102,7 @@ def transpose_tile(
 def transpose_rows(
     lanes: int,
     dtype: str,
-    fill: Callable[[Buffer, Expr], Stmt],
+    fill: Callable[[Memory, Expr], Stmt],
     write: Callable[[Expr, Expr], Stmt],
 ) -> Stmt:
     """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
@@ -152,7 +136,7 @@ def transpose_rows(
         steps.append(serial(lanes // 2, exchange, "p"))
         distance //= 2
     return seq(
-        stack(block),
+        alloc(block),
         serial(lanes, lambda r: fill(block, r), "r"),
         *steps,
         serial(lanes, lambda k: write(k, load(block, k, whole)), "k"),
@@ -187,7 +171,7 @@ class ChannelsLast:
 
     def stages(
         self, name: str, images: int, read: Load4, builder: Builder
-    ) -> tuple[list[Stage], Buffer]:
+    ) -> tuple[list[Stage], Memory]:
         """Stages that copy all images into a new scratch buffer."""
         buffer = builder.scratch_buffer((images, *self.image_shape), self.dtype, name)
         stages = []
@@ -205,7 +189,7 @@ class ChannelsLast:
             stages.append(rest)
         return stages, buffer
 
-    def image(self, buffer: Buffer, read: Load4, source: Expr, image: Expr) -> Stmt:
+    def image(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
         """Copy image ``source`` into ``buffer[image]``."""
         parts = []
         if self._slabs:
@@ -227,7 +211,7 @@ class ChannelsLast:
         """Channels after the last slab, zeros included."""
         return self.padded - self._slabs * self.lanes
 
-    def _slab(self, buffer: Buffer, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
+    def _slab(self, buffer: Memory, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
         channels = ramp(block * lanes, lanes)
         nothing = splat(const(0.0, self.dtype), lanes)
@@ -251,7 +235,7 @@ class ChannelsLast:
             grid(self.extent, lambda y, x: store(buffer, nothing, image, y, x, channels)), copy
         )
 
-    def _remainder(self, buffer: Buffer, read: Load4, source: Expr, image: Expr) -> Stmt:
+    def _remainder(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
         (h, w), (top, left) = self.size, self.low
         first = self._slabs * self.lanes
         nothing = const(0.0, self.dtype)

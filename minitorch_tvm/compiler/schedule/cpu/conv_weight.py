@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 from ...loops import (
-    Buffer,
     Builder,
     Expr,
+    Memory,
     Stage,
     Stmt,
     alloc,
@@ -39,7 +39,6 @@ from .conv_layout import (
     div,
     maximum,
     split,
-    stack,
     transpose_rows,
 )
 from .conv_spec import Conv
@@ -81,7 +80,7 @@ def outer_products(
     points = [(r, m) for r in range(height) for m in range(tile.vectors)]
 
     def sweep(
-        sums: Buffer, where: tuple[Expr, ...], source: Buffer, ct: Buffer, first: Expr, count: Expr
+        sums: Memory, where: tuple[Expr, ...], source: Memory, ct: Memory, first: Expr, count: Expr
     ) -> Stmt:
         """Add ``count`` pixel rows from ``first`` to the matrix ``sums[where]``."""
         _, block, i, group = where
@@ -110,7 +109,7 @@ def outer_products(
                 return seq(*out)
 
             return seq(
-                [stack(acc[p]) for p in points],
+                [alloc(acc[p]) for p in points],
                 [store(acc[p], load(sums, *at(*p)), whole) for p in points],
                 serial(
                     count,
@@ -122,7 +121,7 @@ def outer_products(
 
         return serial(run_tiles, run_tile, "t")
 
-    def clear(sums: Buffer, where: tuple[Expr, ...]) -> Stmt:
+    def clear(sums: Memory, where: tuple[Expr, ...]) -> Stmt:
         def row(r: Expr) -> Stmt:
             zero = splat(const(0.0, s.dtype), lanes)
             return seq(
@@ -131,7 +130,7 @@ def outer_products(
 
         return serial(run_tiles * height, row, "r")
 
-    def total(sums: Buffer, parts: int) -> Stage:
+    def total(sums: Memory, parts: int) -> Stage:
         return _total(s, sums, parts, groups, width, lanes, write)
 
     if s.n >= 8 and image_bytes <= cpu.l2_bytes // 2 and sums_bytes <= cpu.l2_bytes // 4:
@@ -215,7 +214,7 @@ def outer_products(
 
 
 def _total(
-    s: Conv, sums: Buffer, parts: int, groups: int, width: int, lanes: int, write: Write4
+    s: Conv, sums: Memory, parts: int, groups: int, width: int, lanes: int, write: Write4
 ) -> Stage:
     """Add the parts in order and hand the result to the epilogue in OIHW order."""
     flat = s.c * s.kh * s.kw
@@ -228,7 +227,7 @@ def _total(
         planes = local_buffer((lanes, span), s.dtype, "planes")
 
         def shuffle(b: Expr) -> Stmt:
-            def fill(block: Buffer, r: Expr) -> Stmt:
+            def fill(block: Memory, r: Expr) -> Stmt:
                 c, i, j = split(minimum(q0 + b * lanes + r, flat - 1), s.kh, s.kw)
                 group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
                 column = ramp(o0 - div(o0, width) * width, lanes)
@@ -260,6 +259,6 @@ def _total(
             return serial(minimum(flat - q0, span), one, "q")
 
         live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
-        return seq(stack(planes), serial(span // lanes, shuffle, "b"), serial(live, plane, "k"))
+        return seq(alloc(planes), serial(span // lanes, shuffle, "b"), serial(live, plane, "k"))
 
     return bounded_stage("conv_dw_sum", ceil_div(s.o, lanes) * spans, body)

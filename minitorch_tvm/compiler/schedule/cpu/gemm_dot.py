@@ -20,6 +20,7 @@ from ...loops import (
     bind,
     const,
     load,
+    local_buffer,
     minimum,
     parallel_stage,
     ramp,
@@ -30,7 +31,7 @@ from ...loops import (
     vectorized,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, ceil_div, stack_buffer, zeros
+from .gemm_problem import Problem, ceil_div, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
@@ -90,11 +91,11 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
 
     def tile(bt: Expr, i0: Expr, i_skip: Expr, j0: Expr, j_skip: Expr) -> Stmt:
         acc = {
-            (r, c): stack_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
+            (r, c): local_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
         }
-        row = [stack_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
-        col = [stack_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
-        out = stack_buffer((nr, nc), pb.dtype, "out")
+        row = [local_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
+        col = [local_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
+        out = local_buffer((nr, nc), pb.dtype, "out")
 
         def step(k: Expr, fresh: int) -> Stmt:
             # Only the last ``fresh`` lanes count: the final step starts early and overlaps.

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
-    Buffer,
     Builder,
     Expr,
+    Memory,
     Stage,
     Stmt,
     Var,
@@ -43,7 +43,6 @@ from .gemm_problem import (
     pack_columns,
     pack_panel,
     pack_rows,
-    stack_buffer,
     strip_writer,
     zeros,
 )
@@ -188,8 +187,8 @@ class _Compute:
         pb: Problem,
         cpu: CpuTarget,
         tiling: Tiling,
-        panels: Buffer | None,
-        strips: Buffer | None,
+        panels: Memory | None,
+        strips: Memory | None,
     ) -> None:
         self.pb, self.cpu, self.t, self.packed, self.strips = pb, cpu, tiling, panels, strips
         self.panels = ceil_div(pb.n, tiling.nr)
@@ -210,7 +209,7 @@ class _Compute:
 
     def _tile(self, bt: Expr, mb0: Expr, p0: Expr) -> Stmt:
         t, pb = self.t, self.pb
-        mine: Buffer | None = None
+        mine: Memory | None = None
         if t.own_panels:
             mine = local_buffer((pb.k, t.nr), pb.dtype, "panel")
         blocks: Expr = t.chunk_blocks
@@ -222,7 +221,7 @@ class _Compute:
         strips = self.strips
         if t.own_strips:
             strips = local_buffer((1, t.chunk_blocks, pb.k, t.mr), pb.dtype, "strips")
-        partial: Buffer | None = None
+        partial: Memory | None = None
         if self.k_parts > 1:
             partial = local_buffer((t.chunk_blocks, t.group, t.mr, t.nr), pb.dtype, "partial")
 
@@ -281,16 +280,16 @@ class _Compute:
         p: Expr,
         kp: Expr,
         panel: _Panel,
-        sums: tuple[Buffer | None, Expr, Expr],
-        mine: Buffer | None,
-        strips: Buffer | None,
+        sums: tuple[Memory | None, Expr, Expr],
+        mine: Memory | None,
+        strips: Memory | None,
     ) -> Stmt:
         t, pb = self.t, self.pb
         lanes = t.lanes
         tile = [(r, v * lanes) for r in range(t.mr) for v in range(panel.nv)]
-        acc = {at: stack_buffer((lanes,), pb.dtype, "acc") for at in tile}
+        acc = {at: local_buffer((lanes,), pb.dtype, "acc") for at in tile}
         line = [
-            stack_buffer((lanes,), pb.dtype, "line") for _ in range(panel.nv if t.direct else 0)
+            local_buffer((lanes,), pb.dtype, "line") for _ in range(panel.nv if t.direct else 0)
         ]
         every = ramp(0, lanes)
         partial, *slot = sums
@@ -354,7 +353,7 @@ class _Compute:
         i0: Expr,
         skip: int,
         panel: _Panel,
-        acc: dict[tuple[int, int], Buffer],
+        acc: dict[tuple[int, int], Memory],
     ) -> Stmt:
         """Hand the sums from row ``skip`` on to the epilogue, a few rows at a time.
 
@@ -368,14 +367,14 @@ class _Compute:
         statements: list[Stmt] = []
         for top in range(skip, t.mr, at_once):
             rows = min(at_once, t.mr - top)
-            out = stack_buffer((rows, panel.nv * lanes), pb.dtype, "out")
+            out = local_buffer((rows, panel.nv * lanes), pb.dtype, "out")
             statements.append(alloc(out))
             for (r, c), sums in acc.items():
                 if top <= r < top + rows:
                     value = load(sums, ramp(0, lanes))
                     statements.append(store(out, value, r - top, ramp(c, lanes)))
 
-            def value_at(i: Expr, j: Expr, out: Buffer = out) -> Expr:
+            def value_at(i: Expr, j: Expr, out: Memory = out) -> Expr:
                 return load(out, i, panel.skip + j)
 
             origin = (i0 + top, panel.j0 + panel.skip)
@@ -390,11 +389,11 @@ def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         stage, pb = materialise_rows(pb, builder)
         stages.append(stage)
     tiling = choose(pb, cpu)
-    strips: Buffer | None = None
+    strips: Memory | None = None
     if tiling.pack_rows and not tiling.own_strips:
         stage, strips = pack_rows(pb, builder, tiling.mr)
         stages.append(stage)
-    panels: Buffer | None = None
+    panels: Memory | None = None
     if not tiling.direct and not tiling.own_panels:
         stage, panels = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         stages.append(stage)

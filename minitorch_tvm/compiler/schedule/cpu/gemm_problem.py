@@ -13,9 +13,9 @@ import numpy as np
 
 from ....core.tvm_api import tvm
 from ...loops import (
-    Buffer,
     Builder,
     Expr,
+    Memory,
     Stage,
     Stmt,
     Var,
@@ -23,6 +23,7 @@ from ...loops import (
     bind,
     const,
     load,
+    local_buffer,
     minimum,
     parallel_stage,
     ramp,
@@ -138,15 +139,6 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     return stage, replace(pb, row=again, row_plain=True)
 
 
-def stack_buffer(shape: tuple[int, ...], dtype: str, name: str) -> Buffer:
-    """A variable of a stage; declare it with ``alloc``.
-
-    TVM keeps a buffer on the stack, where LLVM can turn it into registers, only if it has the
-    default scope and at most ``STACK_BUFFER_BYTES``; others become workspace allocations.
-    """
-    return tvm().tirx.decl_buffer([const(n) for n in shape], dtype, name)
-
-
 def _transpose(vectors: list[Expr], lanes: int) -> tuple[list[Stmt], list[Expr]]:
     """Transpose a lanes x lanes block held in registers.
 
@@ -226,7 +218,7 @@ def _pack_transposed(
     ragged = pb.n % lanes != 0
 
     def block(jb: Expr, kb: Expr) -> Stmt:
-        square = [stack_buffer((lanes,), pb.dtype, f"row{r}") for r in range(lanes)]
+        square = [local_buffer((lanes,), pb.dtype, f"row{r}") for r in range(lanes)]
         # The last block starts early instead of running past the end: rows are written twice.
         k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
 
@@ -247,7 +239,7 @@ def _pack_transposed(
 
 def pack_columns(
     pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int
-) -> tuple[Stage, Buffer]:
+) -> tuple[Stage, Memory]:
     """A stage that packs all panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide."""
     panels = ceil_div(pb.n, nr)
     lanes = cpu.lanes(pb.itemsize)
@@ -268,7 +260,7 @@ def pack_columns(
     return parallel_stage("gemm_pack", pb.batch * panels * parts, body), packed
 
 
-def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
+def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Memory]:
     """A stage that packs a row operand stored [k, m] into strips ``[batch, block, k, mr]``."""
     blocks = ceil_div(pb.m, mr)
     strips = builder.scratch_buffer((pb.batch, blocks, pb.k, mr), pb.dtype, "strips")
@@ -287,7 +279,7 @@ def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Buffer]:
 
 
 def strip_writer(
-    pb: Problem, mr: int, strips: Buffer
+    pb: Problem, mr: int, strips: Memory
 ) -> Callable[[Expr, Expr, tuple[Expr, Expr], Expr], Stmt]:
     """A function (batch, block, slot in ``strips``, k) -> statement that packs one line."""
 

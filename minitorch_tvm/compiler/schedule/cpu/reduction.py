@@ -17,8 +17,8 @@ from ....core.shape import numel
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
-    Buffer,
     Expr,
+    Memory,
     Stage,
     Stmt,
     alloc,
@@ -78,7 +78,7 @@ class _Work:
 
     def take(
         self,
-        acc: list[Buffer],
+        acc: list[Memory],
         at: tuple[Expr, ...],
         kept: tuple[Expr, ...],
         summed: tuple[Expr, ...],
@@ -114,12 +114,12 @@ class _Work:
         return tuple(0 if d in op.dims else next(rest) for d in range(len(self.shapes.full)))
 
 
-def _accumulators(w: _Work, size: int) -> list[Buffer]:
+def _accumulators(w: _Work, size: int) -> list[Memory]:
     return [local_buffer((size,), d, f"acc{i}") for i, d in enumerate(w.combine.dtypes)]
 
 
-def _reset(w: _Work, acc: list[Buffer], size: int) -> list[Stmt]:
-    def fill(b: Buffer, value: Expr) -> Stmt:
+def _reset(w: _Work, acc: list[Memory], size: int) -> list[Stmt]:
+    def fill(b: Memory, value: Expr) -> Stmt:
         return serial(size, lambda i: store(b, value, i))
 
     return [fill(b, v) for b, v in zip(acc, w.combine.start(), strict=True)]
@@ -183,7 +183,7 @@ def _rows(
     )
 
 
-def _merge_halves(w: _Work, acc: list[Buffer], half: int) -> Stmt:
+def _merge_halves(w: _Work, acc: list[Memory], half: int) -> Stmt:
     def lane(x: Expr) -> Stmt:
         scope = Scope()
         other = scope.keep(load(acc[0], x + half))
