@@ -22,6 +22,7 @@ from .core.dtype import (
 from .core.shape import Size
 from .lazy import no_sync
 from .random import Generator, default_generator, manual_seed
+from .runtime.pool import get_num_threads, set_num_threads
 from .serialize import load, save
 from .tensor import Tensor, as_tensor, from_numpy, tensor
 from .tensor.creation import (

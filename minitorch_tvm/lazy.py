@@ -8,6 +8,7 @@ structure up among compiled executors, and runs it with one native call.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import warnings
@@ -63,6 +64,16 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[tuple[object, ...], Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
+
+
+def _unlock_in_child() -> None:
+    # Another thread of the parent may have held these at the fork; it does not exist here.
+    global _FLUSHING, _LISTS_LOCK
+    _FLUSHING, _LISTS_LOCK = threading.RLock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def track(handle: Handle, node: Node) -> None:

@@ -7,7 +7,6 @@ bound to variables there, so that shared subexpressions are computed once.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from ..core.dtype import DType
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
 from . import math as elementary
-from .loops import Expr, Stmt, bind, const, seq
+from .loops import Expr, Stmt, cell, const, seq
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Scope:
     def __init__(self) -> None:
         self.statements: list[Stmt] = []
         self._guards = 0
+        self._cells: set[object] = set()  # loads of memory that is written once, here
 
     # --- structure ----------------------------------------------------------------------------
 
@@ -64,8 +64,12 @@ class Scope:
         t = tvm()
         if isinstance(x, (t.ir.Var, t.tirx.IntImm, t.tirx.FloatImm)):
             return x
-        v, statement = bind("v", x)
-        self.statements.append(statement)
+        if isinstance(x, t.ir.TensorLoad) and ffi.StructuralKey(x) in self._cells:
+            return x
+        v, statements = cell("v", x)
+        self.statements.extend(statements)
+        if not isinstance(v, t.ir.Var):
+            self._cells.add(ffi.StructuralKey(v))
         return v
 
     @property
@@ -127,10 +131,9 @@ class Scope:
         x = self.const(value, dtype)
         if isinstance(x, tvm().tirx.FloatImm) and float(x.value) == 0.0:
             # TVM refuses to divide by a literal zero and folds x * 0 to 0, which is wrong for NaN
-            # and infinities.  Behind its bits the zero is left to LLVM, which keeps IEEE's rules.
-            bits = {4: "int32", 8: "int64"}[dtype.itemsize]
-            sign = -(1 << dtype.itemsize * 8 - 1) if math.copysign(1.0, value) < 0 else 0
-            return tvm().tirx.reinterpret(dtype.name, const(sign, bits))
+            # and infinities.  As the root of itself (also for -0.0) it is left to LLVM, which keeps
+            # IEEE's rules.
+            return tvm().tirx.sqrt(x)
         return x
 
     def zero_like(self, x: Expr) -> Expr:

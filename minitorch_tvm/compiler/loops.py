@@ -209,6 +209,20 @@ def bind(name: str, value: Expr) -> tuple[Var, Stmt]:
     return v, tvm().tirx.Bind(v, value)
 
 
+def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
+    """A name for ``value`` that TVM cannot see through, and the statements that compute it.
+
+    TVM's passes replace a variable bound to arithmetic by its value wherever they analyse it, so a
+    chain in which every value is used twice would double in size at every step.  A cell of local
+    memory stops that; LLVM turns it back into a register.
+    """
+    if isinstance(value, tvm().ir.TensorLoad):
+        v, statement = bind(name, value)
+        return v, [statement]
+    memory = local_buffer((1,), str(value.ty.dtype), name)
+    return load(memory, 0), [alloc(memory), store(memory, value, 0)]
+
+
 def free_buffers(body: Stmt) -> list[Any]:
     """TVM's buffers that a statement uses but does not define."""
     t = tvm().tirx

@@ -58,7 +58,7 @@ class Reduction(Op):
         return te.reduce(
             self.combine,
             spec.shape,
-            spec.dtype,
+            x.dtype,
             [x.shape[d] for d in self.dims],
             lambda i, r: x[_scatter(rank, self.dims, self.keepdim, i, r)],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,15 @@ from .memory import ARENA, Buffer
 from .native import link
 
 _RUNNING = threading.RLock()  # one program at a time: they share the arena
+
+
+def _unlock_in_child() -> None:
+    global _RUNNING
+    _RUNNING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 class Executor:

@@ -65,7 +65,7 @@ class Kernel:
         cpu: CpuTarget | None = None,
     ) -> None:
         def place(buffer: Memory) -> Place:
-            return Place([buffer.same_as(b) for b, _ in buffers].index(True))
+            return Place([b.same_as(buffer) for b, _ in buffers].index(True))
 
         module, _ = assemble([StageCall(s, place) for s in stages], len(buffers))
         self.executable: Any = native.compile_module(module, cpu or host())

@@ -111,7 +111,7 @@ class Case:
         self.scratch = [aligned(tuple(n), s.dtype) for n in shapes]
 
         def place(buffer: Any) -> Place:
-            return Place([buffer.same_as(b) for b in places].index(True))
+            return Place([b.same_as(buffer) for b in places].index(True))
 
         module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places))
         self.entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)

@@ -110,7 +110,7 @@ def build(
     if stages:
 
         def place(buffer: Any) -> Place:
-            return Place([buffer.same_as(known) for known, _ in pairs].index(True))
+            return Place([known.same_as(buffer) for known, _ in pairs].index(True))
 
         module, _ = assemble([StageCall(s, place) for s in stages], len(pairs))
         entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)
