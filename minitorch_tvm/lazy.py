@@ -8,6 +8,8 @@ structure up among compiled executors, and runs it with one native call.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import operator
 import os
 import sys
 import threading
@@ -64,6 +66,8 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[tuple[object, ...], Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
+_VISITS = itertools.count(1)
+_BY_SEQUENCE = operator.attrgetter("sequence")
 
 
 def _unlock_in_child() -> None:
@@ -189,33 +193,39 @@ def _saved(roots: dict[int, Node]) -> None:
                 stack.append(x)
 
 
-def _reachable(roots: Iterable[Node]) -> dict[int, Node]:
-    """Pending nodes that lead to ``roots``, the roots included."""
-    found: dict[int, Node] = {}
+def _reachable(roots: Iterable[Node]) -> list[Node]:
+    """Pending nodes that lead to ``roots``, the roots included, in the order of recording.
+
+    Marks them with a fresh ``visit`` number.
+    """
+    visit = next(_VISITS)
+    found: list[Node] = []
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            stack.extend(x for x in node.inputs if x.pending)
+        if node.visit != visit:
+            node.visit = visit
+            found.append(node)
+            for x in node.inputs:
+                if x.pending and x.visit != visit:
+                    stack.append(x)
+    found.sort(key=_BY_SEQUENCE)
     return found
 
 
-def _other_threads(roots: dict[int, Node], order: dict[int, Node]) -> bool:
+def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     """Join other threads' pending values that share nodes with this evaluation."""
     joined = False
     mine = _PENDING.handles
-    leaves = {id(x) for n in order.values() for x in n.inputs if not x.pending}
+    shared = {id(n) for n in order}
+    shared.update(id(x) for n in order for x in n.inputs if not x.pending)
     with _LISTS_LOCK:
         others = [h for h in _LISTS.values() if h is not mine and h]
     for handles in others:
         theirs: dict[int, Node] = {}
         _collect(list(handles), theirs)
         reach = _reachable(theirs.values())
-        shares = any(k in order for k in reach) or any(
-            id(x) in leaves for n in reach.values() for x in n.inputs
-        )
-        if shares:
+        if any(id(n) in shared or any(id(x) in shared for x in n.inputs) for n in reach):
             roots.update(theirs)
             joined = True
     return joined
@@ -239,7 +249,7 @@ def _flush(roots: dict[int, Node]) -> None:
     if len(_LISTS) > 1 and _other_threads(roots, found):
         _saved(roots)
         found = _reachable(roots.values())
-    plan = _linearise(sorted(found.values(), key=_by_sequence), roots)
+    plan = _linearise(found, roots)
     executor = _CACHE.get(plan.key)
     if executor is None:
         executor = _compile(plan)
@@ -256,6 +266,7 @@ def _flush(roots: dict[int, Node]) -> None:
         if donor is not None and donor.buffer.shared:
             buffer = _write_through(donor, buffer)
         node.buffer = buffer
+        node.pending = False
         node.donor = None
         if node.freed or node.grad_leaf or not node.requires_grad:
             node.inputs = ()
@@ -272,58 +283,56 @@ def _write_through(donor: Node, result: Buffer) -> Buffer:
     return shared
 
 
-def _by_sequence(node: Node) -> int:
-    return node.sequence
-
-
 def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
-    number: dict[int, int] = {}
+    """Number the values of an evaluation, leaves before their first reader, and build its key."""
+    visit = next(_VISITS)
     entries: list[Node] = []
     buffers: list[Node] = []
     scalars: list[float] = []
-    slot: dict[int, int] = {}
     key: list[object] = [config.CONFIG.program_key]
     outputs: list[Node] = []
     donors: list[int] = []
     for node in order:
+        item = [node.op.uid]
         for x in node.inputs:
-            if id(x) not in number:
-                number[id(x)] = len(entries)
+            if x.visit != visit:
+                x.visit = visit
+                x.index = len(entries)
                 entries.append(x)
                 if x.op is SCALAR:
                     scalars.append(x.value)  # type: ignore[arg-type]
-                    key.append((-2, x.dtype))
+                    key.append((-2, x.spec_id))
                 else:
-                    slot[id(x)] = len(buffers)
                     buffers.append(x)
-                    key.append((-1, x.shape, x.dtype))
-        number[id(node)] = len(entries)
+                    key.append((-1, x.spec_id))
+            item.append(x.index)
+        node.visit = visit
+        node.index = len(entries)
         entries.append(node)
-        donor = -1
         if id(node) in roots:
             outputs.append(node)
-            if node.donor is not None:
-                donor = slot.get(id(node.donor), -1)
+            donor = -1
+            if node.donor is not None and node.donor.visit == visit:
+                donor = node.donor.index
             donors.append(donor)
-            key.append((node.op.uid, donor, *[number[id(x)] for x in node.inputs]))
-        else:
-            key.append((node.op.uid, *[number[id(x)] for x in node.inputs], -3))
-    return _Plan(entries, outputs, tuple(key), buffers, scalars, donors)
+            item += (-4, donor)
+        key.append(tuple(item))
+    position = {n.index: i for i, n in enumerate(buffers)}
+    slots = [position.get(d, -1) for d in donors]
+    return _Plan(entries, outputs, tuple(key), buffers, scalars, slots)
 
 
 def _graph_of(plan: _Plan) -> Graph:
-    number = {id(n): i for i, n in enumerate(plan.entries)}
-    inner = {id(n) for n in plan.entries if n.pending}
     values = []
     for n in plan.entries:
-        if id(n) in inner:
-            inputs = tuple(number[id(x)] for x in n.inputs)
+        if n.pending:
+            inputs = tuple(x.index for x in n.inputs)
             values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
         else:
             op = SCALAR if n.op is SCALAR else BUFFER
             values.append(Value(op, (), n.shape, n.dtype, n.place))
-    donated = tuple((o, number[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
-    return Graph(tuple(values), tuple(number[id(n)] for n in plan.outputs), donated)
+    donated = tuple((o, plan.buffers[d].index) for o, d in enumerate(plan.donors) if d >= 0)
+    return Graph(tuple(values), tuple(n.index for n in plan.outputs), donated)
 
 
 def _compile(plan: _Plan) -> Executor | ReferenceExecutor:
@@ -368,7 +377,7 @@ def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
     del seen[: -(_SITE_WARNING + 1)]
 
 
-def _reusable(plan: _Plan, found: dict[int, Node]) -> list[Buffer | None]:
+def _reusable(plan: _Plan, found: list[Node]) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
     A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
@@ -376,7 +385,7 @@ def _reusable(plan: _Plan, found: dict[int, Node]) -> list[Buffer | None]:
     """
     if not any(d >= 0 for d in plan.donors):
         return [None] * len(plan.outputs)
-    uses = Counter(id(x) for n in found.values() for x in n.inputs)
+    uses = Counter([id(x) for n in found for x in n.inputs])
     kept: set[int] = set()  # leaves that surviving autograd history still reads
     for n in plan.outputs:
         if n.requires_grad and not n.freed and not n.grad_leaf:

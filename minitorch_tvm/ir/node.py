@@ -50,6 +50,14 @@ SCALAR = intern(Leaf("scalar"))
 _SEQUENCE = itertools.count()
 
 
+_SPEC_IDS: dict[tuple[Shape, DType], int] = {}
+
+
+def _spec_id(shape: Shape, dtype: DType) -> int:
+    """A small number for each combination of shape and dtype: cheap to hash."""
+    return _SPEC_IDS.setdefault((shape, dtype), len(_SPEC_IDS))
+
+
 class Node:
     """One value of the lazy graph."""
 
@@ -61,18 +69,28 @@ class Node:
         "freed",
         "grad_leaf",
         "hooks",
+        "index",
         "inputs",
         "op",
         "owner",
+        "pending",
         "place",
         "requires_grad",
         "sequence",
         "shape",
+        "spec_id",
         "value",
+        "visit",
     )
 
     def __init__(
-        self, op: Op, inputs: tuple[Node, ...], shape: Shape, dtype: DType, requires_grad: bool
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        shape: Shape,
+        dtype: DType,
+        requires_grad: bool,
+        spec_id: int | None = None,
     ) -> None:
         self.op = op
         self.inputs = inputs
@@ -88,16 +106,17 @@ class Node:
         self.owner: weakref.ref[Any] | None = None  # the Tensor whose .grad is filled
         self.hooks: list[Callable[[Node], Node | None]] | None = None
         self.sequence = next(_SEQUENCE)
+        self.pending = op.kind is not Kind.LEAF  # until the value has been computed
+        self.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
+        # Scratch of graph traversals (under the evaluation lock): the last one that came by, and
+        # the number it gave.
+        self.visit = 0
+        self.index = 0
 
     @property
     def spec(self) -> Spec:
         """Shape and dtype."""
         return Spec(self.shape, self.dtype)
-
-    @property
-    def pending(self) -> bool:
-        """True until the value has been computed."""
-        return self.buffer is None and self.op.kind is not Kind.LEAF
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.spec}>"
@@ -111,7 +130,7 @@ class _Mode(threading.local):
 
 MODE = _Mode()
 
-_inferred: dict[tuple[object, ...], Spec] = {}
+_inferred: dict[tuple[int, ...], tuple[Shape, DType, int, bool]] = {}
 _INFER_LIMIT = 1 << 16
 
 
@@ -120,26 +139,34 @@ def apply(op: Op, *inputs: Node) -> Node:
 
     Raises what ``op.infer`` raises, with a line that says which op was recorded on which shapes.
     """
-    key: tuple[object, ...] = (op, *[(x.shape, x.dtype) for x in inputs])
-    spec = _inferred.get(key)
-    if spec is None:
-        try:
-            spec = op.infer(*[x.spec for x in inputs])
-        except (RuntimeError, IndexError, TypeError, ValueError) as error:
-            _explain(error, op, inputs)
-            raise
-        if len(_inferred) > _INFER_LIMIT:
-            _inferred.clear()
-        _inferred[key] = spec
+    known = _inferred.get((op.uid, *[x.spec_id for x in inputs]))
+    if known is None:
+        known = _infer(op, inputs)
+    shape, dtype, spec_id, differentiable = known
     grad = False
-    if MODE.grad_enabled and op.differentiable and spec.dtype.is_floating_point:
+    if differentiable and MODE.grad_enabled:
         for x in inputs:
             if x.requires_grad:
                 grad = True
                 break
-    node = Node(op, inputs, spec.shape, spec.dtype, grad)
-    node.place = errors.user_place()
+    node = Node(op, inputs, shape, dtype, grad, spec_id)
+    node.place = errors.OVERRIDE.place or errors.user_place()
     return node
+
+
+def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
+    """Shape, dtype, their number, and whether gradients may flow; remembered."""
+    try:
+        shape, dtype = op.infer(*[x.spec for x in inputs])
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        _explain(error, op, inputs)
+        raise
+    if len(_inferred) > _INFER_LIMIT:
+        _inferred.clear()
+    differentiable = op.differentiable and dtype.is_floating_point
+    result = (shape, dtype, _spec_id(shape, dtype), differentiable)
+    _inferred[(op.uid, *[x.spec_id for x in inputs])] = result
+    return result
 
 
 def _explain(error: Exception, op: Op, inputs: tuple[Node, ...]) -> None:
