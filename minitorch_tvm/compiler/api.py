@@ -109,7 +109,7 @@ def compile_graph(recorded: Graph) -> Program:
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
     donors = {out: inputs.index(leaf) for out, leaf in fused.in_place.items()}
-    return Program(
+    program = Program(
         graph=graph,
         code=code,
         entry=ENTRY,
@@ -139,6 +139,9 @@ def compile_graph(recorded: Graph) -> Program:
         stage_functions=functions,
         seconds=clock.seconds,
     )
+    _show(1, "compiled", program.summary())
+    _show(2, "kernels", program.report())
+    return program
 
 
 # struct codes of runtime scalars, each padded to SCALAR_STRIDE bytes

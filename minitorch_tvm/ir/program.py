@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from ..core import errors
 from .graph import Graph
 
 ARENA_SLOT = 0
@@ -73,3 +75,44 @@ class Program:
     def slots(self) -> int:
         """Length of the pointer table."""
         return FIRST_SLOT + self.inputs + len(self.outputs)
+
+    def summary(self) -> str:
+        """One line: the sizes of the program."""
+        stages = sum(k.stages for k in self.kernels)
+        return f"{len(self.graph.values)} values, {len(self.kernels)} kernels, {stages} stages"
+
+    def report(self) -> str:
+        """Memory, compile time and a row per kernel, as text of several lines."""
+        over = f" ({self.arena_bytes / self.lower_bound:.2f} x lower bound)"
+        seconds = ", ".join(f"{name} {s:.3f}" for name, s in self.seconds.items())
+        lines = [
+            f"  arena: {self.arena_bytes:,} bytes planned{over if self.lower_bound else ''}, naive "
+            f"sum {self.naive_bytes:,}, lower bound {self.lower_bound:,}",
+            f"  compile seconds: {sum(self.seconds.values()):.3f} ({seconds})",
+        ]
+        rows = [("kernel", "rule", "stages", "values", "MFLOP", "MB", "recorded at")]
+        rows += [self._row(k) for k in self.kernels]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [
+                cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append(f"  {'  '.join(cells)}".rstrip())
+        return "\n".join(lines)
+
+    def _row(self, k: KernelInfo) -> tuple[str, ...]:
+        place = self.graph.values[k.values[0]].place
+        where = ""
+        if place is not None:
+            file, line = errors.line_of(place)
+            where = f"{Path(file).name}:{line}"
+        return (
+            k.name,
+            k.rule,
+            str(k.stages),
+            str(len(k.values)),
+            f"{k.flops / 1e6:.2f}",
+            f"{k.bytes_moved / 1e6:.3f}",
+            where,
+        )
