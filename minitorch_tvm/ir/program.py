@@ -83,11 +83,12 @@ class Program:
 
     def report(self) -> str:
         """Memory, compile time and a row per kernel, as text of several lines."""
-        over = f" ({self.arena_bytes / self.lower_bound:.2f} x lower bound)"
+        bound = self.lower_bound
+        over = f" ({self.arena_bytes / bound:.2f} x lower bound)" if bound else ""
         seconds = ", ".join(f"{name} {s:.3f}" for name, s in self.seconds.items())
         lines = [
-            f"  arena: {self.arena_bytes:,} bytes planned{over if self.lower_bound else ''}, naive "
-            f"sum {self.naive_bytes:,}, lower bound {self.lower_bound:,}",
+            f"  arena: {self.arena_bytes:,} bytes planned{over}, naive "
+            f"sum {self.naive_bytes:,}, lower bound {bound:,}",
             f"  compile seconds: {sum(self.seconds.values()):.3f} ({seconds})",
         ]
         rows = [("kernel", "rule", "stages", "values", "MFLOP", "MB", "recorded at")]
