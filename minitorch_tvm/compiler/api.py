@@ -213,7 +213,8 @@ def _assemble(
         calls += [StageCall(stage, place_of) for stage in stages]
     if not calls:
         return None, 0
-    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs))
+    parallel = config.CONFIG.schedule != "default"
+    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs), parallel=parallel)
 
 
 def _scratch_places(code: KernelCode, k: int, memory: plan.Plan) -> list[Place]:

@@ -66,10 +66,11 @@ def _private(stage: Stage, buffers: Sequence[Buffer]) -> Any:
     )
 
 
-def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
+def assemble(calls: Sequence[StageCall], slots: int, *, parallel: bool = True) -> tuple[Any, int]:
     """Build the module of a program.
 
-    ``slots`` is the length of the pointer table.  Returns the module and the number of distinct
+    ``slots`` is the length of the pointer table.  Without ``parallel`` the stages run one after
+    the other on the calling thread.  Returns the module and the number of distinct
     stage functions.
     """
     t = tvm()
@@ -105,13 +106,16 @@ def assemble(calls: Sequence[StageCall], slots: int) -> tuple[Any, int]:
             tile,
             const(0),
             const(stage.tiles),
-            t.tirx.ForKind.PARALLEL,
+            t.tirx.ForKind.PARALLEL if parallel else t.tirx.ForKind.SERIAL,
             t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
         )
-        # As an attribute, not an annotation: only TVM's block lowering translates annotations.
-        loops.append(t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop))
+        if parallel:
+            # As an attribute, not an annotation: only TVM's block lowering translates those.
+            loop = t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop)
+        loops.append(loop)
     body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
-    body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
+    if parallel:
+        body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
     entry = (
         t.tirx.PrimFunc(
             [table_pointer], t.tirx.SeqStmt([t.tirx.DeclBuffer(table, data=table_pointer), body])
