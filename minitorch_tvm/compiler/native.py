@@ -29,8 +29,7 @@ def _lean_pipeline() -> str:
     t = tvm()
     lower = t.tirx.transform
 
-    @t.transform.module_pass(opt_level=0)
-    def passes(module: Any, _: Any) -> Any:
+    def lowered(module: Any, _: Any) -> Any:
         return t.ir.transform.Sequential(
             [
                 lower.NarrowDataType(32),
@@ -42,6 +41,7 @@ def _lean_pipeline() -> str:
             ]
         )(module)
 
+    passes = t.transform.module_pass(lowered, opt_level=0)
     finish = t.tirx.compilation_pipeline
     t.tirx.register_tir_pipeline(
         _LEAN,

@@ -91,7 +91,9 @@ class Program:
             f"sum {self.naive_bytes:,}, lower bound {bound:,}",
             f"  compile seconds: {sum(self.seconds.values()):.3f} ({seconds})",
         ]
-        rows = [("kernel", "rule", "stages", "values", "MFLOP", "MB", "recorded at")]
+        rows: list[tuple[str, ...]] = [
+            ("kernel", "rule", "stages", "values", "MFLOP", "MB", "recorded at")
+        ]
         rows += [self._row(k) for k in self.kernels]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
