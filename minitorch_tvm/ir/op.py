@@ -77,6 +77,7 @@ class Op(ABC):
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         """Cotangents of the inputs as nodes of the same graph (None: no gradient flows).
 
+        Those of inputs that do not require grad are ignored and may be left out.
         ``f`` holds the functions that record ops, so that families need not import each other.
         """
         raise RuntimeError(f"derivative for {self.name} is not implemented")

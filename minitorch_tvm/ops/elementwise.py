@@ -81,8 +81,7 @@ class Add(Arithmetic, kind=Kind.INJECTIVE):
         return np.add(*xs)
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
-        a, b = xs
-        return f.unbroadcast(ct, a.shape), f.unbroadcast(ct, b.shape)
+        return tuple(f.unbroadcast(ct, x.shape) if x.requires_grad else None for x in xs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,10 @@ class Sub(Arithmetic, kind=Kind.INJECTIVE):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         a, b = xs
-        return f.unbroadcast(ct, a.shape), f.unbroadcast(f.neg(ct), b.shape)
+        return (
+            f.unbroadcast(ct, a.shape) if a.requires_grad else None,
+            f.unbroadcast(f.neg(ct), b.shape) if b.requires_grad else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,10 @@ class Mul(Arithmetic, kind=Kind.INJECTIVE):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         a, b = xs
-        return f.unbroadcast(f.mul(ct, b), a.shape), f.unbroadcast(f.mul(ct, a), b.shape)
+        return (
+            f.unbroadcast(f.mul(ct, b), a.shape) if a.requires_grad else None,
+            f.unbroadcast(f.mul(ct, a), b.shape) if b.requires_grad else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +133,10 @@ class Div(Float, kind=Kind.INJECTIVE):
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         a, b = xs
         da = f.div(ct, b)
-        return f.unbroadcast(da, a.shape), f.unbroadcast(f.neg(f.mul(da, y)), b.shape)
+        return (
+            f.unbroadcast(da, a.shape),
+            f.unbroadcast(f.neg(f.mul(da, y)), b.shape) if b.requires_grad else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,8 +383,8 @@ class Where(Elementwise, kind=Kind.INJECTIVE):
         zero = f.full_like(ct, 0.0)
         return (
             None,
-            f.unbroadcast(f.where(c, ct, zero), a.shape),
-            f.unbroadcast(f.where(c, zero, ct), b.shape),
+            f.unbroadcast(f.where(c, ct, zero), a.shape) if a.requires_grad else None,
+            f.unbroadcast(f.where(c, zero, ct), b.shape) if b.requires_grad else None,
         )
 
 

@@ -84,6 +84,11 @@ class Matmul(Op, kind=Kind.COMPLEX):
         a, b = xs
         # With A, B the logical operands: dA = ct B', dB = A' ct; where an operand is stored
         # transposed, its cotangent is too.
-        d_a = f.matmul(b, ct, self.tb, True) if self.ta else f.matmul(ct, b, False, not self.tb)
-        d_b = f.matmul(ct, a, True, self.ta) if self.tb else f.matmul(a, ct, not self.ta, False)
-        return f.unbroadcast(d_a, a.shape), f.unbroadcast(d_b, b.shape)
+        d_a = d_b = None
+        if a.requires_grad:
+            d = f.matmul(b, ct, self.tb, True) if self.ta else f.matmul(ct, b, False, not self.tb)
+            d_a = f.unbroadcast(d, a.shape)
+        if b.requires_grad:
+            d = f.matmul(ct, a, True, self.ta) if self.tb else f.matmul(a, ct, not self.ta, False)
+            d_b = f.unbroadcast(d, b.shape)
+        return d_a, d_b
