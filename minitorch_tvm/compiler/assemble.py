@@ -113,6 +113,11 @@ def assemble(calls: Sequence[StageCall], slots: int, *, parallel: bool = True) -
             # As an attribute, not an annotation: only TVM's block lowering translates those.
             loop = t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop)
         loops.append(loop)
+        if not parallel:
+            # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one
+            # function would then be reordered although they share the arena; an unknown call, which
+            # a barrier is too, keeps them apart.
+            loops.append(t.tirx.Evaluate(t.tirx.call_extern("int32", "sched_yield")))
     body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
     if parallel:
         body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
