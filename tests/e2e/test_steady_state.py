@@ -1,0 +1,137 @@
+"""One native call per step, no compile after a batch size's first step, flat memory."""
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import mnist
+import mnist_data
+import mnist_models
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy, nn
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.utils.data import DataLoader, TensorDataset
+from minitorch_tvm.utils.data.images import ImageDataset
+
+Digits = tuple[ImageDataset, ImageDataset]
+Batch = tuple[mt.Tensor, mt.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _cold_cache() -> Iterator[None]:
+    lazy.clear_cache()
+    yield
+    lazy.clear_cache()
+
+
+def _resident() -> int:
+    """Bytes of the process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class _Counts:
+    """What happened since this was made."""
+
+    def __init__(self) -> None:
+        self._before = EVENTS.snapshot()
+
+    def __getitem__(self, name: str) -> int:
+        return EVENTS.get(name) - self._before.get(name, 0)
+
+
+@pytest.mark.parametrize("course", [True, False], ids=["course", "adam"])
+def test_one_native_call_per_step(few_digits: Digits, course: bool) -> None:
+    # 1,000 or 1,100 training images in batches of 300: three or three full ones and a rest.
+    data = mnist_data.batches(*few_digits, 300, course=course)
+    model = mnist_models.build("mlp", course)
+    if course:
+        optimizer: mt.optim.Optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
+    else:
+        optimizer = mt.optim.Adam(model.parameters(), lr=1e-3)
+    steps = len(data.train)
+    assert steps == 4
+    first = _Counts()
+    mnist.train_epoch(model, optimizer, data.train)
+    assert first["native_calls"] == steps
+    assert first["compiles"] == 2  # the full batch and the rest
+    assert first["donations_declined"] == 0
+    assert first["unaligned_inputs_copied"] == 0
+    later = _Counts()
+    for _ in range(3):
+        mnist.train_epoch(model, optimizer, data.train)
+    assert later["native_calls"] == 3 * steps
+    assert later["compiles"] == 0
+    assert later["cache_hits"] == 3 * steps
+    assert later["bytes_allocated"] == 0
+    assert later["donations_declined"] == 0
+
+
+def test_evaluation_is_one_call_per_batch(few_digits: Digits) -> None:
+    data = mnist_data.batches(*few_digits, 300)
+    model = mnist_models.build("mlp")
+    mnist.accuracy(model, data.train)
+    counts = _Counts()
+    mnist.accuracy(model, data.train)
+    assert counts["native_calls"] == len(data.train)
+    assert counts["compiles"] == 0
+
+
+def test_parameters_stay_in_place(few_digits: Digits) -> None:
+    data = mnist_data.batches(*few_digits, 250, course=True)
+    model = mnist_models.build("mlp", course=True)
+    optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
+    mnist.train_epoch(model, optimizer, data.train)
+
+    def places() -> list[int]:
+        return [p.detach().numpy().ctypes.data for p in model.parameters()]
+
+    before = places()
+    mnist.train_epoch(model, optimizer, data.train)
+    assert places() == before
+
+
+@pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
+def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str) -> None:
+    data = mnist_data.batches(*few_digits, 128)
+    model = mnist_models.build(name)
+    optimizer = mt.optim.Adam(model.parameters())
+    mnist.train_epoch(model, optimizer, [next(iter(data.train))])
+    (program,) = mt.debug.programs()
+    assert 0 < program.lower_bound <= program.arena_bytes <= 1.1 * program.lower_bound
+    assert program.arena_bytes < program.naive_bytes
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_10000_steps(rng: np.random.Generator) -> None:
+    # The structure of the course's MLP at a size that lets 10,000 steps take seconds.
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 10)
+    )
+    images = mt.tensor(rng.random((200, 1, 4, 4), np.float32))
+    labels = mt.tensor(rng.integers(0, 10, 200))
+    loader = DataLoader(TensorDataset(images, labels), batch_size=4, shuffle=True)
+    optimizer = mt.optim.SGD(model.parameters(), lr=0.01)
+
+    def train(epochs: int) -> None:
+        for _ in range(epochs):
+            mnist.train_epoch(model, optimizer, loader)
+
+    train(20)
+    gc.collect()
+    counts, resident, objects = _Counts(), _resident(), len(gc.get_objects())
+    programs = len(lazy.executors())
+    train(200)
+    assert counts["native_calls"] == 10_000
+    assert counts["compiles"] == 0
+    assert counts["allocations"] == 0
+    assert counts["bytes_allocated"] == 0
+    assert len(lazy.executors()) == programs
+    gc.collect()
+    # Either leak would be at least an object of 50 bytes a step.
+    assert len(gc.get_objects()) - objects < 500
+    assert _resident() - resident < 1 << 20
