@@ -66,7 +66,9 @@ def build(
     expression (the stored value times a number), not plain memory.
     """
     cpu = cpu or host()
-    spec = dataclasses.replace(spec, a_is_load=a_scale is None, b_is_load=b_scale is None)
+    spec = dataclasses.replace(
+        spec, a_is_load=a_scale is None, b_is_load=b_scale is None, b_batched=not shared_b
+    )
     t, dtype = spec.batch, spec.dtype
     shape_a = (t, spec.k, spec.m) if spec.a_transposed else (t, spec.m, spec.k)
     batch_b = 1 if shared_b else t
@@ -168,23 +170,30 @@ def test_float64(a_transposed: bool, b_transposed: bool) -> None:
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
 def test_large_k_is_summed_in_blocks(a_transposed: bool, b_transposed: bool) -> None:
-    small_cache = dataclasses.replace(host(), l2_bytes=32 << 10)
-    case = build(Gemm(2, 45, 70, 333, "float32", a_transposed, b_transposed), cpu=small_cache)
+    # Several blocks of k (the last one odd), of row groups and of panel groups.
+    small_cache = dataclasses.replace(host(), l1_bytes=8 << 10, l2_bytes=32 << 10)
+    spec = Gemm(2, 145, 170, 333, "float32", a_transposed, b_transposed)
+    case = build(spec, cpu=small_cache)
+    assert case.stage_names == ["gemm_pack", "gemm"]
     case.run()
     check(case, case.want())
+    fused = build(spec, cpu=small_cache, a_scale=2.0, b_scale=0.5, epilogue="accumulate")
+    before = fused.out.astype(np.float64)
+    fused.run()
+    check(fused, before + fused.want())
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
 def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) -> None:
     # Rows 4096 bytes apart, and operands large enough that scattered rows are packed.
-    case = build(Gemm(1, 129, 65, 1024, "float32", a_transposed, b_transposed))
+    case = build(Gemm(1, 129, 165, 1024, "float32", a_transposed, b_transposed))
     case.run()
     check(case, case.want())
 
 
 @pytest.mark.parametrize("m", [1, 5, 40])
 def test_shared_operand_and_accumulating_epilogue(m: int) -> None:
-    # out += product finds an element that is written twice or not at all.
+    # out += product finds an element that is written twice or not at all; B is packed once.
     case = build(Gemm(3, m, 50, 40, "float32", False, False), epilogue="accumulate", shared_b=True)
     before = case.out.astype(np.float64)
     case.run()

@@ -28,7 +28,8 @@ class Gemm:
     ``b_transposed`` that B is stored ``[batch, n, k]`` rather than ``[batch, k, n]``.
     ``a_is_load`` and ``b_is_load`` say that the operand is memory contiguous along its last stored
     axis, so that reading an element again costs nothing; an operand that is computed on the fly is
-    evaluated once into a packed copy.
+    evaluated once into a packed copy.  ``a_batched`` and ``b_batched`` are False for an operand
+    that is the same for every batch.
     """
 
     batch: int
@@ -40,6 +41,8 @@ class Gemm:
     b_transposed: bool
     a_is_load: bool = False
     b_is_load: bool = False
+    a_batched: bool = True
+    b_batched: bool = True
 
 
 def gemm_stages(
@@ -82,6 +85,8 @@ def gemm_stages(
         row_plain=spec.a_is_load,
         col_plain=spec.b_is_load,
         write=write,
+        row_batched=spec.a_batched,
+        col_batched=spec.b_batched,
         swapped=False,
     )
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)

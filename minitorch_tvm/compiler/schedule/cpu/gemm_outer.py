@@ -1,15 +1,20 @@
 """Matrix product by outer products: a tile of accumulators stays in registers while k runs.
 
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
-column operand.  Column panels are packed so that those vectors are contiguous; the row operand is
-read in place.  Row tails start early and recompute rows of the block before (addresses stay
-constants relative to one base, and no second body is compiled); only new rows are written.
+column operand.  Columns are packed into panels, so that those vectors are contiguous.  A parallel
+tile covers a group of row blocks and a group of panels and runs, for every block of k, through its
+row blocks and, innermost, through its panels: the scalars of one row block stay in the first-level
+cache while the panels stream from the second, announced by prefetches.  Between blocks of k the
+sums wait in memory of the tile.
+
+Row tails start early and recompute rows of the block before (addresses stay constants relative to
+one base, and no second body is compiled); only new rows are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -34,26 +39,19 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .gemm_problem import (
-    MIN_TILES,
-    STACK_BUFFER_BYTES,
-    Problem,
-    ceil_div,
-    materialise_rows,
-    pack_columns,
-    pack_panel,
-    pack_rows,
-    strip_writer,
-    zeros,
-)
+from .gemm_problem import Problem, ceil_div, materialise_rows, pack_columns, zeros
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
-# Bound on the partial sums that a tile keeps between blocks of k.
-_PARTIAL_BYTES = 128 << 10
-# Up to this many tiles each pack the same panel for themselves: reading it several times costs
-# less than fetching what another core has just written.
-_OWN_PANEL_CHUNKS = 4
+# Share of the first-level cache for the scalars of one row block; panels stream through the rest.
+_STRIP_SHARE = 0.4
+# Bound on the sums that a tile keeps between blocks of k: they live on the worker's stack.
+_PARTIAL_BYTES = 120 << 10
+_MOST_ROW_BLOCKS = 16
+# Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
+_AHEAD = 16
+# A narrower last panel is a second register tile to compile; it must save this share of the work.
+_WORTH_A_TILE = 0.04
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,9 @@ class Tiling:
     last_nv: int  # vectors in the last panel
     lanes: int
     direct: bool  # columns are read in place, not packed
-    k_block: int = 0
-    chunks: int = 1  # parallel tiles along rows
-    chunk_blocks: int = 1  # row blocks of one parallel tile
-    group: int = 1  # panels of one parallel tile
-    own_panels: bool = False  # a tile packs its panels itself
-    pack_rows: bool = False
-    own_strips: bool = False  # a tile packs its row blocks itself
+    k_block: int
+    row_group: int  # row blocks of one parallel tile
+    panel_group: int  # panels of one parallel tile
 
     @property
     def nr(self) -> int:
@@ -79,30 +73,23 @@ class Tiling:
         return self.nv * self.lanes
 
 
-def _aliasing(pb: Problem) -> bool:
-    """Whether the rows of a tile fall on one set of a virtually indexed first-level cache."""
-    return pb.row_k_inner and pb.k * pb.itemsize % 4096 == 0
-
-
 def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
-    """The tiling with the smallest estimated number of cycles."""
+    """The register tile with the smallest estimated number of cycles, and loops around it."""
     lanes = cpu.lanes(pb.itemsize)
     registers = cpu.vector_registers
-    most_rows = pb.m
-    if _aliasing(pb):
-        most_rows = min(most_rows, max(4, cpu.l1_bytes // 4096 - 2))
     vectors = ceil_div(pb.n, lanes)
-
     best: tuple[float, int, int, int, bool] | None = None
     for direct in (False, True):
         for nv in range(1, 9):
-            top = min(most_rows, (registers - nv - 1) // nv)
+            top = min(pb.m, (registers - nv - 1) // nv)
             if top < 1 or nv > vectors:
                 continue
             if direct and (pb.col_k_inner or not pb.col_plain or pb.m > top or pb.n < nv * lanes):
                 continue
             panels = ceil_div(vectors, nv)
-            last = nv if direct else vectors - (panels - 1) * nv
+            last = vectors - (panels - 1) * nv
+            if direct or nv - last < _WORTH_A_TILE * vectors:
+                last = nv
             for mr in range(ceil_div(top, 2), top + 1):
                 blocks = ceil_div(pb.m, mr)
 
@@ -121,281 +108,325 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
     if best is None:
         raise AssertionError(f"no tile fits {registers} registers")
     _, mr, nv, last, direct = best
+    k_block = _k_block(pb, cpu, mr, ceil_div(vectors, nv), direct)
+    groups = _groups(pb, cpu, mr, nv * lanes, k_block)
+    return Tiling(mr, nv, last, lanes, direct, k_block, *groups)
 
-    return _block(pb, cpu, Tiling(mr, nv, last, lanes, direct))
+
+def _k_block(pb: Problem, cpu: CpuTarget, mr: int, panels: int, direct: bool) -> int:
+    """How many k are summed before the sums go to memory."""
+    if direct or (panels == 1 and pb.row_k_inner):
+        return pb.k  # nothing reads the same scalars again
+    fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
+    parts = max(1, round(pb.k / fits))
+    return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
 
 
-def _block(pb: Problem, cpu: CpuTarget, tile: Tiling) -> Tiling:
-    """Choose the loops around a register tile so that what is read again stays in the caches."""
-    blocks, panels = ceil_div(pb.m, tile.mr), ceil_div(pb.n, tile.nr)
-    panel_bytes = pb.k * tile.nr * pb.itemsize
-    k_block = pb.k
-    if panel_bytes > cpu.l2_bytes // 4:
-        parts = ceil_div(panel_bytes, cpu.l2_bytes // 8)
-        k_block = ceil_div(ceil_div(pb.k, parts), tile.lanes) * tile.lanes
-    whole_k = k_block == pb.k
-    row_bytes = k_block * pb.itemsize
-    # Scalars of one k step are neighbours in [k, m], but the next k is a row of memory away: every
-    # step a new page.  A small operand stays in the caches anyway, and a lone panel reads it once.
-    pack_rows = not pb.row_k_inner and (
-        not pb.row_plain or (pb.k * pb.m * pb.itemsize > cpu.l2_bytes // 4 and panels > 1)
-    )
-    # A tile that packs its own rows must run through all panels, so these should stay in L2.
-    small_columns = pb.k * pb.n * pb.itemsize <= cpu.l2_bytes // 2
-    own_strips = pack_rows and small_columns and row_bytes * tile.mr <= cpu.l2_bytes // 4
-    share = cpu.l2_bytes // 4 if own_strips else cpu.l2_bytes
-    rows = max(tile.mr, share // row_bytes)
-    columns = 1 if own_strips else panels
-    chunks = max(ceil_div(pb.m, rows), ceil_div(MIN_TILES, pb.batch * columns))
-    chunk_blocks = ceil_div(blocks, min(chunks, blocks))
-    group = panels if own_strips else 1
-    if not whole_k:
-        # Partial sums of a tile are kept between blocks of k.
-        tile_bytes = tile.mr * tile.nr * pb.itemsize
-        chunk_blocks = max(1, min(chunk_blocks, _PARTIAL_BYTES // tile_bytes))
-        group = max(1, min(panels, 4, _PARTIAL_BYTES // (tile_bytes * chunk_blocks)))
-    chunks = ceil_div(blocks, chunk_blocks)
-    # Packing a panel again for every chunk reads it again, but a shared copy is written and read.
-    own_panels = not tile.direct and whole_k and chunks <= _OWN_PANEL_CHUNKS
-    return replace(
-        tile,
-        k_block=k_block,
-        chunks=chunks,
-        chunk_blocks=chunk_blocks,
-        group=group,
-        own_panels=own_panels,
-        pack_rows=pack_rows,
-        own_strips=own_strips,
-    )
+def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tuple[int, int]:
+    """Row blocks and panels of a parallel tile.
+
+    Large enough that what is loaded is used again, small enough that the panels stay in the
+    second-level cache, and such that two or four threads get equal shares.
+    """
+    blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
+    stay = max(4, cpu.l2_bytes * 3 // 4 // (pb.k * nr * pb.itemsize))
+    fewest = ceil_div(panels, stay)
+    best: tuple[float, int, int] | None = None
+    for groups in range(fewest, min(panels, fewest + 16) + 1):
+        panel_group = ceil_div(panels, groups)
+        most = _MOST_ROW_BLOCKS
+        if k_block < pb.k:
+            most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
+        for row_group in range(1, min(blocks, most) + 1):
+            tiles = pb.batch * ceil_div(panels, panel_group) * ceil_div(blocks, row_group)
+            slowest = max(ceil_div(tiles, threads) * threads for threads in (2, 4))
+            cost = slowest * panel_group * row_group * (1 + 0.4 / panel_group + 0.1 / row_group)
+            if best is None or cost < best[0]:
+                best = (cost, row_group, panel_group)
+    if best is None:
+        raise AssertionError("a product has at least one tile")
+    return best[1:]
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One kind of panel: its vectors, its first column, and the columns it has to write."""
+    """One kind of panel: its number, its vectors, its first column, the columns to write."""
 
+    number: Expr
     nv: int
     j0: Expr
     skip: int
-    width: int
+    widths: tuple[int, ...]  # of a panel that is not the last, of the last
 
 
 class _Compute:
     """Builds the compute stage of one product."""
 
-    def __init__(
-        self,
-        pb: Problem,
-        cpu: CpuTarget,
-        tiling: Tiling,
-        panels: Memory | None,
-        strips: Memory | None,
-    ) -> None:
-        self.pb, self.cpu, self.t, self.packed, self.strips = pb, cpu, tiling, panels, strips
+    def __init__(self, pb: Problem, tiling: Tiling, packed: Memory | None) -> None:
+        self.pb, self.t, self.packed = pb, tiling, packed
         self.panels = ceil_div(pb.n, tiling.nr)
         self.blocks = ceil_div(pb.m, tiling.mr)
         self.k_parts = ceil_div(pb.k, tiling.k_block)
+        self.panel_groups = ceil_div(self.panels, tiling.panel_group)
+        self.row_groups = ceil_div(self.blocks, tiling.row_group)
+        self.strip = self._strip()
+
+    def _strip(self) -> Memory | None:
+        """Memory for a copy of the scalars of one row block, if reading in place is worse."""
+        t, pb = self.t, self.pb
+        # In place, rows a power of two apart would evict each other from the first-level cache.
+        apart = t.mr > 4 and pb.k * pb.itemsize % 1024 == 0
+        if pb.row_k_inner:
+            if pb.row_plain and not (apart and t.panel_group > 1):
+                return None
+            pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
+            return local_buffer((t.mr, pitch), pb.dtype, "strip")
+        # In place, every k would be another page of memory.
+        if pb.row_plain and self.blocks == 1:
+            return None
+        pitch = ceil_div(t.mr, t.lanes) * t.lanes
+        return local_buffer((t.k_block, pitch if pitch <= pb.m else t.mr), pb.dtype, "strip")
 
     def stage(self) -> Stage:
         t = self.t
-        groups = ceil_div(self.panels, t.group)
+        per_batch = self.row_groups * self.panel_groups
 
         def body(tile: Var) -> Stmt:
-            bt = tile // (t.chunks * groups) if self.pb.batch > 1 else const(0)
-            chunk = tile // groups % t.chunks if t.chunks > 1 else const(0)
-            group = tile % groups if groups > 1 else const(0)
-            return self._tile(bt, chunk * t.chunk_blocks, group * t.group)
+            bt = tile // per_batch if self.pb.batch > 1 else const(0)
+            # Neighbouring tiles share panels.
+            group = tile // self.row_groups % self.panel_groups
+            rows = tile % self.row_groups
+            return self._tile(bt, rows * t.row_group, group * t.panel_group)
 
-        return parallel_stage("gemm", self.pb.batch * t.chunks * groups, body)
+        return parallel_stage("gemm", self.pb.batch * per_batch, body)
 
     def _tile(self, bt: Expr, mb0: Expr, p0: Expr) -> Stmt:
         t, pb = self.t, self.pb
-        mine: Memory | None = None
-        if t.own_panels:
-            mine = local_buffer((pb.k, t.nr), pb.dtype, "panel")
-        blocks: Expr = t.chunk_blocks
-        if t.chunks > 1 and self.blocks % t.chunk_blocks:
-            blocks = minimum(t.chunk_blocks, self.blocks - mb0)
-        group: Expr = t.group
-        if self.panels % t.group:
-            group = minimum(t.group, self.panels - p0)
-        strips = self.strips
-        if t.own_strips:
-            strips = local_buffer((1, t.chunk_blocks, pb.k, t.mr), pb.dtype, "strips")
+        blocks: Expr = t.row_group
+        if self.blocks % t.row_group:
+            blocks = minimum(t.row_group, self.blocks - mb0)
+        group: Expr = t.panel_group
+        if self.panels % t.panel_group:
+            group = minimum(t.panel_group, self.panels - p0)
         partial: Memory | None = None
         if self.k_parts > 1:
-            partial = local_buffer((t.chunk_blocks, t.group, t.mr, t.nr), pb.dtype, "partial")
+            shape = (t.row_group, t.panel_group, t.mr, t.nr)
+            partial = local_buffer(shape, pb.dtype, "partial")
 
-        def panel(kp: Expr, pi: Expr) -> Stmt:
-            p = p0 + pi
+        def row_block(kp: Expr, b: Expr) -> Stmt:
+            mb = mb0 + b
+            i0 = self._first_row(mb)
+            copy, scalar = self._scalars(bt, i0, self._first_k(kp))
 
-            def kind(info: _Panel) -> Stmt:
-                def block(b: Expr) -> Stmt:
-                    return self._block(bt, mb0 + b, p, kp, info, (partial, b, pi), mine, strips)
+            def panel(q: Expr) -> Stmt:
+                return self._by_kind(
+                    p0 + q,
+                    lambda kind: self._block(bt, (mb, i0), kind, kp, (partial, b, q), scalar),
+                )
 
-                return serial(blocks, block, "b")
+            return seq(copy, serial(group, panel, "p"))
 
-            compute = self._by_kind(p, kind)
-            if mine is None:
-                return compute
+        body = serial(
+            self.k_parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp"
+        )
+        return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
 
-            def put(value: Expr, k: Expr, j: Expr) -> Stmt:
-                return store(mine, value, k, j)
+    def _count(self, k0: Expr) -> Expr:
+        """Steps of the block of k that starts at ``k0``."""
+        t, pb = self.t, self.pb
+        return t.k_block if pb.k % t.k_block == 0 else minimum(t.k_block, pb.k - k0)
 
-            widths = (t.nr, t.last_nv * t.lanes)
-            return seq(pack_panel(pb, self.cpu, put, (bt, p), widths, (const(0), pb.k)), compute)
+    def _first_k(self, kp: Expr) -> Expr:
+        return kp * self.t.k_block if self.k_parts > 1 else const(0)
 
-        def k_part(kp: Expr) -> Stmt:
-            return serial(group, lambda pi: panel(kp, pi), "p")
+    def _first_row(self, mb: Expr) -> Expr:
+        mr, m = self.t.mr, self.pb.m
+        return minimum(mb * mr, m - mr) if m % mr else mb * mr
 
-        body = serial(self.k_parts, k_part, "kp")
-        if t.own_strips:
-            put = strip_writer(pb, t.mr, strips)
-            # k outermost: memory is read in order.
-            pack_strips = serial(
-                pb.k,
-                lambda k: serial(blocks, lambda b: put(bt, mb0 + b, (const(0), b), k), "b"),
-                "k",
-            )
-            body = seq(pack_strips, body)
-        buffers = (mine, partial, strips if t.own_strips else None)
-        return seq([alloc(b) for b in buffers if b is not None], body)
+    def _scalars(
+        self, bt: Expr, i0: Expr, k0: Expr
+    ) -> tuple[list[Stmt], Callable[[int, Expr], Expr]]:
+        """Statements that copy a row block's scalars, and the scalar of (row, k - k0)."""
+        t, pb, strip = self.t, self.pb, self.strip
+        if strip is None:
+            return [], lambda r, k: pb.row(bt, i0 + r, k0 + k)
+        count = self._count(k0)
+        if pb.row_k_inner:
+
+            def row(r: Expr) -> Stmt:
+                return serial(count, lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k), "k")
+
+            return [serial(t.mr, row, "r")], lambda r, k: load(strip, r, k)
+        pitch = strip.shape[1]
+        # Whole vectors, even if the block's rows do not fill them: start early at the last rows.
+        first: Expr = i0 if pitch == t.mr else minimum(i0, pb.m - pitch)
+        loop = vectorized if pb.row_plain and pitch % t.lanes == 0 else serial
+
+        def line(k: Expr) -> Stmt:
+            return loop(pitch, lambda r: store(strip, pb.row(bt, first + r, k0 + k), k, r), "r")
+
+        return [serial(count, line, "k")], lambda r, k: load(strip, k, i0 - first + r)
 
     def _by_kind(self, p: Expr, make: Callable[[_Panel], Stmt]) -> Stmt:
         t, n = self.t, self.pb.n
-        full = _Panel(t.nv, p * t.nr, 0, t.nr)
         width = n - (self.panels - 1) * t.nr
-        if width == t.nr and t.last_nv == t.nv:
-            return make(full)
-        # Columns read in place cannot run past the end: the last panel starts early instead.
-        skip = t.nr - width if t.direct else 0
-        last = _Panel(t.last_nv, const((self.panels - 1) * t.nr - skip), skip, width)
+        if t.direct:
+            # Columns read in place cannot run past the end: the last panel starts early instead.
+            if width == t.nr:
+                return make(_Panel(p, t.nv, p * t.nr, 0, (t.nr,)))
+            last = _Panel(p, t.nv, const(n - t.nr), t.nr - width, (width,))
+        elif t.last_nv == t.nv:
+            widths = (t.nr, width) if self.panels > 1 and width < t.nr else (width,)
+            return make(_Panel(p, t.nv, p * t.nr, 0, widths))
+        else:
+            last = _Panel(p, t.last_nv, p * t.nr, 0, (width,))
         if self.panels == 1:
             return make(last)
+        full = _Panel(p, t.nv, p * t.nr, 0, (t.nr,))
         return when(tvm().tirx.EQ(p, const(self.panels - 1)), make(last), make(full))
 
     def _block(
         self,
         bt: Expr,
-        mb: Expr,
-        p: Expr,
-        kp: Expr,
+        rows: tuple[Expr, Expr],
         panel: _Panel,
+        kp: Expr,
         sums: tuple[Memory | None, Expr, Expr],
-        mine: Memory | None,
-        strips: Memory | None,
+        scalar: Callable[[int, Expr], Expr],
     ) -> Stmt:
+        """One register tile over one block of k."""
         t, pb = self.t, self.pb
         lanes = t.lanes
+        every = ramp(0, lanes)
         tile = [(r, v * lanes) for r in range(t.mr) for v in range(panel.nv)]
         acc = {at: local_buffer((lanes,), pb.dtype, "acc") for at in tile}
         line = [
             local_buffer((lanes,), pb.dtype, "line") for _ in range(panel.nv if t.direct else 0)
         ]
-        every = ramp(0, lanes)
         partial, *slot = sums
-        i0: Expr = minimum(mb * t.mr, pb.m - t.mr) if pb.m % t.mr else mb * t.mr
+        k0 = self._first_k(kp)
+        ahead_of_rows = self.strip is not None and pb.row_plain and not pb.row_k_inner
 
-        def step(kk: Expr) -> Stmt:
-            k = kp * t.k_block + kk if self.k_parts > 1 else kk
-
-            def vector(v: int) -> Expr:
-                if mine is not None:
-                    return load(mine, k, ramp(v * lanes, lanes))
-                if self.packed is not None:
-                    return load(self.packed, bt, p, k, ramp(v * lanes, lanes))
-                return load(line[v], every)
-
-            def read(v: int) -> Stmt:
-                j = panel.j0 + v * lanes
-                return vectorized(lanes, lambda c: store(line[v], pb.col(bt, k, j + c), c))
-
+        def step(k: Expr) -> list[Stmt]:
+            ahead: list[Stmt] = []
+            if ahead_of_rows:
+                ahead += self._ask_for_rows(bt, rows[1] + t.mr, k0 + k, slot[1])
+            vectors: list[Expr] = []
+            for v in range(panel.nv):
+                if self.packed is None:
+                    vectors.append(load(line[v], every))
+                    ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
+                    continue
+                own = bt if pb.col_batched else 0
+                at = (own, panel.number, k0 + k)
+                vectors.append(load(self.packed, *at, ramp(v * lanes, lanes)))
+                later = load(self.packed, own, panel.number, k0 + k + _AHEAD, v * lanes)
+                ahead.append(_prefetch(later, 3))
             updates = []
             for r in range(t.mr):
-                if strips is not None:
-                    # A tile's own strips are numbered from its first block.
-                    where = (const(0), slot[0]) if t.own_strips else (bt, mb)
-                    scalar = splat(load(strips, *where, k, r), lanes)
-                else:
-                    scalar = splat(pb.row(bt, i0 + r, k), lanes)
-                for v in range(panel.nv):
+                factor = splat(scalar(r, k), lanes)
+                for v, vector in enumerate(vectors):
                     target = acc[r, v * lanes]
-                    updates.append(store(target, load(target, every) + scalar * vector(v), every))
-            return seq([read(v) for v in range(len(line))], updates)
+                    updates.append(store(target, load(target, every) + factor * vector, every))
+            return [*ahead, *updates]
 
+        def two_steps(half: Expr) -> Stmt:
+            return seq(step(half * 2), step(half * 2 + 1))
+
+        count = self._count(k0)
+        loop: list[Stmt] = [] if pb.k == 1 else [serial(count // 2, two_steps, "k")]
+        if pb.k % 2:
+            # Blocks are of even length but for the last.
+            odd = seq(step(count - 1))
+            final = tvm().tirx.EQ(kp, const(self.k_parts - 1))
+            loop.append(when(final, odd) if self.k_parts > 1 else odd)
         clear: Stmt = seq([store(b, zeros(pb.dtype, lanes), every) for b in acc.values()])
-        count: Expr = t.k_block
+        finish = self._finish(bt, rows, panel, acc)
         if partial is not None:
             resume = [
                 store(acc[r, c], load(partial, *slot, r, ramp(c, lanes)), every) for r, c in tile
             ]
-            clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
-            if pb.k % t.k_block:
-                count = minimum(t.k_block, pb.k - kp * t.k_block)
-        finish = self._finish(bt, mb * t.mr, 0, panel, acc)
-        if pb.m % t.mr:
-            # Constant bounds on both sides let LLVM store straight from the accumulators.
-            known = self.blocks * t.mr - pb.m
-            tail = self._finish(bt, const(pb.m - t.mr), known, panel, acc)
-            last = tvm().tirx.EQ(mb, const(self.blocks - 1))
-            finish = when(last, tail, finish) if self.blocks > 1 else tail
-        if partial is not None:
             keep = [
                 store(partial, load(acc[r, c], every), *slot, r, ramp(c, lanes)) for r, c in tile
             ]
+            clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), finish, seq(keep))
-        return seq(
-            [alloc(b) for b in (*acc.values(), *line)], clear, serial(count, step, "k"), finish
-        )
+        return seq([alloc(b) for b in (*acc.values(), *line)], clear, loop, finish)
+
+    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, q: Expr) -> list[Stmt]:
+        """Prefetches for the next row block, stored [k, m], at step k of panel q.
+
+        Its lines are short pieces far apart, which defeats the hardware's prefetcher; the panels
+        of this block share the work of asking for them.
+        """
+        t, pb = self.t, self.pb
+        lines = ceil_div(t.mr, t.lanes) + 1  # of memory, that hold the scalars of one k
+        each = ceil_div(lines, t.panel_group)
+        wanted = [minimum((q * each + e) * t.lanes, t.mr - 1) for e in range(each)]
+        return [_prefetch(pb.row(bt, minimum(i0 + w, pb.m - 1), k), 2) for w in wanted]
+
+    def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
+        col = self.pb.col
+        return vectorized(self.t.lanes, lambda c: store(line, col(bt, k, j + c), c))
 
     def _finish(
         self,
         bt: Expr,
-        i0: Expr,
-        skip: int,
+        rows: tuple[Expr, Expr],
         panel: _Panel,
         acc: dict[tuple[int, int], Memory],
     ) -> Stmt:
-        """Hand the sums from row ``skip`` on to the epilogue, a few rows at a time.
+        """Hand the sums of a tile on to the epilogue.
 
-        They pass through a small stack buffer: the epilogue is arbitrary code in a loop, and
-        indexing the accumulators with a loop variable would force them out of registers for the
-        whole of the k loop.
+        They pass through a stack buffer: the epilogue is arbitrary code in a loop, and indexing
+        the accumulators with a loop variable would force them out of registers for the whole of
+        the k loop.
         """
         t, pb = self.t, self.pb
-        lanes = t.lanes
-        at_once = max(1, STACK_BUFFER_BYTES // (panel.nv * lanes * pb.itemsize))
-        statements: list[Stmt] = []
-        for top in range(skip, t.mr, at_once):
-            rows = min(at_once, t.mr - top)
-            out = local_buffer((rows, panel.nv * lanes), pb.dtype, "out")
-            statements.append(alloc(out))
-            for (r, c), sums in acc.items():
-                if top <= r < top + rows:
-                    value = load(sums, ramp(0, lanes))
-                    statements.append(store(out, value, r - top, ramp(c, lanes)))
+        mb, i0 = rows
+        out = local_buffer((t.mr, panel.nv * t.lanes), pb.dtype, "out")
+        spill = [
+            store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
+            for (r, c), sums in acc.items()
+        ]
+        known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
-            def value_at(i: Expr, j: Expr, out: Memory = out) -> Expr:
-                return load(out, i, panel.skip + j)
+        def write(width: int) -> Stmt:
+            return pb.write_tile(
+                bt,
+                (i0 + known, panel.j0 + panel.skip),
+                (t.mr - known, width),
+                lambda i, j: load(out, known + i, panel.skip + j),
+            )
 
-            origin = (i0 + top, panel.j0 + panel.skip)
-            statements.append(pb.write_tile(bt, origin, (rows, panel.width), value_at))
-        return seq(statements)
+        written = write(panel.widths[0])
+        if len(panel.widths) > 1:
+            last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
+            written = when(last, write(panel.widths[1]), written)
+        return seq(alloc(out), spill, written)
+
+
+def _prefetch(element: Expr, locality: int) -> Stmt:
+    """Ask for the cache line of an element, which need not exist (3: closest cache, 2: second)."""
+    t = tvm().tirx
+    address = t.address_of(element)
+    read, data = const(0), const(1)
+    return t.Evaluate(
+        t.call_llvm_intrin("void", "llvm.prefetch", address, read, const(locality), data)
+    )
 
 
 def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product."""
     stages: list[Stage] = []
-    if pb.row_k_inner and not pb.row_plain:
+    tiling = choose(pb, cpu)
+    if not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
+        # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
         stages.append(stage)
-    tiling = choose(pb, cpu)
-    strips: Memory | None = None
-    if tiling.pack_rows and not tiling.own_strips:
-        stage, strips = pack_rows(pb, builder, tiling.mr)
+    packed: Memory | None = None
+    if not tiling.direct:
+        stage, packed = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         stages.append(stage)
-    panels: Memory | None = None
-    if not tiling.direct and not tiling.own_panels:
-        stage, panels = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
-        stages.append(stage)
-    stages.append(_Compute(pb, cpu, tiling, panels, strips).stage())
+    stages.append(_Compute(pb, tiling, packed).stage())
     return stages

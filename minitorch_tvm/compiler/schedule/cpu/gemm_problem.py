@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
     Expr,
@@ -19,11 +18,8 @@ from ...loops import (
     Stage,
     Stmt,
     Var,
-    alloc,
-    bind,
     const,
     load,
-    local_buffer,
     minimum,
     parallel_stage,
     ramp,
@@ -32,17 +28,15 @@ from ...loops import (
     splat,
     store,
     vectorized,
-    when,
 )
 from ...target import CpuTarget
+from .conv_layout import transpose_rows
 
 Load = Callable[[Expr, Expr, Expr], Expr]
 Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
-# TVM's limit for allocations it leaves on the stack is below 1024 bytes.
-STACK_BUFFER_BYTES = 1023
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,8 @@ class Problem:
     row_plain: bool  # contiguous memory that may be read again and again
     col_plain: bool
     write: Write
+    row_batched: bool  # every batch has its own
+    col_batched: bool
     swapped: bool  # rows are the user's columns
 
     @property
@@ -81,6 +77,8 @@ class Problem:
             col_k_inner=self.row_k_inner,
             row_plain=self.col_plain,
             col_plain=self.row_plain,
+            row_batched=self.col_batched,
+            col_batched=self.row_batched,
             write=lambda bt, i, j, value: write(bt, j, i, value),
             swapped=not self.swapped,
         )
@@ -117,7 +115,8 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     """Evaluate a fused row operand once, in its own order, so that later reads are plain."""
     outer, inner = (pb.m, pb.k) if pb.row_k_inner else (pb.k, pb.m)
     name = "cols" if pb.swapped else "rows"
-    copy = builder.scratch_buffer((pb.batch, outer, inner), pb.dtype, name)
+    batch = pb.batch if pb.row_batched else 1
+    copy = builder.scratch_buffer((batch, outer, inner), pb.dtype, name)
     row, k_inner = pb.row, pb.row_k_inner
     step = max(1, min(outer, ceil_div(4096, inner)))
     parts = ceil_div(outer, step)
@@ -133,174 +132,91 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
         return serial(count, lambda o: serial(inner, lambda i: element(o, i), "i"), "o")
 
     def again(bt: Expr, i: Expr, k: Expr) -> Expr:
-        return load(copy, bt, i, k) if k_inner else load(copy, bt, k, i)
+        own = bt if pb.row_batched else 0
+        return load(copy, own, i, k) if k_inner else load(copy, own, k, i)
 
-    stage = parallel_stage(f"gemm_{name}", pb.batch * parts, body)
+    stage = parallel_stage(f"gemm_{name}", batch * parts, body)
     return stage, replace(pb, row=again, row_plain=True)
-
-
-def _transpose(vectors: list[Expr], lanes: int) -> tuple[list[Stmt], list[Expr]]:
-    """Transpose a lanes x lanes block held in registers.
-
-    Exchanges the off-diagonal halves of ever smaller diagonal blocks, log2(lanes) rounds of
-    two-operand shuffles.
-    """
-    t = tvm()
-    statements: list[Stmt] = []
-    half = lanes // 2
-    while half:
-        low = [c if c & half == 0 else lanes + c - half for c in range(lanes)]
-        high = [c + half if c & half == 0 else lanes + c for c in range(lanes)]
-        after = list(vectors)
-        for i in range(lanes):
-            if i & half:
-                continue
-            pair = [vectors[i], vectors[i + half]]
-            for target, picks in ((i, low), (i + half, high)):
-                shuffled = t.tirx.Shuffle(pair, [const(p) for p in picks])
-                after[target], statement = bind(f"t{half}_{target}", shuffled)
-                statements.append(statement)
-        vectors = after
-        half //= 2
-    return statements, vectors
-
-
-def pack_panel(
-    pb: Problem,
-    cpu: CpuTarget,
-    put: Callable[[Expr, Expr, Expr], Stmt],
-    where: tuple[Expr, Expr],
-    widths: tuple[int, int],
-    k_range: tuple[Expr, Expr],
-) -> Stmt:
-    """Pack one panel of columns as lines of neighbours, one line per k.
-
-    ``put(value, k, j)`` stores into the panel; ``where`` is (batch, panel), ``widths`` the padded
-    width of a panel and of the last one, ``k_range`` is (first, count).  Padding never reaches the
-    result, but must not hold garbage: arithmetic on denormal numbers is slow.
-    """
-    (bt, p), (nr, last_nr), (k0, count) = where, widths, k_range
-    lanes = cpu.lanes(pb.itemsize)
-    if pb.col_k_inner and pb.k >= lanes and lanes > 1:
-        vectors: Expr = nr // lanes
-        if last_nr != nr:
-            vectors = minimum(vectors, ceil_div(pb.n, lanes) - p * (nr // lanes))
-        return _pack_transposed(pb, lanes, put, (bt, p * nr), vectors, k_range)
-
-    def lines(padded: int, width: int) -> Stmt:
-        def line(kk: Expr) -> Stmt:
-            k = k0 + kk
-            start = width // lanes * lanes
-            clear = [
-                put(zeros(pb.dtype, lanes), k, ramp(v, lanes)) for v in range(start, padded, lanes)
-            ]
-            copy = serial(width, lambda j: put(pb.col(bt, k, p * nr + j), k, j), "j")
-            return seq(clear, copy)
-
-        return serial(count, line, "k")
-
-    panels = ceil_div(pb.n, nr)
-    width = pb.n - (panels - 1) * nr
-    if panels == 1 or width == nr:
-        return lines(last_nr, width)
-    return when(tvm().tirx.EQ(p, const(panels - 1)), lines(last_nr, width), lines(nr, nr))
-
-
-def _pack_transposed(
-    pb: Problem,
-    lanes: int,
-    put: Callable[[Expr, Expr, Expr], Stmt],
-    where: tuple[Expr, Expr],
-    vectors: Expr,
-    k_range: tuple[Expr, Expr],
-) -> Stmt:
-    (bt, j0), (k0, count) = where, k_range
-    ragged = pb.n % lanes != 0
-
-    def block(jb: Expr, kb: Expr) -> Stmt:
-        square = [local_buffer((lanes,), pb.dtype, f"row{r}") for r in range(lanes)]
-        # The last block starts early instead of running past the end: rows are written twice.
-        k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
-
-        def line(r: int) -> Stmt:
-            j = j0 + jb * lanes + r
-            column = minimum(j, pb.n - 1) if ragged else j
-            fill = vectorized if pb.col_plain else serial
-            return fill(lanes, lambda c: store(square[r], pb.col(bt, k + c, column), c), "c")
-
-        rows = [load(line, ramp(0, lanes)) for line in square]
-        shuffles, columns = _transpose(rows, lanes)
-        puts = [put(v, k + c, ramp(jb * lanes, lanes)) for c, v in enumerate(columns)]
-        return seq([alloc(b) for b in square], [line(r) for r in range(lanes)], shuffles, puts)
-
-    blocks = (count + lanes - 1) // lanes
-    return serial(vectors, lambda jb: serial(blocks, lambda kb: block(jb, kb), "kb"), "jb")
 
 
 def pack_columns(
     pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int
 ) -> tuple[Stage, Memory]:
-    """A stage that packs all panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide."""
-    panels = ceil_div(pb.n, nr)
+    """A stage that packs all panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide.
+
+    Columns that all batches share are packed once: the batch extent is then 1.  Padding never
+    reaches the result, but must not hold garbage: arithmetic on denormal numbers is slow.
+    """
     lanes = cpu.lanes(pb.itemsize)
-    packed = builder.scratch_buffer((pb.batch, panels, pb.k, nr), pb.dtype, "panels")
-    parts = min(ceil_div(MIN_TILES, pb.batch * panels), ceil_div(pb.k, 4 * lanes))
+    batch = pb.batch if pb.col_batched else 1
+    panels = ceil_div(pb.n, nr)
+    packed = builder.scratch_buffer((batch, panels, pb.k, nr), pb.dtype, "panels")
+    transposed = pb.col_k_inner and pb.k >= lanes and lanes > 1
+    # Either way memory is read in order: along k if k is innermost, else along the columns.
+    across = panels if transposed else 1
+    parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
     step = ceil_div(ceil_div(pb.k, parts), lanes) * lanes
     parts = ceil_div(pb.k, step)
 
     def body(tile: Var) -> Stmt:
-        bt, p, k0 = tile // (panels * parts), tile // parts % panels, tile % parts * step
+        bt, p, k0 = tile // (across * parts), tile // parts % across, tile % parts * step
         count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+        if transposed:
+            return _pack_transposed(pb, lanes, packed, (bt, p), (k0, count), last_nr)
+        return serial(count, lambda k: _pack_line(pb, lanes, packed, bt, k0 + k, last_nr), "k")
 
-        def put(value: Expr, k: Expr, j: Expr) -> Stmt:
-            return store(packed, value, bt, p, k, j)
-
-        return pack_panel(pb, cpu, put, (bt, p), (nr, last_nr), (k0, count))
-
-    return parallel_stage("gemm_pack", pb.batch * panels * parts, body), packed
+    return parallel_stage("gemm_pack", batch * across * parts, body), packed
 
 
-def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Memory]:
-    """A stage that packs a row operand stored [k, m] into strips ``[batch, block, k, mr]``."""
-    blocks = ceil_div(pb.m, mr)
-    strips = builder.scratch_buffer((pb.batch, blocks, pb.k, mr), pb.dtype, "strips")
-    step = min(pb.k, 32)
-    parts = ceil_div(pb.k, step)
-    put = strip_writer(pb, mr, strips)
+def _pack_line(pb: Problem, lanes: int, packed: Memory, bt: Expr, k: Expr, last_nr: int) -> Stmt:
+    """Copy the columns of one k to all panels."""
+    _, panels, _, nr = packed.shape
+    width = pb.n - (panels - 1) * nr
 
-    def body(tile: Var) -> Stmt:
-        bt, k0 = tile // parts, tile % parts * step
-        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-        return serial(
-            count, lambda k: serial(blocks, lambda mb: put(bt, mb, (bt, mb), k0 + k), "mb"), "k"
-        )
+    def copy(p: Expr, width: int) -> Stmt:
+        return serial(width, lambda j: store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j), "j")
 
-    return parallel_stage("gemm_strips", pb.batch * parts, body), strips
+    last = const(panels - 1)
+    clear = [
+        store(packed, zeros(pb.dtype, lanes), bt, last, k, ramp(v, lanes))
+        for v in range(width // lanes * lanes, last_nr, lanes)
+    ]
+    if width == nr:
+        return serial(panels, lambda p: copy(p, nr), "p")
+    full = [serial(panels - 1, lambda p: copy(p, nr), "p")] if panels > 1 else []
+    return seq(full, clear, copy(last, width))
 
 
-def strip_writer(
-    pb: Problem, mr: int, strips: Memory
-) -> Callable[[Expr, Expr, tuple[Expr, Expr], Expr], Stmt]:
-    """A function (batch, block, slot in ``strips``, k) -> statement that packs one line."""
+def _pack_transposed(
+    pb: Problem,
+    lanes: int,
+    packed: Memory,
+    where: tuple[Expr, Expr],
+    k_range: tuple[Expr, Expr],
+    last_nr: int,
+) -> Stmt:
+    """Transpose blocks of columns stored along k into a part of one panel."""
+    (bt, p), (k0, count) = where, k_range
+    nr = packed.shape[3]
+    ragged = pb.n % lanes != 0
+    vectors: Expr = nr // lanes
+    if last_nr != nr:
+        vectors = minimum(vectors, ceil_div(pb.n, lanes) - p * (nr // lanes))
 
-    def put(bt: Expr, mb: Expr, slot: tuple[Expr, Expr], k: Expr) -> Stmt:
-        i0 = minimum(mb * mr, pb.m - mr) if pb.m % mr else mb * mr
+    def block(jb: Expr, kb: Expr) -> Stmt:
+        # The last block starts early instead of running past the end: lines are written twice.
+        k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
 
-        def element(r: Expr) -> Stmt:
-            return store(strips, pb.row(bt, i0 + r, k), *slot, k, r)
+        def fill(square: Memory, r: Expr) -> Stmt:
+            j = p * nr + jb * lanes + r
+            column = minimum(j, pb.n - 1) if ragged or pb.n % nr else j
+            loop = vectorized if pb.col_plain else serial
+            return loop(lanes, lambda c: store(square, pb.col(bt, k + c, column), r, c), "c")
 
-        def piece(at: int, width: int) -> Stmt:
-            if width == 1:
-                return element(const(at))
-            return vectorized(width, lambda r: element(at + r))
+        def put(c: Expr, line: Expr) -> Stmt:
+            return store(packed, line, bt, p, k + c, ramp(jb * lanes, lanes))
 
-        if not pb.row_plain:
-            return serial(mr, element, "r")
-        pieces: list[Stmt] = []
-        for width in (1 << bit for bit in reversed(range(mr.bit_length()))):
-            if mr & width:
-                # The pieces before this one are the higher bits of mr.
-                pieces.append(piece(mr & ~(2 * width - 1), width))
-        return seq(pieces)
+        return transpose_rows(lanes, pb.dtype, fill, put)
 
-    return put
+    blocks = (count + lanes - 1) // lanes
+    return serial(vectors, lambda jb: serial(blocks, lambda kb: block(jb, kb), "kb"), "jb")

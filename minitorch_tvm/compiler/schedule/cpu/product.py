@@ -48,6 +48,8 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         op.tb,
         a_is_load=code.is_memory(left),
         b_is_load=code.is_memory(right),
+        a_batched=numel(a.shape[:-2]) > 1,
+        b_batched=numel(b.shape[:-2]) > 1,
     )
     return gemm_stages(
         spec,
