@@ -35,6 +35,8 @@ from .conv_layout import transpose_rows
 Load = Callable[[Expr, Expr, Expr], Expr]
 Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
+# Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
+_SQUARE = 8
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
 
@@ -148,10 +150,11 @@ def pack_columns(
     reaches the result, but must not hold garbage: arithmetic on denormal numbers is slow.
     """
     lanes = cpu.lanes(pb.itemsize)
+    square = min(lanes, _SQUARE)
     batch = pb.batch if pb.col_batched else 1
     panels = ceil_div(pb.n, nr)
     packed = builder.scratch_buffer((batch, panels, pb.k, nr), pb.dtype, "panels")
-    transposed = pb.col_k_inner and pb.k >= lanes and lanes > 1
+    transposed = pb.col_k_inner and pb.k >= square and square > 1
     # Either way memory is read in order: along k if k is innermost, else along the columns.
     across = panels if transposed else 1
     parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
@@ -162,7 +165,7 @@ def pack_columns(
         bt, p, k0 = tile // (across * parts), tile // parts % across, tile % parts * step
         count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
         if transposed:
-            return _pack_transposed(pb, lanes, packed, (bt, p), (k0, count), last_nr)
+            return _pack_transposed(pb, square, packed, (bt, p), (k0, count), last_nr)
         return serial(count, lambda k: _pack_line(pb, lanes, packed, bt, k0 + k, last_nr), "k")
 
     return parallel_stage("gemm_pack", batch * across * parts, body), packed
@@ -174,7 +177,20 @@ def _pack_line(pb: Problem, lanes: int, packed: Memory, bt: Expr, k: Expr, last_
     width = pb.n - (panels - 1) * nr
 
     def copy(p: Expr, width: int) -> Stmt:
-        return serial(width, lambda j: store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j), "j")
+        def element(j: Expr) -> Stmt:
+            return store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j)
+
+        # Vectors spelled out compile in half the time that finding them takes.
+        whole = width // lanes if pb.col_plain else 0
+
+        def vector(v: int) -> Stmt:
+            return vectorized(lanes, lambda c: element(c + v * lanes), "c")
+
+        lines = [vector(v) for v in range(whole)]
+        rest = width - whole * lanes
+        if rest:
+            lines.append(serial(rest, lambda j: element(j + whole * lanes), "j"))
+        return seq(lines)
 
     last = const(panels - 1)
     clear = [
@@ -198,10 +214,10 @@ def _pack_transposed(
     """Transpose blocks of columns stored along k into a part of one panel."""
     (bt, p), (k0, count) = where, k_range
     nr = packed.shape[3]
-    ragged = pb.n % lanes != 0
     vectors: Expr = nr // lanes
     if last_nr != nr:
-        vectors = minimum(vectors, ceil_div(pb.n, lanes) - p * (nr // lanes))
+        total = (packed.shape[1] - 1) * nr + last_nr
+        vectors = minimum(vectors, total // lanes - p * (nr // lanes))
 
     def block(jb: Expr, kb: Expr) -> Stmt:
         # The last block starts early instead of running past the end: lines are written twice.
@@ -209,7 +225,7 @@ def _pack_transposed(
 
         def fill(square: Memory, r: Expr) -> Stmt:
             j = p * nr + jb * lanes + r
-            column = minimum(j, pb.n - 1) if ragged or pb.n % nr else j
+            column = minimum(j, pb.n - 1) if pb.n % nr else j
             loop = vectorized if pb.col_plain else serial
             return loop(lanes, lambda c: store(square, pb.col(bt, k + c, column), r, c), "c")
 
