@@ -23,7 +23,7 @@ from ..ir.program import (
     Output,
     Program,
 )
-from . import native, plan, target
+from . import native, plan, poison, target
 from .assemble import ENTRY, Place, StageCall, assemble
 from .canonicalize import canonicalize
 from .fuse import fuse
@@ -92,7 +92,9 @@ def compile_graph(recorded: Graph) -> Program:
     machine = target.host()
     codes = [KernelCode(graph, fused, k) for k in fused.kernels]
     scheduled = clock("schedule", lambda: [_schedule(c, machine) for c in codes])
-    memory = clock("plan", lambda: _plan(fused, codes, settings.plan))
+    memory = clock(
+        "plan", lambda: _plan(fused, codes, settings.plan and not settings.validate)
+    )
     if settings.check:
         plan.verify(memory)
     module, functions = clock("assemble", lambda: _assemble(fused, codes, scheduled, memory))
@@ -108,7 +110,9 @@ def compile_graph(recorded: Graph) -> Program:
         code = clock("emit", lambda: native.object_code(executable))
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
-    donors = {out: inputs.index(leaf) for out, leaf in fused.in_place.items()}
+    # The validator compares with what kernels read, so nothing may be overwritten.
+    in_place = {} if settings.validate else fused.in_place
+    donors = {out: inputs.index(leaf) for out, leaf in in_place.items()}
     program = Program(
         graph=graph,
         code=code,
@@ -138,6 +142,7 @@ def compile_graph(recorded: Graph) -> Program:
         placements=memory.placements,
         stage_functions=functions,
         seconds=clock.seconds,
+        validated=settings.validate,
     )
     _show(1, "compiled", program.summary())
     _show(2, "kernels", program.report())
@@ -196,7 +201,9 @@ def _assemble(
     for p in memory.placements:
         if p.value >= 0:
             places[p.value] = Place(ARENA_SLOT, p.offset)
-    calls = []
+    # The validator reads what the kernels left behind, so poison is off beside it.
+    poisoned = config.CONFIG.poison and not config.CONFIG.validate
+    calls = poison.before_all(memory) if poisoned else []
     for k, (code, (_, stages)) in enumerate(zip(codes, scheduled, strict=True)):
         scratch[k] = _scratch_places(code, k, memory)
 
@@ -211,6 +218,8 @@ def _assemble(
             return places[fused.root(v)]
 
         calls += [StageCall(stage, place_of) for stage in stages]
+        if poisoned:
+            calls += poison.after_kernel(memory, k)
     if not calls:
         return None, 0
     parallel = config.CONFIG.schedule != "default"

@@ -118,7 +118,8 @@ def tanh(x: Expr, keep: Keep) -> Expr:
             -3.33332819422e-1,
         ],
     )
-    small = p * square * x + x
+    # Adding a correction of +0 would lose the sign of -0.
+    small = _select(size == _f(0.0), x, p * square * x + x)
     large = _f(1.0) - _f(2.0) / (exp(size + size, keep) + _f(1.0))
     return _select(size < _f(0.625), small, _select(x < _f(0.0), -large, large))
 

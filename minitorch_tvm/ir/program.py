@@ -70,6 +70,7 @@ class Program:
     placements: tuple[Placement, ...]
     stage_functions: int
     seconds: dict[str, float] = field(compare=False)
+    validated: bool = False  # every kernel is compared with the reference after each run
 
     @property
     def slots(self) -> int:

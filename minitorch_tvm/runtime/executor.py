@@ -18,6 +18,7 @@ from ..ir.node import BUFFER
 from ..ir.program import SCALAR_STRIDE, Program
 from .memory import ARENA, Buffer
 from .native import link
+from .validate import validate
 
 _RUNNING = threading.RLock()  # one program at a time: they share the arena
 
@@ -77,6 +78,8 @@ class Executor:
                 self._entry(self._argument)
                 self.calls += 1
                 EVENTS.add("native_calls")
+                if program.validated:
+                    validate(program, inputs, scalars, results)
             return results
 
     def _stage(self, number: int, x: Buffer) -> int:

@@ -1,0 +1,82 @@
+"""Random programs agree between fused, unfused, default and reference execution."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from programs import POINTWISE, Array, Program, programs, run
+
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api
+from minitorch_tvm.core import config
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "null" / "compiler"))
+from fused import check_fused
+
+few = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+
+
+def reference(program: Program, dtype: str) -> list[Array]:
+    with config.override(target="numpy"):
+        return run(program, dtype)
+
+
+def agree(got: list[Array], want: list[Array], tolerance: float, what: str) -> None:
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+@pytest.fixture(autouse=True)
+def _check_every_fusion(monkeypatch: pytest.MonkeyPatch) -> Any:
+    fuse = api.fuse
+
+    def checked(graph: Any, enabled: bool = True) -> Any:
+        found = fuse(graph, enabled)
+        check_fused(found, whole=enabled)
+        return found
+
+    monkeypatch.setattr(api, "fuse", checked)
+    lazy.clear_cache()
+
+
+@few
+@given(programs())
+def test_float64_under_every_setting(program: Program) -> None:
+    want = reference(program, "float64")
+    for changes in ({}, {"fuse": False}, {"schedule": "default"}, {"poison": True}):
+        with config.override(**changes):
+            agree(run(program, "float64"), want, 1e-9, str(changes))
+    lazy.clear_cache()
+
+
+@few
+@given(programs())
+def test_float32(program: Program) -> None:
+    want, exact = reference(program, "float32"), reference(program, "float64")
+    # Rounding may flip a comparison; such programs say nothing.
+    assume(all(np.allclose(a, b, 1e-3, 1e-3) for a, b in zip(want, exact, strict=True)))
+    agree(run(program, "float32"), exact_as(want, exact), 2e-3, "float32")
+    lazy.clear_cache()
+
+
+def exact_as(like: list[Array], exact: list[Array]) -> list[Array]:
+    return [b.astype(a.dtype) for a, b in zip(like, exact, strict=True)]
+
+
+@few
+@given(programs(POINTWISE, special=True))
+def test_nan_and_infinities(program: Program) -> None:
+    with np.errstate(all="ignore"):
+        want = reference(program, "float64")
+    for changes in ({}, {"fuse": False}, {"poison": True}):
+        with config.override(**changes):
+            agree(run(program, "float64"), want, 1e-9, str(changes))
+    lazy.clear_cache()

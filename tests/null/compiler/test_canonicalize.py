@@ -1,0 +1,144 @@
+"""Every rewriting rule, and what holds for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import checked, recorded, results
+
+import minitorch_tvm as mt
+from minitorch_tvm.compiler import canonicalize as pass_module
+from minitorch_tvm.compiler.canonicalize import canonicalize
+from minitorch_tvm.nn import functional as F
+
+X = "%0 = buffer() : float32[2, 3]\n"
+
+
+def ops(text: str) -> list[str]:
+    """Names of the ops of the canonical form, leaves left out; values must not change."""
+    graph = checked(text)
+    small = canonicalize(graph)
+    checked(str(small))
+    for a, b in zip(results(graph), results(small), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return [v.op.name for v in small.values if not v.is_leaf]
+
+
+def section(title: str) -> str:
+    """The indented block behind ``title`` in the docstring of the pass."""
+    assert pass_module.__doc__ is not None
+    block = pass_module.__doc__.split(f"{title}::")[1].lstrip("\n")
+    lines = []
+    for line in block.splitlines():
+        if line and not line.startswith("    "):
+            break
+        lines.append(line.strip())
+    return "\n".join(filter(None, lines))
+
+
+def test_the_docstring_is_what_happens() -> None:
+    before, after = section("Before"), section("After")
+    assert str(checked(before)) == before
+    assert str(canonicalize(checked(before))) == after
+
+
+RULES = {
+    "two negations": ("%1 = Neg(%0) : float32[2, 3]\n%2 = Neg(%1) : float32[2, 3]\n"
+                      "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "clone and detach": ("%1 = Clone(%0) : float32[2, 3]\n%2 = Detach(%1) : float32[2, 3]\n"
+                         "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "cast to itself": ("%1 = Cast(dtype=mt.float32)(%0) : float32[2, 3]\n"
+                       "%2 = Exp(%1) : float32[2, 3] -> out0", ["Exp"]),
+    "reshape twice": ("%1 = Reshape(shape=(6,))(%0) : float32[6]\n"
+                      "%2 = Reshape(shape=(3, 2))(%1) : float32[3, 2] -> out0", ["Reshape"]),
+    "reshape and back": ("%1 = Reshape(shape=(6,))(%0) : float32[6]\n"
+                         "%2 = Reshape(shape=(2, 3))(%1) : float32[2, 3]\n"
+                         "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "permute twice": ("%1 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
+                      "%2 = Permute(dims=(1, 0))(%1) : float32[2, 3]\n"
+                      "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "expand twice": ("%1 = Expand(shape=(1, 2, 3))(%0) : float32[1, 2, 3]\n"
+                     "%2 = Expand(shape=(4, 2, 3))(%1) : float32[4, 2, 3] -> out0", ["Expand"]),
+    "whole slice": ("%1 = Slice(starts=(0, 0), stops=(2, 3), steps=(1, 1))(%0) : float32[2, 3]\n"
+                    "%2 = Exp(%1) : float32[2, 3] -> out0", ["Exp"]),
+    "insert nothing": ("%1 = Full(shape=(0, 3), value=0.0, dtype=mt.float32)() : float32[0, 3]\n"
+                       "%2 = Insert(starts=(0, 0), steps=(1, 1))(%0, %1) : float32[2, 3]\n"
+                       "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "times one": ("%1 = Full(shape=(), value=1.0, dtype=mt.float32)() : float32[]\n"
+                  "%2 = Mul(%1, %0) : float32[2, 3]\n%3 = Exp(%2) : float32[2, 3] -> out0",
+                  ["Exp"]),
+    "minus zero": ("%1 = Full(shape=(), value=0.0, dtype=mt.float32)() : float32[]\n"
+                   "%2 = Sub(%0, %1) : float32[2, 3]\n%3 = Exp(%2) : float32[2, 3] -> out0",
+                   ["Exp"]),
+    "plus zero stays": ("%1 = Full(shape=(), value=0.0, dtype=mt.float32)() : float32[]\n"
+                        "%2 = Add(%0, %1) : float32[2, 3] -> out0", ["Full", "Add"]),
+    "minus negative zero stays": (
+        "%1 = Full(shape=(), value=-0.0, dtype=mt.float32)() : float32[]\n"
+        "%2 = Sub(%0, %1) : float32[2, 3] -> out0", ["Full", "Sub"]),
+    "divided by eight": ("%1 = Full(shape=(), value=8.0, dtype=mt.float32)() : float32[]\n"
+                         "%2 = Div(%0, %1) : float32[2, 3] -> out0", ["Full", "Mul"]),
+    "divided by three stays": ("%1 = Full(shape=(), value=3.0, dtype=mt.float32)() : float32[]\n"
+                               "%2 = Div(%0, %1) : float32[2, 3] -> out0", ["Full", "Div"]),
+    "constants": ("%1 = Full(shape=(2, 3), value=2.0, dtype=mt.float32)() : float32[2, 3]\n"
+                  "%2 = Full(shape=(), value=3.0, dtype=mt.float32)() : float32[]\n"
+                  "%3 = Mul(%1, %2) : float32[2, 3]\n%4 = Reshape(shape=(6,))(%3) : float32[6]\n"
+                  "%5 = Neg(%4) : float32[6] -> out0", ["Full"]),
+    "sum of a constant": ("%1 = Full(shape=(2, 3), value=2.0, dtype=mt.float32)() : float32[2, 3]\n"
+                          "%2 = Sum(dims=(1,), keepdim=False)(%1) : float32[2] -> out0", ["Full"]),
+    "sum of one": ("%1 = Reshape(shape=(2, 1, 3))(%0) : float32[2, 1, 3]\n"
+                   "%2 = Sum(dims=(1,), keepdim=False)(%1) : float32[2, 3]\n"
+                   "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "equal values": ("%1 = Exp(%0) : float32[2, 3]\n%2 = Exp(%0) : float32[2, 3]\n"
+                     "%3 = Add(%1, %2) : float32[2, 3] -> out0", ["Exp", "Add"]),
+    "dead values": ("%1 = Exp(%0) : float32[2, 3]\n%2 = Neg(%0) : float32[2, 3] -> out0", ["Neg"]),
+    "transposed operands": ("%1 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
+                            "%2 = Matmul(ta=False, tb=False)(%1, %0) : float32[3, 3] -> out0",
+                            ["Matmul"]),
+    "a leaf as result": ("%1 = Clone(%0) : float32[2, 3] -> out0", ["Clone"]),
+    "one value, two results": ("%1 = Exp(%0) : float32[2, 3] -> out0\n"
+                               "%2 = Exp(%0) : float32[2, 3] -> out1", ["Exp", "Clone"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule(name: str) -> None:
+    text, want = RULES[name]
+    assert ops(X + text) == want
+
+
+def test_nothing_folds_across_dtypes() -> None:
+    text = (
+        "%0 = Full(shape=(), value=16777217, dtype=mt.int64)() : int64[]\n"
+        "%1 = Cast(dtype=mt.float32)(%0) : float32[]\n"
+        "%2 = Cast(dtype=mt.int64)(%1) : int64[] -> out0"
+    )
+    graph = canonicalize(checked(text))
+    assert results(graph)[0] == 16777216
+
+
+def model_graphs() -> list[pass_module.Graph]:
+    def step() -> None:
+        w = mt.rand(5, 4)
+        w.requires_grad_()
+        x, y = mt.rand(3, 5), mt.tensor([0, 3, 1])
+        loss = F.cross_entropy((x @ w).relu(), y)
+        loss.backward()
+        with mt.no_grad():
+            w.sub_(w.grad * 0.5)
+        mt.eval(w, loss)
+
+    return recorded(step)
+
+
+def test_idempotent_and_faithful_on_a_training_step() -> None:
+    graphs = model_graphs()
+    assert graphs
+    for graph in graphs:
+        assert str(checked(str(graph))) == str(graph)
+        once = canonicalize(graph)
+        assert str(canonicalize(once)) == str(once)
+        assert len(set(once.outputs)) == len(once.outputs)
+        assert not any(once.values[o].is_leaf for o in once.outputs)
+        assert len(once.leaves()) == len(graph.leaves())
+        for a, b in zip(results(graph), results(once), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)

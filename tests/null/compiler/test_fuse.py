@@ -1,0 +1,160 @@
+"""Which kernels common graphs become, and what every fused graph must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fused import check_fused
+from graphs import checked, recorded
+
+import minitorch_tvm as mt
+from minitorch_tvm import nn
+from minitorch_tvm.compiler import plan
+from minitorch_tvm.compiler.canonicalize import canonicalize
+from minitorch_tvm.compiler.fuse import fuse
+from minitorch_tvm.ir.graph import Graph
+from minitorch_tvm.ir.kernel import FusedGraph
+from minitorch_tvm.nn import functional as F
+
+
+def fused(graph: Graph) -> FusedGraph:
+    found = fuse(canonicalize(graph))
+    check_fused(found)
+    check_fused(fuse(canonicalize(graph), enabled=False), whole=False)
+    return found
+
+
+def names(found: FusedGraph) -> list[str]:
+    return [k.name(found.graph) for k in found.kernels]
+
+
+def step(
+    model: nn.Module, batch: tuple[int, ...], optimizer: str = "SGD", **options: float
+) -> Graph:
+    """The graph of the second training step (all state exists)."""
+    x = mt.from_numpy(np.zeros(batch, "float32"))
+    y = mt.from_numpy(np.zeros(batch[0], "int64"))
+    opt = getattr(mt.optim, optimizer)(model.parameters(), **options)
+
+    def run() -> None:
+        opt.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        opt.step()
+
+    recorded(run)
+    return max(recorded(run), key=lambda g: len(g.values))
+
+
+def logreg() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 10))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(784, 256), nn.Sigmoid(), nn.Linear(256, 100), nn.Sigmoid(), nn.Linear(100, 10)
+    )
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 49, 10),
+    )  # fmt: skip
+
+
+def test_kernels_of_the_mlp_training_step() -> None:
+    found = fused(step(mlp(), (1000, 784), lr=0.1))
+    assert names(found) == [
+        "matmul_add_sigmoid",
+        "matmul_add_sigmoid",
+        "matmul_add",
+        "max",  # softmax of the logits; the loss itself is read by nobody
+        "sub_exp",
+        "sum_div",
+        "sum",  # weights of the rows
+        "sum_div",
+        "iota_eq_full_ne_etc",  # cotangent of the logits
+        "sum_sub",  # bias 3: its gradient and update
+        "matmul_mul",  # cotangent of the second hidden layer
+        "matmul_sub",  # weight 3
+        "sum_sub",
+        "matmul_mul",
+        "matmul_sub",
+        "sum_sub",
+        "matmul_sub",
+    ]
+    assert len(found.in_place) == 6  # every parameter is overwritten by its update
+
+
+@pytest.mark.parametrize(
+    ("build", "want"),
+    [
+        (lambda x: x.softmax(1), ["max", "sub_exp", "sum", "div"]),
+        (lambda x: x.exp().sigmoid() * 2 + x, ["exp_sigmoid_full_mul_etc"]),
+        (lambda x: (x * 2 + 1).sum(0), ["sum"]),
+        (lambda x: (x @ x.t()).relu() + 1, ["matmul_relu_add"]),
+        (lambda x: x.reshape(-1).exp().reshape(4, -1), ["exp", "reshape"]),
+    ],
+)
+def test_kernels_of_small_graphs(build: Callable[[mt.Tensor], mt.Tensor], want: list[str]) -> None:
+    x = mt.from_numpy(np.ones((6, 10), "float32"))
+    (graph,) = recorded(lambda: build(x).realize())
+    assert len(names(fused(graph))) == len(want), names(fused(graph))
+
+
+def test_adam_updates_each_parameter_in_one_kernel() -> None:
+    found = fused(step(logreg(), (100, 784), "Adam", lr=0.1))
+    writers = [k for k in found.kernels if any(s in found.graph.outputs for s in k.stores)]
+    assert sorted(len(k.stores) for k in writers)[-2:] == [4, 4]  # parameter, gradient, moments
+    assert len(found.in_place) >= 6
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [(logreg, (1000, 784)), (mlp, (1000, 784)), (cnn, (100, 1, 28, 28))],
+)
+def test_arena_of_the_three_models(model: Callable[[], nn.Module], batch: tuple[int, ...]) -> None:
+    found = fused(step(model(), batch, lr=0.1))
+    wanted = plan.lifetimes(found)
+    memory = plan.plan(wanted, len(found.kernels))
+    plan.verify(memory)
+    assert memory.lower_bound <= memory.arena_bytes <= 1.1 * memory.lower_bound
+    assert memory.arena_bytes < memory.naive_bytes
+
+
+def test_a_leaf_read_by_later_kernels_is_not_overwritten_before_them() -> None:
+    text = """
+        %0 = buffer() : float32[4, 4]
+        %1 = Neg(%0) : float32[4, 4] -> out0
+        %2 = Matmul(ta=False, tb=False)(%0, %0) : float32[4, 4] -> out1
+        out0 overwrites %0
+    """
+    found = fused(checked(text))
+    assert found.in_place == {0: 0}
+    assert names(found) == ["matmul", "neg"]  # the reader first
+
+
+def test_a_product_cannot_overwrite_its_operand() -> None:
+    text = """
+        %0 = buffer() : float32[4, 4]
+        %1 = Matmul(ta=False, tb=False)(%0, %0) : float32[4, 4] -> out0
+        out0 overwrites %0
+    """
+    assert fused(checked(text)).in_place == {}
+
+
+def test_mutual_updates_overwrite_one_at_most() -> None:
+    text = """
+        %0 = buffer() : float32[4, 4]
+        %1 = buffer() : float32[4, 4]
+        %2 = Permute(dims=(1, 0))(%1) : float32[4, 4]
+        %3 = Add(%0, %2) : float32[4, 4] -> out0
+        %4 = Permute(dims=(1, 0))(%0) : float32[4, 4]
+        %5 = Sub(%1, %4) : float32[4, 4] -> out1
+        out0 overwrites %0
+        out1 overwrites %1
+    """
+    assert len(fused(checked(text)).in_place) <= 1
