@@ -71,7 +71,8 @@ def _public(module: types.ModuleType, seen: set[int]) -> Iterator[tuple[str, Any
         if not str(home).startswith("minitorch_tvm"):
             continue
         seen.add(id(thing))
-        where = f"{module.__name__}.{name}"
+        # Named by where it is defined: the order of imports must not matter.
+        where = str(home) if inspect.ismodule(thing) else f"{home}.{name}"
         yield where, thing
         if inspect.ismodule(thing):
             yield from _public(thing, seen)
