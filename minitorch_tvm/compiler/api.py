@@ -92,9 +92,7 @@ def compile_graph(recorded: Graph) -> Program:
     machine = target.host()
     codes = [KernelCode(graph, fused, k) for k in fused.kernels]
     scheduled = clock("schedule", lambda: [_schedule(c, machine) for c in codes])
-    memory = clock(
-        "plan", lambda: _plan(fused, codes, settings.plan and not settings.validate)
-    )
+    memory = clock("plan", lambda: _plan(fused, codes, settings.plan and not settings.validate))
     if settings.check:
         plan.verify(memory)
     module, functions = clock("assemble", lambda: _assemble(fused, codes, scheduled, memory))
