@@ -97,7 +97,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
                     step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, _LATENCY)
                     # Loads compete with everything else, more so when a panel streams from L2.
                     far = pb.k * nv * lanes * pb.itemsize > cpu.l1_bytes // 2
-                    step += 0.06 * (mr + v) + (0.3 if far else 0.08) * v
+                    step += 0.1 * (mr + v) + (0.3 if far else 0.08) * v
                     return pb.k * step + 3 * mr * v + 20
 
                 cost = blocks * ((panels - 1) * block(nv) + block(last))
