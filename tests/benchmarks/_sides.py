@@ -147,14 +147,16 @@ def ours_matmul() -> Callable[[list[object]], Callable[[], object]]:
         x, y = mt.tensor(a), mt.tensor(b)
         left, right = (x.T if form[0] == "T" else x), (y.T if form[1] == "T" else y)  # type: ignore[index]
         out = left @ right
+        del left, right  # nobody holds the transposes, so they are flags of the product
         out.realize()
         executor = lazy.last_executor()
-        inputs = [x.node.buffer, y.node.buffer]
+        # Leaves are numbered at their first reader: a transpose of y is recorded before x is read.
+        first, second = (y, x) if form == "NT" else (x, y)
+        inputs = [first.node.buffer, second.node.buffer]
         p = a.T if form[0] == "T" else a  # type: ignore[index]
         q = b.T if form[1] == "T" else b  # type: ignore[index]
         if not np.allclose(out.numpy(), p @ q, atol=1e-3):
             raise AssertionError(f"wrong product at {shape}")
-        # Operands in the order in which the program met them.
         reuse = [out.node.buffer]
         return lambda: executor.run(inputs, (), reuse)
 
