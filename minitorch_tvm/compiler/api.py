@@ -10,6 +10,7 @@ from typing import TypeVar
 from ..core import config
 from ..core import dtype as dt
 from ..core.shape import numel
+from ..core.threads import usable_cores
 from ..ir import graph as ir
 from ..ir.graph import Graph
 from ..ir.kernel import FusedGraph
@@ -220,8 +221,8 @@ def _assemble(
             calls += poison.after_kernel(memory, k)
     if not calls:
         return None, 0
-    parallel = config.CONFIG.schedule != "default"
-    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs), parallel=parallel)
+    workers = 1 if config.CONFIG.schedule == "default" else usable_cores()
+    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs), workers)
 
 
 def _scratch_places(code: KernelCode, k: int, memory: plan.Plan) -> list[Place]:

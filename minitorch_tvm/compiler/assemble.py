@@ -1,10 +1,10 @@
 """From stages to one TVM module: private stage functions and the program's single entry.
 
 The entry receives one pointer to a table of pointers.  All stages run in one parallel launch: each
-stage is a loop over its tiles, split over the threads, with a barrier behind it.  A stage function
-takes raw pointers and promises that they do not alias, which is what lets LLVM keep accumulators in
-registers; pasting all loops into one function over one arena loses that and runs three times
-slower.  Stages of equal structure share one function.
+stage is a set of tiles that the threads take from queues, with a barrier behind it.  A stage
+function takes raw pointers and promises that they do not alias, which is what lets LLVM keep
+accumulators in registers; pasting all loops into one function over one arena loses that and runs
+three times slower.  Stages of equal structure share one function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Stage, const, free_buffers, var
+from .loops import Expr, Stage, Stmt, const, free_buffers, seq, serial
+from .queues import Queues
 
 ENTRY = "step"
 
@@ -66,12 +67,12 @@ def _private(stage: Stage, buffers: Sequence[Buffer]) -> Any:
     )
 
 
-def assemble(calls: Sequence[StageCall], slots: int, *, parallel: bool = True) -> tuple[Any, int]:
+def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any, int]:
     """Build the module of a program.
 
-    ``slots`` is the length of the pointer table.  Without ``parallel`` the stages run one after
-    the other on the calling thread.  Returns the module and the number of distinct
-    stage functions.
+    ``slots`` is the length of the pointer table.  ``workers`` is the largest number of threads that
+    can share a stage; with one, all runs on the calling thread.  Returns the module and the number
+    of distinct stage functions.
     """
     t = tvm()
     table_pointer = t.tirx.Var("table", t.ir.PointerType(t.ir.PrimType("uint64")))
@@ -89,8 +90,9 @@ def assemble(calls: Sequence[StageCall], slots: int, *, parallel: bool = True) -
 
     functions: dict[Any, Any] = {}
     module: dict[Any, Any] = {}
-    loops: list[Any] = []
-    for call in calls:
+    queues = Queues([call.stage.tiles for call in calls], workers)
+    loops: list[Stmt] = []
+    for number, call in enumerate(calls):
         stage = call.stage
         buffers = free_buffers(stage.body)
         function = _private(stage, buffers)
@@ -100,27 +102,23 @@ def assemble(calls: Sequence[StageCall], slots: int, *, parallel: bool = True) -
             name = t.ir.GlobalVar(f"s{len(functions)}_{stage.name}")
             functions[key] = name
             module[name] = function
-        tile = var("tile")
         arguments = [pointer(b, call.place_of(b)) for b in buffers]
-        loop = t.tirx.For(
-            tile,
-            const(0),
-            const(stage.tiles),
-            t.tirx.ForKind.PARALLEL if parallel else t.tirx.ForKind.SERIAL,
-            t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32")),
-        )
-        if parallel:
-            # As an attribute, not an annotation: only TVM's block lowering translates those.
-            loop = t.tirx.AttrStmt(tile, "pragma_parallel_barrier_when_finish", const(1), loop)
-        loops.append(loop)
-        if not parallel:
-            # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one
-            # function would then be reordered although they share the arena; an unknown call, which
-            # a barrier is too, keeps them apart.
-            loops.append(t.tirx.Evaluate(t.tirx.call_extern("int32", "sched_yield")))
-    body = loops[0] if len(loops) == 1 else t.tirx.SeqStmt(loops)
-    if parallel:
-        body = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
+
+        def run(tile: Expr, name: Any = name, arguments: list[Any] = arguments) -> Stmt:
+            return t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32"))
+
+        if workers > 1:
+            loops.append(queues.run(number, run))
+            continue
+        loops.append(serial(stage.tiles, run, "tile"))
+        # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one
+        # function would then be reordered although they share the arena; an unknown call, which
+        # a barrier is too, keeps them apart.
+        loops.append(t.tirx.Evaluate(t.tirx.call_extern("int32", "sched_yield")))
+    body = seq(loops)
+    if workers > 1:
+        launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
+        body = seq(queues.prepare(), launch)
     entry = (
         t.tirx.PrimFunc(
             [table_pointer], t.tirx.SeqStmt([t.tirx.DeclBuffer(table, data=table_pointer), body])

@@ -67,7 +67,7 @@ class Kernel:
         def place(buffer: Memory) -> Place:
             return Place([b.same_as(buffer) for b, _ in buffers].index(True))
 
-        module, _ = assemble([StageCall(s, place) for s in stages], len(buffers))
+        module, _ = assemble([StageCall(s, place) for s in stages], len(buffers), usable_cores())
         self.executable: Any = native.compile_module(module, cpu or host())
         self._entry = link(native.object_code(self.executable), ENTRY)
         self._arrays = [array for _, array in buffers]
@@ -109,10 +109,10 @@ def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
     cpu = host()
     lanes = cpu.lanes(np.dtype(dtype).itemsize)
     chains = min(24, cpu.vector_registers - 4)  # more than latency times ports on any core
-    threads = usable_cores()
-    steps = max(1, round(microseconds * 1e-6 * 3e9 * 2 / chains))
+    tiles = 16 * usable_cores()  # as any kernel's, they go to the threads as these get ready
+    steps = max(1, round(microseconds * 1e-6 * 3e9 * 2 / chains / 16))
     source = pointer_buffer((2, lanes), dtype, "source")
-    result = pointer_buffer((threads, chains, lanes), dtype, "result")
+    result = pointer_buffer((tiles, chains, lanes), dtype, "result")
 
     def body(tile: Var) -> Stmt:
         acc = local_buffer((chains, lanes), dtype, "acc")
@@ -133,9 +133,9 @@ def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
 
     values = aligned(2 * lanes, dtype)
     values[:lanes], values[lanes:] = 0.999, 0.001  # converges: no infinities, no denormals
-    out = aligned(threads * chains * lanes, dtype)
-    kernel = Kernel([parallel_stage("peak", threads, body)], [(source, values), (result, out)])
-    return Probe(kernel, 2.0 * threads * steps * chains * lanes)
+    out = aligned(tiles * chains * lanes, dtype)
+    kernel = Kernel([parallel_stage("peak", tiles, body)], [(source, values), (result, out)])
+    return Probe(kernel, 2.0 * tiles * steps * chains * lanes)
 
 
 def copy_peak(mebibytes: int = 64) -> Probe:

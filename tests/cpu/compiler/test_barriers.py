@@ -19,7 +19,7 @@ def test_lowered_programs_keep_a_barrier_per_stage() -> None:
         return Place([m.same_as(buffer) for m in order].index(True))
 
     calls = [StageCall(_copy("first", a, b), place), StageCall(_copy("second", b, c), place)]
-    module, _ = assemble(calls, len(order))
+    module, _ = assemble(calls, len(order), 2)
     text = native.compile_module(module, target.host()).mod.inspect_source("ll")
     barrier = "__TVMBackendParallelBarrier"
     loads = [line for line in text.splitlines() if "load ptr" in line and barrier in line]

@@ -113,7 +113,7 @@ class Case:
         def place(buffer: Any) -> Place:
             return Place([b.same_as(buffer) for b in places].index(True))
 
-        module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places))
+        module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places), 2)
         self.entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)
 
     def run(self) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ one base, and no second body is compiled); only new rows are written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,19 +40,28 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, ceil_div, materialise_rows, pack_columns, zeros
+from .gemm_problem import Problem, ceil_div, materialise_rows, pack_columns, pack_rows, zeros
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
 # Share of the first-level cache for the scalars of one row block; panels stream through the rest.
 _STRIP_SHARE = 0.4
+# Share of the second-level cache for the panels of a parallel tile.
+_PANEL_SHARE = 0.2
 # Bound on the sums that a tile keeps between blocks of k: they live on the worker's stack.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
 _AHEAD = 16
+# As many for columns read in place, where a line is of more use to the pages around it.
+_ROWS_AHEAD = 8
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
+
+
+DPF = 0
+INPL = False
+DIRECT = False
 
 
 @dataclass(frozen=True)
@@ -78,49 +88,75 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
     lanes = cpu.lanes(pb.itemsize)
     registers = cpu.vector_registers
     vectors = ceil_div(pb.n, lanes)
+    in_place = pb.col_plain and not pb.col_k_inner
     best: tuple[float, int, int, int, bool] | None = None
     for direct in (False, True):
         for nv in range(1, 9):
             top = min(pb.m, (registers - nv - 1) // nv)
             if top < 1 or nv > vectors:
                 continue
-            if direct and (pb.col_k_inner or not pb.col_plain or pb.m > top or pb.n < nv * lanes):
+            if direct and not (
+                in_place and nv * lanes <= pb.n and (pb.m <= top or _stays(pb, cpu))
+            ):
                 continue
-            panels = ceil_div(vectors, nv)
-            last = vectors - (panels - 1) * nv
+            last = vectors - (ceil_div(vectors, nv) - 1) * nv
             if direct or nv - last < _WORTH_A_TILE * vectors:
                 last = nv
             for mr in range(ceil_div(top, 2), top + 1):
-                blocks = ceil_div(pb.m, mr)
-
-                def block(v: int, mr: int = mr, nv: int = nv) -> float:
-                    step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, _LATENCY)
-                    # Loads compete with everything else, more so when a panel streams from L2.
-                    far = pb.k * nv * lanes * pb.itemsize > cpu.l1_bytes // 2
-                    step += 0.1 * (mr + v) + (0.3 if far else 0.08) * v
-                    return pb.k * step + 3 * mr * v + 20
-
-                cost = blocks * ((panels - 1) * block(nv) + block(last))
-                if not direct:
-                    cost += pb.k * vectors * (6 if pb.col_k_inner else 3)
-                if last != nv:
-                    cost *= 1 + _WORTH_A_TILE
+                cost = _cycles(pb, lanes, mr, (nv, last), direct)
                 if best is None or cost < best[0]:
                     best = (cost, mr, nv, last, direct)
     if best is None:
         raise AssertionError(f"no tile fits {registers} registers")
     _, mr, nv, last, direct = best
-    k_block = _k_block(pb, cpu, mr, ceil_div(vectors, nv), direct)
+    k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
     groups = _groups(pb, cpu, mr, nv * lanes, k_block)
     return Tiling(mr, nv, last, lanes, direct, k_block, *groups)
 
 
-def _k_block(pb: Problem, cpu: CpuTarget, mr: int, panels: int, direct: bool) -> int:
+def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool) -> float:
+    """Estimated cycles of a product; ``nv`` are the vectors of a panel and of the last one.
+
+    The coefficients are measured: what is issued beside the arithmetic delays it, the more so when
+    another thread shares the core.
+    """
+    vectors, blocks = ceil_div(pb.n, lanes), ceil_div(pb.m, mr)
+    per_vector = 0.35
+    if direct and blocks > 1:
+        # Lines come from many pages, and vectors may cross lines.
+        per_vector = 0.5 if pb.n % lanes == 0 else 0.9
+
+    def block(v: int) -> float:
+        step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, _LATENCY)
+        return pb.k * (step + 0.2 * mr + per_vector * v) + 3 * mr * v + 20
+
+    full, last = nv
+    cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
+    if not direct:
+        cost += pb.k * vectors * (20 if pb.col_k_inner else 11)
+    return cost * (1 + _WORTH_A_TILE) if last != full else cost
+
+
+def _stays(pb: Problem, cpu: CpuTarget) -> bool:
+    """True if the second-level cache can hold a panel of columns read in place.
+
+    Lines whose distance is a large power of two share few of its places.
+    """
+    way = cpu.l2_bytes // 16
+    return pb.k * math.gcd(pb.n * pb.itemsize, way) <= cpu.l2_bytes // 2
+
+
+def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
     """How many k are summed before the sums go to memory."""
-    if direct or (panels == 1 and pb.row_k_inner):
+    if (direct and pb.m <= mr) or nr >= pb.n:
         return pb.k  # nothing reads the same scalars again
-    fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
-    parts = max(1, round(pb.k / fits))
+    if pb.row_k_inner:
+        fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
+        parts = max(1, round(pb.k / fits))
+    else:
+        # Packed blocks stream like the panels.
+        fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
+        parts = math.ceil(pb.k / fits)
     return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
 
 
@@ -128,21 +164,20 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     """Row blocks and panels of a parallel tile.
 
     Large enough that what is loaded is used again, small enough that the panels stay in the
-    second-level cache, and such that two or four threads get equal shares.
+    second-level cache and that no thread waits long for the last tile of another.
     """
     blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
-    stay = max(4, cpu.l2_bytes * 3 // 4 // (pb.k * nr * pb.itemsize))
-    fewest = ceil_div(panels, stay)
+    panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
+    stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
+    again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
     best: tuple[float, int, int] | None = None
-    for groups in range(fewest, min(panels, fewest + 16) + 1):
-        panel_group = ceil_div(panels, groups)
-        most = _MOST_ROW_BLOCKS
+    for panel_group in range(1, min(panels, stay) + 1):
+        most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
-        for row_group in range(1, min(blocks, most) + 1):
-            tiles = pb.batch * ceil_div(panels, panel_group) * ceil_div(blocks, row_group)
-            slowest = max(ceil_div(tiles, threads) * threads for threads in (2, 4))
-            cost = slowest * panel_group * row_group * (1 + 0.4 / panel_group + 0.1 / row_group)
+        for row_group in range(1, most + 1):
+            tiles = pb.batch * panels / panel_group * blocks / row_group
+            cost = (1 + again / panel_group + 0.05 / row_group) * (1 + 2 / tiles)
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
     if best is None:
@@ -164,8 +199,10 @@ class _Panel:
 class _Compute:
     """Builds the compute stage of one product."""
 
-    def __init__(self, pb: Problem, tiling: Tiling, packed: Memory | None) -> None:
-        self.pb, self.t, self.packed = pb, tiling, packed
+    def __init__(
+        self, pb: Problem, tiling: Tiling, packed: Memory | None, rows: Memory | None
+    ) -> None:
+        self.pb, self.t, self.packed, self.rows = pb, tiling, packed, rows
         self.panels = ceil_div(pb.n, tiling.nr)
         self.blocks = ceil_div(pb.m, tiling.mr)
         self.k_parts = ceil_div(pb.k, tiling.k_block)
@@ -176,18 +213,14 @@ class _Compute:
     def _strip(self) -> Memory | None:
         """Memory for a copy of the scalars of one row block, if reading in place is worse."""
         t, pb = self.t, self.pb
+        if self.rows is not None or not pb.row_k_inner:
+            return None
         # In place, rows a power of two apart would evict each other from the first-level cache.
         apart = t.mr > 4 and pb.k * pb.itemsize % 1024 == 0
-        if pb.row_k_inner:
-            if pb.row_plain and not (apart and t.panel_group > 1):
-                return None
-            pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
-            return local_buffer((t.mr, pitch), pb.dtype, "strip")
-        # In place, every k would be another page of memory.
-        if pb.row_plain and self.blocks == 1:
+        if pb.row_plain and not (apart and t.panel_group > 1):
             return None
-        pitch = ceil_div(t.mr, t.lanes) * t.lanes
-        return local_buffer((t.k_block, pitch if pitch <= pb.m else t.mr), pb.dtype, "strip")
+        pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
+        return local_buffer((t.mr, pitch), pb.dtype, "strip")
 
     def stage(self) -> Stage:
         t = self.t
@@ -218,7 +251,7 @@ class _Compute:
         def row_block(kp: Expr, b: Expr) -> Stmt:
             mb = mb0 + b
             i0 = self._first_row(mb)
-            copy, scalar = self._scalars(bt, i0, self._first_k(kp))
+            copy, scalar = self._scalars(bt, (mb, i0), self._first_k(kp))
 
             def panel(q: Expr) -> Stmt:
                 return self._by_kind(
@@ -246,28 +279,22 @@ class _Compute:
         return minimum(mb * mr, m - mr) if m % mr else mb * mr
 
     def _scalars(
-        self, bt: Expr, i0: Expr, k0: Expr
+        self, bt: Expr, block: tuple[Expr, Expr], k0: Expr
     ) -> tuple[list[Stmt], Callable[[int, Expr], Expr]]:
         """Statements that copy a row block's scalars, and the scalar of (row, k - k0)."""
-        t, pb, strip = self.t, self.pb, self.strip
+        t, pb, strip, rows = self.t, self.pb, self.strip, self.rows
+        mb, i0 = block
+        if rows is not None:
+            own = bt if pb.row_batched else 0
+            return [], lambda r, k: load(rows, own, mb, k0 + k, r)
         if strip is None:
             return [], lambda r, k: pb.row(bt, i0 + r, k0 + k)
         count = self._count(k0)
-        if pb.row_k_inner:
 
-            def row(r: Expr) -> Stmt:
-                return serial(count, lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k), "k")
+        def row(r: Expr) -> Stmt:
+            return serial(count, lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k), "k")
 
-            return [serial(t.mr, row, "r")], lambda r, k: load(strip, r, k)
-        pitch = strip.shape[1]
-        # Whole vectors, even if the block's rows do not fill them: start early at the last rows.
-        first: Expr = i0 if pitch == t.mr else minimum(i0, pb.m - pitch)
-        loop = vectorized if pb.row_plain and pitch % t.lanes == 0 else serial
-
-        def line(k: Expr) -> Stmt:
-            return loop(pitch, lambda r: store(strip, pb.row(bt, first + r, k0 + k), k, r), "r")
-
-        return [serial(count, line, "k")], lambda r, k: load(strip, k, i0 - first + r)
+        return [serial(t.mr, row, "r")], lambda r, k: load(strip, r, k)
 
     def _by_kind(self, p: Expr, make: Callable[[_Panel], Stmt]) -> Stmt:
         t, n = self.t, self.pb.n
@@ -307,23 +334,23 @@ class _Compute:
         ]
         partial, *slot = sums
         k0 = self._first_k(kp)
-        ahead_of_rows = self.strip is not None and pb.row_plain and not pb.row_k_inner
 
         def step(k: Expr) -> list[Stmt]:
             ahead: list[Stmt] = []
-            if ahead_of_rows:
-                ahead += self._ask_for_rows(bt, rows[1] + t.mr, k0 + k, slot[1])
             vectors: list[Expr] = []
             for v in range(panel.nv):
                 if self.packed is None:
                     vectors.append(load(line[v], every))
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
+                    if self.blocks > 1:  # else lines are used once, and the hardware's guess does
+                        later = pb.col(bt, k0 + k + _ROWS_AHEAD, panel.j0 + v * lanes)
+                        ahead.append(_prefetch(later))
                     continue
                 own = bt if pb.col_batched else 0
                 at = (own, panel.number, k0 + k)
                 vectors.append(load(self.packed, *at, ramp(v * lanes, lanes)))
                 later = load(self.packed, own, panel.number, k0 + k + _AHEAD, v * lanes)
-                ahead.append(_prefetch(later, 3))
+                ahead.append(_prefetch(later))
             updates = []
             for r in range(t.mr):
                 factor = splat(scalar(r, k), lanes)
@@ -354,18 +381,6 @@ class _Compute:
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], clear, loop, finish)
-
-    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, q: Expr) -> list[Stmt]:
-        """Prefetches for the next row block, stored [k, m], at step k of panel q.
-
-        Its lines are short pieces far apart, which defeats the hardware's prefetcher; the panels
-        of this block share the work of asking for them.
-        """
-        t, pb = self.t, self.pb
-        lines = ceil_div(t.mr, t.lanes) + 1  # of memory, that hold the scalars of one k
-        each = ceil_div(lines, t.panel_group)
-        wanted = [minimum((q * each + e) * t.lanes, t.mr - 1) for e in range(each)]
-        return [_prefetch(pb.row(bt, minimum(i0 + w, pb.m - 1), k), 2) for w in wanted]
 
     def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
         col = self.pb.col
@@ -408,21 +423,24 @@ class _Compute:
         return seq(alloc(out), spill, written)
 
 
-def _prefetch(element: Expr, locality: int) -> Stmt:
-    """Ask for the cache line of an element, which need not exist (3: closest cache, 2: second)."""
+def _prefetch(element: Expr) -> Stmt:
+    """Ask for the cache line of an element, which need not exist."""
     t = tvm().tirx
     address = t.address_of(element)
-    read, data = const(0), const(1)
-    return t.Evaluate(
-        t.call_llvm_intrin("void", "llvm.prefetch", address, read, const(locality), data)
-    )
+    read, everywhere, data = const(0), const(3), const(1)
+    return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
 
 
 def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product."""
     stages: list[Stage] = []
     tiling = choose(pb, cpu)
-    if not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
+    rows: Memory | None = None
+    if not pb.row_k_inner and not (pb.row_plain and tiling.mr == pb.m):
+        # In place, every k would be another page of memory.
+        stage, rows = pack_rows(pb, builder, tiling.mr)
+        stages.append(stage)
+    elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
         stages.append(stage)
@@ -430,5 +448,5 @@ def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     if not tiling.direct:
         stage, packed = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         stages.append(stage)
-    stages.append(_Compute(pb, tiling, packed).stage())
+    stages.append(_Compute(pb, tiling, packed, rows).stage())
     return stages

@@ -114,31 +114,55 @@ def zeros(dtype: str, lanes: int) -> Expr:
 
 
 def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
-    """Evaluate a fused row operand once, in its own order, so that later reads are plain."""
-    outer, inner = (pb.m, pb.k) if pb.row_k_inner else (pb.k, pb.m)
+    """Evaluate a fused row operand, k innermost, once, so that later reads are plain."""
     name = "cols" if pb.swapped else "rows"
     batch = pb.batch if pb.row_batched else 1
-    copy = builder.scratch_buffer((batch, outer, inner), pb.dtype, name)
-    row, k_inner = pb.row, pb.row_k_inner
-    step = max(1, min(outer, ceil_div(4096, inner)))
-    parts = ceil_div(outer, step)
+    copy = builder.scratch_buffer((batch, pb.m, pb.k), pb.dtype, name)
+    row = pb.row
+    step = max(1, min(pb.m, ceil_div(4096, pb.k)))
+    parts = ceil_div(pb.m, step)
 
     def body(tile: Var) -> Stmt:
         bt, first = tile // parts, tile % parts * step
-        count: Expr = step if outer % step == 0 else minimum(step, outer - first)
+        count: Expr = step if pb.m % step == 0 else minimum(step, pb.m - first)
 
-        def element(o: Expr, i: Expr) -> Stmt:
-            value = row(bt, first + o, i) if k_inner else row(bt, i, first + o)
-            return store(copy, value, bt, first + o, i)
+        def element(i: Expr, k: Expr) -> Stmt:
+            return store(copy, row(bt, first + i, k), bt, first + i, k)
 
-        return serial(count, lambda o: serial(inner, lambda i: element(o, i), "i"), "o")
+        return serial(count, lambda i: serial(pb.k, lambda k: element(i, k), "k"), "i")
 
     def again(bt: Expr, i: Expr, k: Expr) -> Expr:
-        own = bt if pb.row_batched else 0
-        return load(copy, own, i, k) if k_inner else load(copy, own, k, i)
+        return load(copy, bt if pb.row_batched else 0, i, k)
 
     stage = parallel_stage(f"gemm_{name}", batch * parts, body)
     return stage, replace(pb, row=again, row_plain=True)
+
+
+def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Memory]:
+    """A stage that packs rows stored ``[k, m]`` into blocks ``[batch, block, k, mr]``.
+
+    The last block starts early, at row ``m - mr``.  Rows that all batches share are packed once:
+    the batch extent is then 1.
+    """
+    batch = pb.batch if pb.row_batched else 1
+    blocks = ceil_div(pb.m, mr)
+    packed = builder.scratch_buffer((batch, blocks, pb.k, mr), pb.dtype, "blocks")
+    step = max(1, ceil_div(pb.k, ceil_div(MIN_TILES, batch)))
+    parts = ceil_div(pb.k, step)
+    loop = vectorized if pb.row_plain else serial
+
+    def body(tile: Var) -> Stmt:
+        bt, k0 = tile // parts, tile % parts * step
+        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+
+        def block(k: Expr, b: Expr) -> Stmt:
+            i0 = minimum(b * mr, pb.m - mr) if pb.m % mr else b * mr
+            return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
+
+        # Memory is read in order.
+        return serial(count, lambda k: serial(blocks, lambda b: block(k0 + k, b), "b"), "k")
+
+    return parallel_stage("gemm_pack_rows", batch * parts, body), packed
 
 
 def pack_columns(
