@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from .core import errors
-from .ir.node import MODE, Node
+from .ir.node import MODE, Node, apply
+from .ir.op import Kind, Op, Spec, intern
 from .ops import build
+from .ops.composite import Expandable, record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -153,7 +156,10 @@ def cotangents(
                 continue
             if node.freed:
                 raise RuntimeError(_TWICE)
-            grads = node.op.vjp(build, ct, node, *node.inputs)
+            if node.op.kind is Kind.COMPOSITE:
+                grads = _later(node.op, ct, node.inputs)
+            else:
+                grads = node.op.vjp(build, ct, node, *node.inputs)
             for x, g in zip(node.inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
@@ -165,6 +171,59 @@ def cotangents(
         errors.OVERRIDE.place = place_before
         MODE.grad_enabled = grad_before
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Cotangent(Expandable, kind=Kind.COMPOSITE):
+    """The cotangent of one input of a composite, from that of its result: (ct, *inputs) -> ct_i.
+
+    It is a composite itself, so derivatives of derivatives need no further rule.
+    """
+
+    of: Op
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}Backward"
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return inputs[1 + self.index]
+
+    def expand(self, *xs: Node) -> Node:
+        ct, *inputs = xs
+        create_graph = MODE.grad_enabled
+        MODE.grad_enabled = True
+        try:
+            # Stand-ins at which the walk ends; they vanish when the program is simplified.
+            ends = [apply(build.CLONE, x) for x in inputs]
+            for end in ends:
+                end.requires_grad = end.grad_leaf = end.dtype.is_floating_point
+            wanted = ends[self.index]
+            result = cast(Expandable, self.of).expand(*ends)
+            found: dict[int, tuple[Node, Node]] = {}
+            if result.requires_grad:
+                found = cotangents([(result, ct)], lambda n: n is wanted, True, create_graph)
+            for end, x in zip(ends, inputs, strict=True):
+                end.grad_leaf, end.requires_grad = False, x.requires_grad
+        finally:
+            MODE.grad_enabled = create_graph
+        if id(wanted) not in found:
+            return build.full(wanted.shape, 0.0, wanted.dtype)
+        return found[id(wanted)][1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _cotangent(of: Op, index: int) -> Cotangent:
+    return intern(Cotangent(of, index))
+
+
+def _later(op: Op, ct: Node, inputs: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    """Cotangents of a composite's inputs, as one node each."""
+    return tuple(
+        record(_cotangent(op, i), ct, *inputs) if x.requires_grad else None
+        for i, x in enumerate(inputs)
+    )
 
 
 def _accumulate(flowing: dict[int, Node], node: Node, ct: Node) -> None:

@@ -25,6 +25,8 @@ from .core import config, errors
 from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, SCALAR, Node
+from .ir.op import Kind
+from .ops.composite import expanded
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
 
@@ -323,16 +325,20 @@ def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
 
 
 def _graph_of(plan: _Plan) -> Graph:
+    entries, outputs = plan.entries, plan.outputs
+    if any(n.op.kind is Kind.COMPOSITE and n.pending for n in entries):
+        entries, outputs = expanded(entries, outputs)
+    position = {id(n): i for i, n in enumerate(entries)}
     values = []
-    for n in plan.entries:
+    for n in entries:
         if n.pending:
-            inputs = tuple(x.index for x in n.inputs)
+            inputs = tuple(position[id(x)] for x in n.inputs)
             values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
         else:
             op = SCALAR if n.op is SCALAR else BUFFER
             values.append(Value(op, (), n.shape, n.dtype, n.place))
-    donated = tuple((o, plan.buffers[d].index) for o, d in enumerate(plan.donors) if d >= 0)
-    return Graph(tuple(values), tuple(n.index for n in plan.outputs), donated)
+    donated = tuple((o, position[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
+    return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
 
 
 def _compile(plan: _Plan) -> Executor | ReferenceExecutor:

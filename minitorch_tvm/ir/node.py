@@ -126,6 +126,7 @@ class _Mode(threading.local):
     """Per-thread recording state."""
 
     grad_enabled: bool = True
+    expanding: bool = False  # composites record what they stand for
 
 
 MODE = _Mode()

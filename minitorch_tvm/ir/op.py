@@ -30,6 +30,7 @@ class Kind(Enum):
     REDUCTION = "reduction"  # many input elements per output element
     COMPLEX = "complex"  # matmul, convolution: has a schedule of its own
     OPAQUE = "opaque"  # never fused
+    COMPOSITE = "composite"  # stands for several ops until a program is compiled
 
 
 class Spec(NamedTuple):

@@ -12,6 +12,7 @@ from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import network as net
 from ..tensor import Tensor
 from .losses import (
     binary_cross_entropy_with_logits,
@@ -94,7 +95,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     x = _node(input, "linear", "input")
     w = _node(weight, "linear", "weight")
     if bias is None:
-        return Tensor._wrap(d.linear(x, w, None))
+        return Tensor._wrap(net.linear(x, w, None))
     offset = _node(bias, "linear", "bias")
     if offset.shape != w.shape[:1] and offset.shape not in ((), (1,)):
         raise RuntimeError(
@@ -102,7 +103,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"({offset.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
             f"{[*x.shape[:-1], w.shape[0]]}.  Tensor sizes: {list(offset.shape)}"
         )
-    return Tensor._wrap(d.linear(x, w, offset))
+    return Tensor._wrap(net.linear(x, w, offset))
 
 
 def _batched(x: Node, name: str) -> Node:
@@ -169,7 +170,7 @@ def conv2d(
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     else:
         margins = _not_negative(padding, "padding")
-    return _unbatched(d.conv2d(x, w, offset, steps, margins, spread, groups), image)
+    return _unbatched(net.conv2d(x, w, offset, steps, margins, spread, groups), image)
 
 
 # --- pooling ------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def max_pool2d(
     reject_return_indices(return_indices)
     image = _node(input, "max_pool2d", "input")
     window = _window(kernel_size, stride, padding, dilation)
-    return _unbatched(d.max_pool2d(_batched(image, "max_pool2d"), window, ceil_mode), image)
+    return _unbatched(net.max_pool2d(_batched(image, "max_pool2d"), window, ceil_mode), image)
 
 
 def avg_pool2d(
@@ -236,7 +237,7 @@ def avg_pool2d(
     reject_divisor(divisor_override)
     image = _node(input, "avg_pool2d", "input")
     window = _window(kernel_size, stride, padding, 1)
-    pooled = d.avg_pool2d(_batched(image, "avg_pool2d"), window, ceil_mode, count_include_pad)
+    pooled = net.avg_pool2d(_batched(image, "avg_pool2d"), window, ceil_mode, count_include_pad)
     return _unbatched(pooled, image)
 
 

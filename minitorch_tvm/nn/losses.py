@@ -17,10 +17,13 @@ import numpy as np
 from .. import lazy
 from ..core import dtype as dt
 from ..core import errors
+from ..core.dtype import DType
 from ..core.shape import Size, numel
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import network as net
+from ..ops.composite import composite, record
 from ..tensor import Tensor
 
 P = ParamSpec("P")
@@ -123,21 +126,17 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"Expected target size {[x[0], *x[2:]]}, got {list(t)}")
 
 
-def _weight_line(weight: Tensor | None, like: Node) -> Node | None:
-    """Class weights as [1, classes, 1, ...]."""
-    if weight is None:
-        return None
-    classes = like.shape[1]
+def _check_weight(weight: Tensor, dtype: DType, classes: int) -> None:
+    """RuntimeError for class weights that do not fit."""
     if weight.shape != (classes,):
         raise RuntimeError(
             f"weight tensor should be defined either for all {classes} classes or no classes but "
             f"got weight tensor of shape: {list(weight.shape)}"
         )
-    if weight.dtype is not like.dtype:
+    if weight.dtype is not dtype:
         raise RuntimeError(
-            f"expected scalar type {like.dtype.torch_name} but found {weight.dtype.torch_name}"
+            f"expected scalar type {dtype.torch_name} but found {weight.dtype.torch_name}"
         )
-    return b.reshape(weight.node, (1, classes, *(1,) * (len(like.shape) - 2)))
 
 
 def _at_one_line(record: Callable[P, Tensor]) -> Callable[P, Tensor]:
@@ -169,14 +168,29 @@ def _index_loss(
 
     ``input`` holds log-probabilities if ``normalised``, else logits.
     """
-    lp, t = d.cast_float(input.node), b.cast(target.node, dt.int64)
+    x = input.node
+    classes = x.shape[1] if len(x.shape) > 1 else x.shape[0]
+    _check_labels(target, classes, ignore_index)
+    static = (normalised, ignore_index, reduction, smoothing)
+    loss = composite("NllLoss", _index_terms, *static)
+    if weight is None:
+        return Tensor._wrap(record(loss, x, target.node))
+    _check_weight(weight, d.cast_float(x).dtype, classes)
+    return Tensor._wrap(record(loss, x, target.node, weight.node))
+
+
+def _index_terms(x: Node, target: Node, *rest: Any) -> Node:
+    """The primitive ops of :func:`_index_loss`; ``rest`` may start with the class weights."""
+    *weights_of_classes, normalised, ignore_index, reduction, smoothing = rest
+    lp, t = d.cast_float(x), b.cast(target, dt.int64)
     if len(lp.shape) == 1:
         lp, t = b.reshape(lp, (1, *lp.shape)), b.reshape(t, (1,))
     classes = lp.shape[1]
-    _check_labels(target, classes, ignore_index)
     if not normalised:
-        lp = d.log_softmax(lp, 1)
-    line = _weight_line(weight, lp)
+        lp = net.log_softmax(lp, 1)
+    line = None
+    for w in weights_of_classes:
+        line = b.reshape(w, (1, classes, *(1,) * (len(lp.shape) - 2)))
     zero = b.full_like(lp, 0.0)
     column = b.reshape(t, (t.shape[0], 1, *t.shape[1:]))
     hit = b.eq(b.iota(lp.shape, 1, dt.int64), column)
@@ -190,13 +204,12 @@ def _index_loss(
     if smoothing:
         spread = lp if line is None else b.mul(lp, line)
         smooth = b.where(valid, b.neg(b.sum(spread, (1,), False)), zero)
-        losses = d.add(d.mul(losses, 1.0 - smoothing), d.mul(smooth, smoothing / classes))
+        keep = b.mul(losses, b.full_like(losses, 1.0 - smoothing))
+        losses = b.add(keep, b.mul(smooth, b.full_like(smooth, smoothing / classes)))
     if reduction == "none":
-        return Tensor._wrap(losses if input.ndim > 1 else b.reshape(losses, ()))
+        return losses if len(x.shape) > 1 else b.reshape(losses, ())
     total = _total(losses)
-    if reduction == "mean":
-        total = b.div(total, _total(weights))
-    return Tensor._wrap(total)
+    return b.div(total, _total(weights)) if reduction == "mean" else total
 
 
 def nll_loss(
@@ -280,9 +293,10 @@ def _probability_loss(
     classes = x.shape[1]
     if smoothing:
         t = d.add(d.mul(t, 1.0 - smoothing), smoothing / classes)
-    terms = b.mul(d.log_softmax(x, 1), t)
-    line = _weight_line(weight, x)
-    if line is not None:
+    terms = b.mul(net.log_softmax(x, 1), t)
+    if weight is not None:
+        _check_weight(weight, x.dtype, classes)
+        line = b.reshape(weight.node, (1, classes, *(1,) * (len(x.shape) - 2)))
         terms = b.mul(terms, line)
     losses = b.neg(b.sum(terms, (1,), False))
     if not batched:

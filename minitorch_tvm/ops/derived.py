@@ -7,17 +7,15 @@ its value is never part of the program key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.shape import Shape, infer_reshape, numel, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
-from ..ir.op import Op, intern
+from ..ir.op import Op
 from . import build as b
-from . import conv as cv
-from . import pool as pl
+from .composite import composite, record
 
 Number = bool | int | float
 Operand = Node | Number
@@ -230,11 +228,18 @@ def absolute(x: Node) -> Node:
     return apply(b.ABS, x)
 
 
+def _relu(x: Node) -> Node:
+    return apply(b.RELU, x)
+
+
+_RELU = composite("Relu", _relu)
+
+
 def relu(x: Node) -> Node:
     """max(x, 0)."""
     if x.dtype is dt.bool_:
         raise RuntimeError("Boolean inputs not supported for relu")
-    return apply(b.RELU, x)
+    return record(_RELU, x)
 
 
 def where(c: Node, x: Operand, y: Operand) -> Node:
@@ -526,7 +531,7 @@ def stack(xs: Sequence[Node], dim: int = 0) -> Node:
     return cat([b.reshape(x, unsqueezed(x.shape, axis)) for x in xs], axis)
 
 
-# --- products and neural network functions ------------------------------------------------------
+# --- products -----------------------------------------------------------------------------------
 
 
 def matmul(x: Node, y: Node) -> Node:
@@ -581,108 +586,3 @@ def bmm(x: Node, y: Node) -> Node:
             f"[{x.shape[0]}, {x.shape[2]}] but got: [{y.shape[0]}, {y.shape[1]}]."
         )
     return b.matmul(x, y, False, False)
-
-
-def linear(x: Node, weight: Node, bias: Node | None) -> Node:
-    """x @ weight.T + bias; the transpose is a flag of the product, never a copy."""
-    if not x.shape:
-        raise RuntimeError(
-            "both arguments to linear need to be at least 1D, but they are 0D and 2D"
-        )
-    lead: Shape = x.shape[:-1]
-    flat = x if len(x.shape) == 2 else b.reshape(x, (numel(lead), x.shape[-1]))
-    out = b.matmul(flat, weight, False, True)
-    if bias is not None:
-        out = _binary(b.ADD, out, bias)
-    return b.reshape(out, (*lead, weight.shape[0]))
-
-
-def softmax(x: Node, dim: int) -> Node:
-    """exp(x - max) / sum of the same, along ``dim``."""
-    axis = wrap_dim(dim, len(x.shape))
-    if not x.shape:
-        return b.div(x, x)
-    e = b.exp(_shifted(x, axis))
-    return b.div(e, b.sum(e, (axis,), True))
-
-
-def log_softmax(x: Node, dim: int) -> Node:
-    """x - max - log(sum(exp(x - max))), along ``dim``."""
-    axis = wrap_dim(dim, len(x.shape))
-    if not x.shape:
-        return b.sub(x, x)
-    shifted = _shifted(x, axis)
-    return b.sub(shifted, b.log(b.sum(b.exp(shifted), (axis,), True)))
-
-
-def _shifted(x: Node, axis: int) -> Node:
-    if x.shape[axis] == 0:
-        return x
-    # Softmax does not change under shifts, so the maximum needs no gradient.
-    return b.sub(x, apply(b.DETACH, b.extremum(x, (axis,), True)))
-
-
-def conv2d(
-    x: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-) -> Node:
-    """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
-    y = apply(intern(cv.Conv2d(stride, padding, dilation, groups)), x, weight)
-    if bias is None:
-        return y
-    return _binary(b.ADD, y, b.reshape(bias, (bias.shape[0], 1, 1)))
-
-
-def _pool(
-    cls: Callable[..., Any], x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool
-) -> Node:
-    kernel, stride, padding, dilation = window
-    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise RuntimeError(
-            "pad should be at most half of effective kernel size, but got "
-            f"pad={max(padding)}, kernel_size={max(kernel)} and dilation={max(dilation)}"
-        )
-    out = pl.pooled_size(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-    if min(out) < 1:
-        raise RuntimeError(
-            f"Given input size: ({x.shape[1]}x{x.shape[2]}x{x.shape[3]}). Calculated output size: "
-            f"({x.shape[1]}x{out[0]}x{out[1]}). Output size is too small"
-        )
-    return apply(intern(cls(kernel, stride, padding, dilation, out)), x)
-
-
-def max_pool2d(x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool) -> Node:
-    """Window maxima; window is (kernel, stride, padding, dilation)."""
-    return _pool(pl.MaxPool, x, window, ceil_mode)
-
-
-def avg_pool2d(
-    x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool, count_include_pad: bool
-) -> Node:
-    """Window means; positions outside the padded input never count."""
-    total = _pool(pl.SumPool, x, window, ceil_mode)
-    kernel, stride, padding, _ = window
-    h, w = x.shape[2:]
-    if not ceil_mode and (count_include_pad or not any(padding)):
-        return b.div(total, b.full_like(x, float(kernel[0] * kernel[1])))
-    counts = []
-    for axis, n in enumerate((h, w)):
-        line = []
-        for o in range(total.shape[2 + axis]):
-            start = o * stride[axis] - padding[axis]
-            low, high = (-padding[axis], n + padding[axis]) if count_include_pad else (0, n)
-            line.append(float(min(start + kernel[axis], high) - max(start, low)))
-        counts.append(line)
-    return b.div(total, b.mul(_column(counts[0], x.dtype, 1), _column(counts[1], x.dtype, 0)))
-
-
-def _column(values: list[float], dtype: DType, trailing: int) -> Node:
-    """Constants as a vector with ``trailing`` dimensions of size one behind it."""
-    parts = [b.full((1,), v, dtype) for v in values]
-    line = parts[0] if len(parts) == 1 else b.cat(parts, 0)
-    return b.reshape(line, (len(values), *(1,) * trailing))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ..core.dtype import DType
 from ..ir.node import Node, scalar
 from ..ops import build as b
+from ..ops.composite import composite, record
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
 
 
@@ -23,6 +24,51 @@ class _Numbers(NamedTuple):
 def _numbers(group: Group, dtype: DType) -> _Numbers:
     values = (group["lr"], group["momentum"], group["weight_decay"], 1.0, 1.0 - group["dampening"])
     return _Numbers(*[scalar(v, dtype) for v in values])
+
+
+def _direction(p: Node, g: Node, rate: Node, decay: bool, maximize: bool) -> Node:
+    g = b.cast(g, p.dtype)
+    if maximize:
+        g = b.neg(g)
+    return b.add(g, b.mul(p, rate)) if decay else g
+
+
+def _step(p: Node, g: Node, lr: Node, rate: Node, decay: bool, maximize: bool) -> Node:
+    return b.sub(p, b.mul(_direction(p, g, rate, decay, maximize), lr))
+
+
+def _new_momentum(
+    p: Node,
+    g: Node,
+    rate: Node,
+    buffer: Node,
+    momentum: Node,
+    share: Node,
+    decay: bool,
+    maximize: bool,
+    damped: bool,
+) -> Node:
+    g = _direction(p, g, rate, decay, maximize)
+    return b.add(b.mul(buffer, momentum), b.mul(g, share) if damped else g)
+
+
+def _momentum_step(
+    p: Node,
+    g: Node,
+    lr: Node,
+    rate: Node,
+    buffer: Node,
+    momentum: Node,
+    decay: bool,
+    maximize: bool,
+    nesterov: bool,
+) -> Node:
+    g = (
+        b.add(_direction(p, g, rate, decay, maximize), b.mul(buffer, momentum))
+        if nesterov
+        else buffer
+    )
+    return b.sub(p, b.mul(g, lr))
 
 
 class SGD(Optimizer):
@@ -82,6 +128,7 @@ class SGD(Optimizer):
     def _update(self, group: Group) -> None:
         momentum, decay = group["momentum"] != 0, group["weight_decay"] != 0
         damped, nesterov, maximize = group["dampening"] != 0, group["nesterov"], group["maximize"]
+        direction = (decay, maximize)
         numbers: dict[DType, _Numbers] = {}
         for p in group["params"]:
             grad = p._grad
@@ -91,24 +138,22 @@ class SGD(Optimizer):
             n = numbers.get(node.dtype)
             if n is None:
                 n = numbers[node.dtype] = _numbers(group, node.dtype)
-            g: Node = b.cast(grad.node, node.dtype)
-            if maximize:
-                g = b.neg(g)
-            if decay:
-                g = b.add(g, b.mul(node, n.decay))
-            if momentum:
-                state = self.state[p]
-                buffer = state.get("momentum_buffer")
-                # The first step differs by a number only, so that it is the same program.
-                share = n.settled
-                if buffer is None:
-                    buffer = state["momentum_buffer"] = zeros_for(node)
-                    share = n.fresh
-                new = b.mul(buffer.node, n.momentum)
-                new = b.add(new, b.mul(g, share) if damped else g)
-                buffer._rebind(new)
-                g = b.add(g, b.mul(new, n.momentum)) if nesterov else new
-            p._rebind(b.sub(node, b.mul(g, n.lr)))
+            g: Node = grad.node
+            if not momentum:
+                p._rebind(record(composite("Sgd", _step, *direction), node, g, n.lr, n.decay))
+                continue
+            state = self.state[p]
+            buffer = state.get("momentum_buffer")
+            # The first step differs by a number only, so that it is the same program.
+            share = n.settled
+            if buffer is None:
+                buffer = state["momentum_buffer"] = zeros_for(node)
+                share = n.fresh
+            op = composite("SgdMomentum", _new_momentum, *direction, damped)
+            new = record(op, node, g, n.decay, buffer.node, n.momentum, share)
+            buffer._rebind(new)
+            op = composite("Sgd", _momentum_step, *direction, nesterov)
+            p._rebind(record(op, node, g, n.lr, n.decay, buffer.node, n.momentum))
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
         return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}

@@ -12,6 +12,7 @@ from ..core.shape import broadcast, infer_reshape, wrap_dim
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import network as net
 from . import formatting
 from .core import Number, TensorBase
 
@@ -319,11 +320,11 @@ class Tensor(TensorBase):
 
     def softmax(self, dim: int) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``."""
-        return self._wrap(d.softmax(d.cast_float(self.node), dim))
+        return self._wrap(net.softmax(d.cast_float(self.node), dim))
 
     def log_softmax(self, dim: int) -> Tensor:
         """Logarithm of :meth:`softmax`, computed stably."""
-        return self._wrap(d.log_softmax(d.cast_float(self.node), dim))
+        return self._wrap(net.log_softmax(d.cast_float(self.node), dim))
 
     # --- reductions -------------------------------------------------------------------------
 

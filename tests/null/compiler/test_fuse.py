@@ -77,14 +77,14 @@ def test_kernels_of_the_mlp_training_step() -> None:
         "sum",  # weights of the rows
         "sum_div",
         "iota_eq_full_ne_etc",  # cotangent of the logits
-        "sum_sub",  # bias 3: its gradient and update
         "matmul_mul",  # cotangent of the second hidden layer
-        "matmul_sub",  # weight 3
-        "sum_sub",
+        "matmul_sub",  # weight 3: its gradient and update
+        "sum_sub",  # bias 3
         "matmul_mul",
         "matmul_sub",
         "sum_sub",
         "matmul_sub",
+        "sum_sub",
     ]
     assert len(found.in_place) == 6  # every parameter is overwritten by its update
 

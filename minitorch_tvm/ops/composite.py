@@ -1,0 +1,131 @@
+"""Composite ops: recorded as one node, turned into primitive ops when a program is compiled.
+
+Recording costs microseconds a node and happens at every step; expanding happens once.  What users
+call often and what would take many nodes is therefore recorded as one: a linear layer, a loss, an
+optimizer's update.  No pass of the compiler ever sees a composite.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+from ..core import errors
+from ..ir.node import BUFFER, MODE, Node, apply
+from ..ir.op import Kind, Op, Spec, intern
+from ..ir.te import TE, Tensor
+from . import build as b
+
+
+class Expandable(Op, kind=Kind.COMPOSITE):
+    """An op that is defined by the primitive ops it stands for."""
+
+    def expand(self, *xs: Node) -> Node:
+        """Record the primitive ops."""
+        raise NotImplementedError
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} reached the compiler")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        raise AssertionError(f"{self} reached the executor")
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(Expandable, kind=Kind.COMPOSITE):
+    """``function(*inputs, *static)``, where function records primitive ops."""
+
+    title: str
+    function: Callable[..., Node]
+    static: tuple[object, ...]
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    def __str__(self) -> str:
+        return f"{self.title}({', '.join(map(str, self.static))})"
+
+    def expand(self, *xs: Node) -> Node:
+        return self.function(*xs, *self.static)
+
+    def infer(self, *inputs: Spec) -> Spec:
+        with expanding():
+            return self.expand(*[Node(BUFFER, (), s.shape, s.dtype, False) for s in inputs]).spec
+
+
+class expanding:
+    """While active in a thread, composites record their primitive ops."""
+
+    def __enter__(self) -> None:
+        self._before = MODE.expanding
+        MODE.expanding = True
+
+    def __exit__(self, *_: object) -> None:
+        MODE.expanding = self._before
+
+
+def record(op: Expandable, *xs: Node) -> Node:
+    """Record a composite."""
+    return op.expand(*xs) if MODE.expanding else apply(op, *xs)
+
+
+@functools.lru_cache(maxsize=4096, typed=True)
+def composite(title: str, function: Callable[..., Node], *static: object) -> Composite:
+    """The op that stands for ``function(*nodes, *static)``.
+
+    ``static`` are numbers, strings and tuples of them; they are part of a program's key.
+
+    >>> from minitorch_tvm.ir.node import leaf
+    >>> from minitorch_tvm.core.dtype import float32
+    >>> double = composite("Double", lambda x: b.add(x, x))
+    >>> record(double, leaf(None, (3,), float32)).spec
+    Spec(shape=(3,), dtype=mt.float32)
+    """
+    return intern(Composite(title, function, static))
+
+
+def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Node], list[Node]]:
+    """(entries, outputs) with composites replaced by the primitive ops they stand for.
+
+    ``entries`` are in the order of recording, each with its position as ``index``.  Leaves keep
+    their order and come first.
+    """
+    new: list[Node] = []
+    before = errors.OVERRIDE.place
+    grad, MODE.grad_enabled = MODE.grad_enabled, False
+    try:
+        with expanding():
+            for n in entries:
+                if not n.pending:
+                    new.append(n)
+                    continue
+                errors.OVERRIDE.place = n.place
+                xs = [new[x.index] for x in n.inputs]
+                op = n.op
+                composed = op.kind is Kind.COMPOSITE
+                new.append(cast(Expandable, op).expand(*xs) if composed else apply(op, *xs))
+    finally:
+        errors.OVERRIDE.place = before
+        MODE.grad_enabled = grad
+    results: list[Node] = []
+    for o in outputs:
+        node = new[o.index]
+        if not node.pending or any(node is r for r in results):
+            node = apply(b.CLONE, node)  # every output is a value of its own
+        results.append(node)
+    return [n for n in entries if not n.pending] + _needed(results), results
+
+
+def _needed(outputs: Iterable[Node]) -> list[Node]:
+    found: dict[int, Node] = {}
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node.pending and id(node) not in found:
+            found[id(node)] = node
+            stack.extend(node.inputs)
+    return sorted(found.values(), key=lambda n: n.sequence)
