@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -261,7 +261,7 @@ def _flush(roots: dict[int, Node]) -> None:
     else:
         EVENTS.add("cache_hits")
         _CACHE.move_to_end(plan.key)
-    reuse = _reusable(plan, found)
+    reuse = _reusable(plan)
     results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
     for node, buffer in zip(plan.outputs, results, strict=True):
         donor = node.donor
@@ -291,34 +291,41 @@ def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
     entries: list[Node] = []
     buffers: list[Node] = []
     scalars: list[float] = []
+    # One flat sequence, hashed once: each value starts with a negative number that tells its kind
+    # (and how many inputs follow).
     key: list[object] = [config.CONFIG.program_key]
     outputs: list[Node] = []
     donors: list[int] = []
+    number = 0
     for node in order:
-        item = [node.op.uid]
-        for x in node.inputs:
+        inputs = node.inputs
+        for x in inputs:
             if x.visit != visit:
                 x.visit = visit
-                x.index = len(entries)
+                x.index = number
+                x.uses = 0
+                number += 1
                 entries.append(x)
                 if x.op is SCALAR:
                     scalars.append(x.value)  # type: ignore[arg-type]
-                    key.append((-2, x.spec_id))
+                    key += (-2, x.spec_id)
                 else:
                     buffers.append(x)
-                    key.append((-1, x.spec_id))
-            item.append(x.index)
+                    key += (-1, x.spec_id)
+            x.uses += 1
+        key += (-8 - len(inputs), node.op.uid)
+        key += [x.index for x in inputs]
         node.visit = visit
-        node.index = len(entries)
+        node.index = number
+        node.uses = 0
+        number += 1
         entries.append(node)
         if id(node) in roots:
             outputs.append(node)
-            donor = -1
-            if node.donor is not None and node.donor.visit == visit:
-                donor = node.donor.index
-            donors.append(donor)
-            item += (-4, donor)
-        key.append(tuple(item))
+            donor = node.donor
+            taken = donor.index if donor is not None and donor.visit == visit else -1
+            donors.append(taken)
+            key += (-4, taken)
     position = {n.index: i for i, n in enumerate(buffers)}
     slots = [position.get(d, -1) for d in donors]
     return _Plan(entries, outputs, tuple(key), buffers, scalars, slots)
@@ -383,15 +390,12 @@ def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
     del seen[: -(_SITE_WARNING + 1)]
 
 
-def _reusable(plan: _Plan, found: list[Node]) -> list[Buffer | None]:
+def _reusable(plan: _Plan) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
     A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
     inputs and from the local below.  Any further reference means that somebody may still read it.
     """
-    if not any(d >= 0 for d in plan.donors):
-        return [None] * len(plan.outputs)
-    uses = Counter([id(x) for n in found for x in n.inputs])
     kept: set[int] = set()  # leaves that surviving autograd history still reads
     for n in plan.outputs:
         if n.requires_grad and not n.freed and not n.grad_leaf:
@@ -403,7 +407,7 @@ def _reusable(plan: _Plan, found: list[Node]) -> list[Buffer | None]:
             continue
         donor = plan.buffers[position]
         # +1 each: plan.entries, plan.buffers, donee.donor, the local, getrefcount's argument.
-        known = uses[id(donor)] + 5
+        known = donor.uses + 5
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
             not donor.buffer.shared

@@ -61,27 +61,28 @@ def _spec_id(shape: Shape, dtype: DType) -> int:
 class Node:
     """One value of the lazy graph."""
 
-    __slots__ = (
-        "__weakref__",
-        "buffer",
-        "donor",
-        "dtype",
-        "freed",
-        "grad_leaf",
-        "hooks",
-        "index",
-        "inputs",
-        "op",
-        "owner",
-        "pending",
-        "place",
-        "requires_grad",
-        "sequence",
-        "shape",
-        "spec_id",
-        "value",
-        "visit",
-    )
+    # Defaults that most nodes keep: not storing them halves the cost of a node.
+    grad_leaf = False
+    """Gradients accumulate here and go no further."""
+    freed = False
+    """Backward has passed and may not pass again."""
+    buffer: Any = None
+    """The realised value (runtime.memory.Buffer)."""
+    donor: Node | None = None
+    """The value whose memory this one may take over."""
+    value: float | int | bool | None = None
+    """Of a runtime scalar."""
+    place: errors.Provenance | None = None
+    owner: weakref.ref[Any] | None = None
+    """The Tensor whose .grad is filled."""
+    hooks: list[Callable[[Node], Node | None]] | None = None
+    pending = True
+    """Until the value has been computed."""
+    # Scratch of graph traversals (under the evaluation lock): the last one that came by, the
+    # number it gave, and how often it met this node as an input.
+    visit = 0
+    index = 0
+    uses = 0
 
     def __init__(
         self,
@@ -97,21 +98,8 @@ class Node:
         self.shape = shape
         self.dtype = dtype
         self.requires_grad = requires_grad
-        self.grad_leaf = False  # gradients accumulate here and go no further
-        self.freed = False  # backward has passed and may not pass again
-        self.buffer: Any = None  # the realised value (runtime.memory.Buffer)
-        self.donor: Node | None = None  # the value whose memory this one may take over
-        self.value: float | int | bool | None = None  # of a runtime scalar
-        self.place: errors.Provenance | None = None
-        self.owner: weakref.ref[Any] | None = None  # the Tensor whose .grad is filled
-        self.hooks: list[Callable[[Node], Node | None]] | None = None
         self.sequence = next(_SEQUENCE)
-        self.pending = op.kind is not Kind.LEAF  # until the value has been computed
         self.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
-        # Scratch of graph traversals (under the evaluation lock): the last one that came by, and
-        # the number it gave.
-        self.visit = 0
-        self.index = 0
 
     @property
     def spec(self) -> Spec:
@@ -179,6 +167,7 @@ def _explain(error: Exception, op: Op, inputs: tuple[Node, ...]) -> None:
 def scalar(value: float | int | bool, dtype: DType) -> Node:
     """A number whose value is an argument of the program, not part of its key."""
     node = Node(SCALAR, (), (), dtype, False)
+    node.pending = False
     node.value = value
     return node
 
@@ -186,5 +175,6 @@ def scalar(value: float | int | bool, dtype: DType) -> Node:
 def leaf(buffer: Any, shape: Shape, dtype: DType) -> Node:
     """A value that already has memory."""
     node = Node(BUFFER, (), shape, dtype, False)
+    node.pending = False
     node.buffer = buffer
     return node

@@ -80,7 +80,9 @@ def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     node = target.node
     if not node.pending:
         labels = target._array("target")
-        if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+        # As unsigned numbers, negative labels are large: one pass over them.
+        unsigned = labels.view(f"uint{8 * labels.itemsize}")
+        if labels.size and unsigned.max() >= classes:
             bad = _first_bad(labels, classes, ignore_index)
             if bad is not None:
                 raise IndexError(f"Target {bad} is out of bounds.")

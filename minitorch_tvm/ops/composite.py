@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from ..core import errors
-from ..ir.node import BUFFER, MODE, Node, apply
+from ..ir.node import MODE, Node, apply, leaf
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
 from . import build as b
@@ -54,7 +54,7 @@ class Composite(Expandable, kind=Kind.COMPOSITE):
 
     def infer(self, *inputs: Spec) -> Spec:
         with expanding():
-            return self.expand(*[Node(BUFFER, (), s.shape, s.dtype, False) for s in inputs]).spec
+            return self.expand(*[leaf(None, s.shape, s.dtype) for s in inputs]).spec
 
 
 class expanding:

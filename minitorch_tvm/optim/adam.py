@@ -135,15 +135,15 @@ class Adam(Optimizer):
             first, second = state["exp_avg"], state["exp_avg_sq"]
             m = first.node
             m = b.add(m, b.mul(b.sub(g, m), n.rise1))
-            first._rebind(m)
+            first._become(m)
             v = b.add(b.mul(second.node, n.beta2), b.mul(b.mul(g, g), n.rise2))
-            second._rebind(v)
+            second._become(v)
             if amsgrad:
                 largest = state["max_exp_avg_sq"]
                 v = apply(b.MAXIMUM, largest.node, v)
-                largest._rebind(v)
+                largest._become(v)
             spread = b.add(b.mul(apply(b.SQRT, v), n.scale), n.eps)
-            p._rebind(b.sub(node, b.mul(b.div(m, spread), n.size)))
+            p._become(b.sub(node, b.mul(b.div(m, spread), n.size)))
 
     def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
         return {k: tensor(float(v)) if k == "step" else v for k, v in state.items()}

@@ -140,7 +140,7 @@ class SGD(Optimizer):
                 n = numbers[node.dtype] = _numbers(group, node.dtype)
             g: Node = grad.node
             if not momentum:
-                p._rebind(record(composite("Sgd", _step, *direction), node, g, n.lr, n.decay))
+                p._become(record(composite("Sgd", _step, *direction), node, g, n.lr, n.decay))
                 continue
             state = self.state[p]
             buffer = state.get("momentum_buffer")
@@ -151,9 +151,9 @@ class SGD(Optimizer):
                 share = n.fresh
             op = composite("SgdMomentum", _new_momentum, *direction, damped)
             new = record(op, node, g, n.decay, buffer.node, n.momentum, share)
-            buffer._rebind(new)
+            buffer._become(new)
             op = composite("Sgd", _momentum_step, *direction, nesterov)
-            p._rebind(record(op, node, g, n.lr, n.decay, buffer.node, n.momentum))
+            p._become(record(op, node, g, n.lr, n.decay, buffer.node, n.momentum))
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
         return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}

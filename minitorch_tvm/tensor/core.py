@@ -153,6 +153,20 @@ class TensorBase:
         self._version += 1
         lazy.track(self, new)
 
+    def _become(self, new: Node) -> None:
+        """As :meth:`_rebind`, for a value without history that nobody else holds."""
+        if self._base is not None:
+            self._rebind(new)
+            return
+        old = self._node
+        if old.grad_leaf:
+            self._mark_leaf(new, old)
+        new.donor = old if old.buffer is not None else old.donor
+        old.donor = None
+        self._node = new
+        self._version += 1
+        lazy.track(self, new)
+
     def _mark_leaf(self, new: Node, old: Node) -> None:
         """Make ``new`` the leaf that ``old`` was: gradients go to this tensor's ``.grad``."""
         new.requires_grad = new.grad_leaf = True
@@ -296,11 +310,11 @@ class TensorBase:
         self._grad = value
 
     def _accumulate_grad(self, ct: Node) -> None:
+        if self._grad is None:
+            self._grad = self._wrap(ct)
+            return
         with autograd.set_grad_enabled(ct.requires_grad):
-            if self._grad is None:
-                self._grad = self._wrap(ct)
-            else:
-                self._grad._assign(b.add(self._grad.node, ct), "grad")
+            self._grad._assign(b.add(self._grad.node, ct), "grad")
 
     def backward(
         self,

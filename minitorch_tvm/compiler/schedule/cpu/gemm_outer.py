@@ -53,8 +53,6 @@ _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
 _AHEAD = 16
-# As many for columns read in place, where a line is of more use to the pages around it.
-_ROWS_AHEAD = 8
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 
@@ -343,7 +341,7 @@ class _Compute:
                     vectors.append(load(line[v], every))
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
                     if self.blocks > 1:  # else lines are used once, and the hardware's guess does
-                        later = pb.col(bt, k0 + k + _ROWS_AHEAD, panel.j0 + v * lanes)
+                        later = pb.col(bt, k0 + k + _AHEAD, panel.j0 + v * lanes)
                         ahead.append(_prefetch(later))
                     continue
                 own = bt if pb.col_batched else 0
@@ -359,8 +357,14 @@ class _Compute:
                     updates.append(store(target, load(target, every) + factor * vector, every))
             return [*ahead, *updates]
 
+        in_place = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
+
         def two_steps(half: Expr) -> Stmt:
-            return seq(step(half * 2), step(half * 2 + 1))
+            steps = [step(half * 2), step(half * 2 + 1)]
+            if not in_place:
+                return seq(*steps)
+            next_block = rows[1] + t.mr
+            return seq(self._ask_for_rows(bt, next_block, k0 + half * 2, half, slot[1]), *steps)
 
         count = self._count(k0)
         loop: list[Stmt] = [] if pb.k == 1 else [serial(count // 2, two_steps, "k")]
@@ -381,6 +385,19 @@ class _Compute:
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], clear, loop, finish)
+
+    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, turn: Expr, q: Expr) -> Stmt:
+        """Prefetch of a scalar of the next row block, at k of panel q.
+
+        Its rows may come from memory, and are too many streams for the hardware to guess.  The
+        panels of this block share the rows of the next; a cache line lasts for several turns, which
+        take the rows of one panel's share one by one.
+        """
+        t, pb = self.t, self.pb
+        share = ceil_div(t.mr, t.panel_group)
+        share = 1 << (share - 1).bit_length()
+        row = i0 + q * share + turn % share
+        return _prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
 
     def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
         col = self.pb.col
