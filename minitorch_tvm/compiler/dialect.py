@@ -246,6 +246,9 @@ class Scope:
     def sigmoid(self, x: Expr) -> Expr:
         return self._elementary("sigmoid", x)
 
+    def erf(self, x: Expr) -> Expr:
+        return self._elementary("erf", x)
+
     def bitcast(self, x: Expr, dtype: DType) -> Expr:
         return tvm().tirx.reinterpret(dtype.name, x)
 

@@ -31,6 +31,7 @@ _COST: dict[type, int] = {
     ew.Log: 25,
     ew.Tanh: 30,
     ew.Sigmoid: 25,
+    ew.Erf: 25,
     ew.Pow: 60,
     ew.Sin: 40,
     ew.Cos: 40,

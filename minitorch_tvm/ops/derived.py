@@ -32,6 +32,14 @@ def result_dtype(*operands: Operand) -> DType:
     )
 
 
+_SCALAR_NAMES = {"Long": "long int", "Byte": "unsigned char"}
+
+
+def scalar_name(dtype: DType) -> str:
+    """What PyTorch's messages call a number of ``dtype``."""
+    return _SCALAR_NAMES.get(dtype.torch_name, dtype.torch_name.lower())
+
+
 def lift(x: Operand, dtype: DType) -> Node:
     """``x`` as a node of ``dtype``; a number becomes a runtime scalar (truncated for integers).
 
@@ -263,6 +271,24 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
         bound = lift(high, dtype)
         y = b.where(b.le(y, bound), y, apply(b.MINIMUM, apply(b.DETACH, y), bound))
     return y
+
+
+def _triangle(x: Node, diagonal: int, lower: bool) -> Node:
+    matrix = x.shape[-2:]
+    row, column = b.iota(matrix, 0, dt.int32), b.iota(matrix, 1, dt.int32)
+    edge = b.add(row, b.full_like(row, diagonal))
+    return b.where(b.le(column, edge) if lower else b.le(edge, column), x, b.full_like(x, 0))
+
+
+def triangle(x: Node, diagonal: int, lower: bool) -> Node:
+    """x with zeros above (below) the ``diagonal`` of its last two dimensions."""
+    if len(x.shape) < 2:
+        name = "tril" if lower else "triu"
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+    # A diagonal beyond the matrix changes nothing; limiting it keeps the sum an int32.
+    rows, columns = x.shape[-2:]
+    edge = min(max(diagonal, -rows), columns)
+    return record(composite("Triangle", _triangle, edge, lower), x)
 
 
 # --- reductions ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -312,6 +313,23 @@ class Sigmoid(Float, kind=Kind.INJECTIVE):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         return (f.mul(ct, f.mul(y, f.sub(f.full_like(y, 1.0), y))),)
+
+
+@dataclass(frozen=True, eq=False)
+class Erf(Float, kind=Kind.INJECTIVE):
+    """erf(x: f[*s]) -> f[*s], 2 / sqrt(pi) times the integral of exp(-t**2) from 0 to x."""
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        return te.erf(xs[0])
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        x = np.asarray(xs[0])
+        return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        (x,) = xs
+        slope = f.mul(f.full_like(x, 2.0 / math.sqrt(math.pi)), f.exp(f.neg(f.mul(x, x))))
+        return (f.mul(ct, slope),)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,6 +122,42 @@ def sqrt(input: Tensor) -> Tensor:
     return _tensor(input).sqrt()
 
 
+def erf(input: Tensor) -> Tensor:
+    """Error function."""
+    return _tensor(input).erf()
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zero above the ``diagonal`` of each matrix.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.tril(mt.ones(2, 3))
+    tensor([[1., 0., 0.],
+            [1., 1., 0.]])
+    """
+    return _tensor(input).tril(diagonal)
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zero below the ``diagonal`` of each matrix."""
+    return _tensor(input).triu(diagonal)
+
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The entries ``index`` of dimension ``dim``.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.index_select(mt.arange(4), 0, mt.tensor([3, 0, 3]))
+    tensor([3, 0, 3])
+    """
+    return _tensor(input).index_select(dim, index)
+
+
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """``value`` where ``mask`` (bool) holds, else ``input``."""
+    return _tensor(input).masked_fill(mask, value)
+
+
 def sin(input: Tensor) -> Tensor:
     """Sine of radians."""
     return _tensor(input).sin()

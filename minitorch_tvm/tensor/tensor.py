@@ -13,7 +13,7 @@ from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
-from . import formatting
+from . import formatting, gathering
 from .core import Number, TensorBase
 
 Dims = int | Sequence[int] | None
@@ -273,6 +273,10 @@ class Tensor(TensorBase):
         """1 / (1 + exp(-self))."""
         return self._wrap(d.unary_float(b.SIGMOID, self.node))
 
+    def erf(self) -> Tensor:
+        """Error function, 2 / sqrt(pi) times the integral of exp(-t**2) from 0 to self."""
+        return self._wrap(d.unary_float(b.ERF, self.node))
+
     def sin(self) -> Tensor:
         """Sine of radians."""
         return self._wrap(d.unary_float(b.SIN, self.node))
@@ -310,9 +314,35 @@ class Tensor(TensorBase):
         return self._wrap(d.where(condition.node, self.node, self._operand(other)))
 
     def masked_fill(self, mask: Tensor, value: Operand) -> Tensor:
-        """``value`` where ``mask`` holds, else self."""
+        """``value`` where ``mask`` holds, else self.  Raises RuntimeError unless it is bool."""
+        if mask.dtype is not dt.bool_:
+            raise RuntimeError(
+                "masked_fill_ only supports boolean masks, but got mask with dtype "
+                f"{d.scalar_name(mask.dtype)}"
+            )
         filler = d.lift(self._operand(value), self.dtype)
         return self._wrap(b.where(mask.node, filler, self.node))
+
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
+        """Zero above the ``diagonal`` (0 is the main one, k > 0 lies above it) of each matrix."""
+        return self._wrap(d.triangle(self.node, diagonal, lower=True))
+
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
+        """Zero below the ``diagonal`` (0 is the main one, k > 0 lies above it) of each matrix."""
+        return self._wrap(d.triangle(self.node, diagonal, lower=False))
+
+    def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
+        """The entries ``index`` (int32 or int64 vector) of dimension ``dim``, as a copy.
+
+        Raises IndexError for positions outside [0, size), at the next evaluation if ``index`` is
+        itself still to be computed.
+        """
+        return self._wrap(gathering.index_select(self.node, dim, index.node))
+
+    def __getitem__(self, index: Any) -> Tensor:
+        if gathering.is_gather(index):
+            return self._wrap(gathering.gather(self, index))
+        return super().__getitem__(index)
 
     def isnan(self) -> Tensor:
         """True where an element is NaN."""

@@ -1,8 +1,11 @@
 """The op test table: one row per primitive op.  A new op gets a row here and is then tested."""
 
 import table_elementwise
+import table_gather
 import table_movement
 import table_windows
 from row import Row
 
-ROWS: tuple[Row, ...] = table_elementwise.ROWS + table_movement.ROWS + table_windows.ROWS
+ROWS: tuple[Row, ...] = (
+    table_elementwise.ROWS + table_movement.ROWS + table_windows.ROWS + table_gather.ROWS
+)

@@ -169,6 +169,7 @@ ROWS = (
     unary(ew.Exp, _exp),
     unary(ew.Log, _log, low=0.2, high=3.0),
     unary(ew.Sqrt, lambda x: math.sqrt(x) if x >= 0 else NAN, low=0.2, high=3.0),
+    unary(ew.Erf, math.erf),
     unary(ew.Tanh, math.tanh),
     unary(ew.Sigmoid, _sigmoid),
     # Arguments up to a few hundred: beyond, float32 spacing itself exceeds a radian.

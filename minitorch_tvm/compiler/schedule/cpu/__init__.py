@@ -11,6 +11,7 @@ from .elementwise import elementwise
 from .generic import generic
 from .product import convolution, product
 from .reduction import reduction
+from .scatter import scatter
 from .window import window
 
 Rule = Callable[[KernelCode, CpuTarget], list[Stage] | None]
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     product,  # Matmul of floating point
     convolution,  # the three convolutions, ungrouped
     reduction,  # sums, extrema and their indices over whole dimensions
+    scatter,  # gradients of gathers
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )

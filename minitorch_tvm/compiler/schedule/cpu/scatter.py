@@ -1,0 +1,103 @@
+"""Sums of rows into computed places (the gradient of a gather).
+
+Pattern: ScatterAdd, out[index[i]] += ct[i].  Strategy: a tile owns a block of rows and columns of
+the result; it clears it, walks over all positions in order and adds those that fall into it.
+Nothing is shared between tiles and blocks depend on the shape alone, so the result has the same
+bits for every number of threads.  Atomic additions were rejected (their order is not fixed), and
+so was one comparison per pair of row and position (rows times the work).
+"""
+
+from __future__ import annotations
+
+from ....core.shape import numel
+from ....ops.gather import ScatterAdd, clamped
+from ...dialect import Scope
+from ...loops import (
+    Expr,
+    Stage,
+    Stmt,
+    const,
+    grid,
+    load,
+    minimum,
+    parallel_stage,
+    seq,
+    store,
+    when,
+)
+from ...lower import KernelCode
+from ...target import CpuTarget
+from .elementwise import GRAIN, unravel
+
+_COLUMNS = 4
+"""Vectors in a block of columns: two cache lines and more, so that tiles do not share lines."""
+
+_ROW_BLOCKS = 16
+"""Most blocks of rows: each of them walks over all positions."""
+
+
+def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of a scatter-add."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, ScatterAdd):
+        return None
+    op, anchor = code.anchor.op, code.anchor
+    if numel(anchor.shape) == 0:
+        return []
+    source, positions = code.anchor.inputs
+    places = code.graph.values[positions].shape
+    before, behind = anchor.shape[: op.dim], anchor.shape[op.dim + 1 :]
+    *middle, inner = behind or (1,)
+    width = min(inner, _COLUMNS * cpu.lanes(anchor.dtype.itemsize))
+    columns = -(-inner // width)
+    height = max(-(-op.size // _ROW_BLOCKS), min(op.size, GRAIN // (width * numel(tuple(middle)))))
+    height = max(1, height)
+    rows = -(-op.size // height)
+    # With followers, the kernel's outputs may stand on memory that they still have to read.
+    alone = code.kernel.members == (code.kernel.anchor,)
+    shape = anchor.shape
+    result = (
+        code.buffer(code.kernel.anchor)
+        if alone
+        else code.builder.scratch_buffer(shape, anchor.dtype.name, "rows")
+    )
+
+    def tile(t: Expr) -> Stmt:
+        *lead, block, column = unravel(t, (*before, rows, columns))
+        first, left = block * height, column * width
+        count = height if op.size % height == 0 else minimum(height, op.size - first)
+        span = width if inner % width == 0 else minimum(width, inner - left)
+
+        def at(row: Expr, inside: tuple[Expr, ...], c: Expr) -> tuple[Expr, ...]:
+            return (*lead, row, *inside, left + c) if behind else (*lead, row)
+
+        def clear(r: Expr, *rest: Expr) -> Stmt:
+            *inside, c = rest
+            return store(result, const(0, anchor.dtype.name), *at(first + r, tuple(inside), c))
+
+        def add(*i: Expr) -> Stmt:
+            scope = Scope()
+            position = code.evaluator(scope).read(positions, i)
+            row = scope.keep(clamped(scope, position, op.size))
+
+            def element(*rest: Expr) -> Stmt:
+                *inside, c = rest
+                own = Scope()
+                place = (*inside, left + c) if behind else ()
+                value = code.evaluator(own).read(source, (*lead, *i, *place))
+                to = at(row, tuple(inside), c)
+                return own.body(store(result, load(result, *to) + value, *to))
+
+            here = scope.all(row >= first, row < first + count) if rows > 1 else True
+            body = grid((*middle, span), element, "c")
+            return scope.body(body if here is True else when(here, body))
+
+        def finish(r: Expr, *rest: Expr) -> Stmt:
+            *inside, c = rest
+            index = at(first + r, tuple(inside), c)
+            return code.finish(index, load(result, *index))
+
+        block_of = (count, *middle, span)
+        steps = [grid(block_of, clear, "z"), grid(places, add, "i")]
+        return seq(*steps, *([] if alone else [grid(block_of, finish, "f")]))
+
+    return [parallel_stage("scatter", numel(before) * rows * columns, tile)]

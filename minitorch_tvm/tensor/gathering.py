@@ -1,0 +1,124 @@
+"""Indexing with tensors of positions: checks, and what they record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import lazy
+from ..core import dtype as dt
+from ..core.shape import wrap_dim
+from ..ir.node import MODE, Node
+from ..ops import build as b
+from ..ops import derived as d
+from ..ops import gather as ga
+from . import indexing
+from .core import TensorBase
+
+_MASKS = (dt.bool_, dt.uint8)
+
+
+def check_positions(
+    index: Node, size: int, error: Callable[[int], Exception], *, wrap: bool = False
+) -> None:
+    """Require 0 <= index < size (-size <= index with ``wrap``), else ``error(first offender)``.
+
+    Positions in memory are tested now; those still to be computed before the next evaluation, and
+    before anything is computed from them.
+    """
+    low = -size if wrap else 0
+
+    def test(positions: np.ndarray[Any, Any]) -> None:
+        if positions.size and (positions.min() < low or positions.max() >= size):
+            raise error(int(positions[(positions < low) | (positions >= size)].flat[0]))
+
+    if not index.pending:
+        if index.buffer is None:  # a number
+            test(np.asarray(index.value))
+            return
+        test(index.buffer.numpy(index.shape, index.dtype))
+        if MODE.capture is not None:
+            MODE.capture.guard(index, test)
+        return
+
+    def failed() -> Exception:
+        lazy.evaluate([index], "check")
+        try:
+            test(index.buffer.numpy(index.shape, index.dtype))
+        except Exception as found:
+            return found
+        raise AssertionError("a failed check found no wrong position")
+
+    wide = b.cast(index, dt.int64)
+    first, last = b.full((), low, dt.int64), b.full((), size - 1, dt.int64)
+    inside = b.logical_and(b.le(first, wide), b.le(wide, last))
+    lazy.check(d.any_all(inside, None, False, every=True), failed)
+
+
+def out_of_range(_: int) -> Exception:
+    """What torch.embedding and index_select say."""
+    return IndexError("index out of range in self")
+
+
+def index_select(x: Node, dim: int, index: Node) -> Node:
+    """The entries ``index`` of dimension ``dim``; raises what ``torch.index_select`` raises."""
+    axis = wrap_dim(dim, len(x.shape))
+    if index.dtype not in (dt.int32, dt.int64):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+    if len(index.shape) > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    line = b.reshape(index, index.shape or (1,))
+    if not x.shape:
+        if line.shape != (1,):
+            raise IndexError("index_select(): Index to scalar can have only 1 value")
+        check_positions(line, 1, out_of_range)
+        return d.clone(x)
+    check_positions(line, x.shape[axis], out_of_range)
+    return ga.take(x, line, axis)
+
+
+def _is_positions(item: Any) -> bool:
+    return isinstance(item, TensorBase) and item.ndim > 0 and item.dtype not in _MASKS
+
+
+def is_gather(index: Any) -> bool:
+    """True if ``index`` holds a tensor of positions (0-d tensors are plain integers)."""
+    return any(map(_is_positions, index)) if isinstance(index, tuple) else _is_positions(index)
+
+
+def gather(x: TensorBase, index: Any) -> Node:
+    """``x[index]`` with exactly one tensor of positions among slices, None and Ellipsis.
+
+    Raises IndexError for positions out of range, for floating point positions, and for what is not
+    supported: several tensors, or a tensor together with integers.
+    """
+    items = list(index) if isinstance(index, tuple) else [index]
+    numbers = [n for n, item in enumerate(items) if _is_positions(item)]
+    plain = [i for i in items if not (i is None or i is Ellipsis or isinstance(i, slice))]
+    if len(plain) > 1:
+        raise IndexError(
+            "an index tensor can be combined with slices, None and Ellipsis only, not with "
+            "integers or other index tensors"
+        )
+    at = numbers[0]
+    positions = items[at].node
+    if positions.dtype not in (dt.int32, dt.int64):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    items[at] = slice(None)
+    node = x.node
+    region = indexing.parse(node.shape, tuple(items))
+    used = sum(i is not None and i is not Ellipsis for i in items)
+    spread = {i: len(node.shape) - used for i, item in enumerate(items) if item is Ellipsis}
+    axis = sum(spread.get(i, 1) for i in range(at))  # in the result of the slices
+    source = axis - sum(item is None for item in items[:at])  # in x itself
+    size = region.shape[axis]
+
+    def error(position: int) -> Exception:
+        return IndexError(
+            f"index {position} is out of bounds for dimension {source} with size {size}"
+        )
+
+    check_positions(positions, size, error, wrap=True)
+    return ga.take_wrapped(region.read(node), positions, axis)
