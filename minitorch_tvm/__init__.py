@@ -8,6 +8,7 @@
 
 from . import autograd, debug, nn, optim, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .capture import compile
 from .core.dtype import (
     DType,
     float32,

@@ -24,7 +24,7 @@ from .compiler import api as compiler
 from .core import config, errors
 from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
-from .ir.node import BUFFER, SCALAR, Node
+from .ir.node import BUFFER, MODE, SCALAR, Node
 from .ir.op import Kind
 from .ops.composite import expanded
 from .runtime.executor import Executor, ReferenceExecutor
@@ -100,6 +100,8 @@ def track(handle: Handle, node: Node) -> None:
 def check(ok: Node, error: Callable[[], Exception]) -> None:
     """Require the 0-d bool ``ok`` before the next evaluation; otherwise it raises ``error()``."""
     _PENDING.checks.append(Check(ok, error, errors.user_place()))
+    if MODE.capture is not None:
+        MODE.capture.refuse("a condition on computed values decides whether to go on")
 
 
 def run_checks() -> None:
@@ -126,6 +128,8 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
             _run_checks(pending)
         roots = {id(n): n for n in wanted if n.pending}  # not computed by another thread since
         _collect(pending.handles, roots)
+        if MODE.capture is not None:
+            MODE.capture.tensors(pending.handles)
         if roots and pending.forbidden:
             raise RuntimeError(
                 f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
@@ -234,7 +238,7 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
 
 
 @dataclass
-class _Plan:
+class Plan:
     """One evaluation: its values in order, and the key they make."""
 
     entries: list[Node]
@@ -263,6 +267,8 @@ def _flush(roots: dict[int, Node]) -> None:
         _CACHE.move_to_end(plan.key)
     reuse = _reusable(plan)
     results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
+    if MODE.capture is not None:
+        MODE.capture.evaluated(executor, plan)
     for node, buffer in zip(plan.outputs, results, strict=True):
         donor = node.donor
         if donor is not None and donor.buffer.shared:
@@ -285,7 +291,7 @@ def _write_through(donor: Node, result: Buffer) -> Buffer:
     return shared
 
 
-def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
+def _linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
     """Number the values of an evaluation, leaves before their first reader, and build its key."""
     visit = next(_VISITS)
     entries: list[Node] = []
@@ -328,10 +334,10 @@ def _linearise(order: list[Node], roots: dict[int, Node]) -> _Plan:
             key += (-4, taken)
     position = {n.index: i for i, n in enumerate(buffers)}
     slots = [position.get(d, -1) for d in donors]
-    return _Plan(entries, outputs, tuple(key), buffers, scalars, slots)
+    return Plan(entries, outputs, tuple(key), buffers, scalars, slots)
 
 
-def _graph_of(plan: _Plan) -> Graph:
+def _graph_of(plan: Plan) -> Graph:
     entries, outputs = plan.entries, plan.outputs
     if any(n.op.kind is Kind.COMPOSITE and n.pending for n in entries):
         entries, outputs = expanded(entries, outputs)
@@ -348,7 +354,7 @@ def _graph_of(plan: _Plan) -> Graph:
     return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
 
 
-def _compile(plan: _Plan) -> Executor | ReferenceExecutor:
+def _compile(plan: Plan) -> Executor | ReferenceExecutor:
     graph = _graph_of(plan)
     place = errors.user_place()
     _note_site(graph, place)
@@ -390,7 +396,7 @@ def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
     del seen[: -(_SITE_WARNING + 1)]
 
 
-def _reusable(plan: _Plan) -> list[Buffer | None]:
+def _reusable(plan: Plan) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
     A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of

@@ -16,7 +16,7 @@ import numpy as np
 from .core import dtype as dt
 from .core.dtype import DType
 from .core.shape import Shape, numel
-from .ir.node import Node, apply, scalar
+from .ir.node import Node, apply, numbers
 from .ir.op import intern
 from .ops import build as b
 from .ops.random import RandomBits, ShiftRight, threefry
@@ -74,8 +74,7 @@ class Generator:
 
     def bits(self, shape: Shape) -> Node:
         """Record uint32 random bits."""
-        words = [scalar(word, dt.uint32) for word in self._next()]
-        return apply(intern(RandomBits(shape)), *words)
+        return apply(intern(RandomBits(shape)), *numbers(self._next, dt.uint32))
 
     def host_bits(self, shape: Shape) -> np.ndarray:
         """The same bits, computed at once on the host (for initialisation, which runs once)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core import errors
 from ..core.dtype import DType
@@ -110,11 +110,40 @@ class Node:
         return f"<{self.op} {self.spec}>"
 
 
+class Capture(Protocol):
+    """What an observer of a recorded function is told (see :func:`minitorch_tvm.compile`)."""
+
+    def read(self, tensor: Any) -> None:
+        """The value of ``tensor`` is used, or about to be replaced."""
+
+    def effect(self, action: Callable[[], Any]) -> int:
+        """``action`` has been run and is to be run again whenever the function is; its number."""
+
+    def number(self, node: Node, effect: int, position: int) -> None:
+        """The scalar ``node`` is an entry of what an effect returned."""
+
+    def guard(self, node: Node, test: Callable[[Any], None]) -> None:
+        """``test`` has accepted the array of ``node``, and must whenever the function is run."""
+
+    def condition(self, state: Callable[[], object]) -> None:
+        """What happens may depend on Python's ``state()``."""
+
+    def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
+        """Tensors recorded since the last evaluation, before the next."""
+
+    def evaluated(self, executor: Any, plan: Any) -> None:
+        """A program has run."""
+
+    def refuse(self, reason: str) -> None:
+        """What happens cannot be run again without the function."""
+
+
 class _Mode(threading.local):
     """Per-thread recording state."""
 
     grad_enabled: bool = True
     expanding: bool = False  # composites record what they stand for
+    capture: Capture | None = None  # somebody watches what a function does
 
 
 MODE = _Mode()
@@ -170,6 +199,24 @@ def scalar(value: float | int | bool, dtype: DType) -> Node:
     node.pending = False
     node.value = value
     return node
+
+
+def effect(action: Callable[[], Any]) -> Any:
+    """Run a side effect of a training step on Python's state; returns its result."""
+    result = action()
+    if MODE.capture is not None:
+        MODE.capture.effect(action)
+    return result
+
+
+def numbers(produce: Callable[[], Sequence[float]], dtype: DType) -> list[Node]:
+    """Runtime scalars with the values that ``produce`` returns now, and at every later step."""
+    nodes = [scalar(v, dtype) for v in produce()]
+    if MODE.capture is not None:
+        number = MODE.capture.effect(produce)
+        for position, node in enumerate(nodes):
+            MODE.capture.number(node, number, position)
+    return nodes
 
 
 def leaf(buffer: Any, shape: Shape, dtype: DType) -> Node:

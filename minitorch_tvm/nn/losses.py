@@ -19,7 +19,7 @@ from ..core import dtype as dt
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import Size, numel
-from ..ir.node import Node, apply
+from ..ir.node import MODE, Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
@@ -79,13 +79,7 @@ def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
     node = target.node
     if not node.pending:
-        labels = target._array("target")
-        # As unsigned numbers, negative labels are large: one pass over them.
-        unsigned = labels.view(f"uint{8 * labels.itemsize}")
-        if labels.size and unsigned.max() >= classes:
-            bad = _first_bad(labels, classes, ignore_index)
-            if bad is not None:
-                raise IndexError(f"Target {bad} is out of bounds.")
+        _check_array(node, classes, ignore_index)
         return
 
     def error() -> Exception:
@@ -96,6 +90,20 @@ def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     ignored = b.eq(t, b.full((), ignore_index, dt.int64))
     fine = b.logical_or(_inside(t, classes), ignored)
     lazy.check(d.any_all(fine, None, False, every=True), error)
+
+
+def _check_array(node: Node, classes: int, ignore_index: int) -> None:
+    def test(labels: Any) -> None:
+        # As unsigned numbers, negative labels are large: one pass over them.
+        unsigned = labels.view(f"uint{8 * labels.itemsize}")
+        if labels.size and unsigned.max() >= classes:
+            bad = _first_bad(labels, classes, ignore_index)
+            if bad is not None:
+                raise IndexError(f"Target {bad} is out of bounds.")
+
+    test(node.buffer.numpy(node.shape, node.dtype))
+    if MODE.capture is not None:
+        MODE.capture.guard(node, test)
 
 
 def _check_index_target(input: Tensor, target: Tensor) -> None:

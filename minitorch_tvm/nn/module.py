@@ -9,6 +9,7 @@ from typing import Any, Self
 from ..autograd import no_grad
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..ir.node import MODE
 from ..tensor import Tensor
 from . import state
 from .hooks import Hook, RemovableHandle
@@ -76,6 +77,8 @@ class Module:
     # --- calling ----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if MODE.capture is not None:
+            MODE.capture.condition(lambda: self.training)
         if not (self._forward_hooks or self._forward_pre_hooks):
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)

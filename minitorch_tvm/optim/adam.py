@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from ..ir.node import Node, apply, scalar
+from ..ir.node import Node, apply, effect, numbers
 from ..ops import build as b
 from ..tensor import Tensor
 from ..tensor.creation import tensor
@@ -26,21 +27,31 @@ class _Numbers(NamedTuple):
     eps: Node
 
 
-def _numbers(group: Group, dtype: DType, t: int) -> _Numbers:
-    beta1, beta2 = group["betas"]
-    lr, decay = group["lr"], group["weight_decay"]
-    if group["decoupled_weight_decay"]:
-        decay = 1.0 - lr * decay
-    values = (
-        decay,
-        1.0 - beta1,
-        beta2,
-        1.0 - beta2,
-        lr / (1.0 - beta1**t),
-        1.0 / math.sqrt(1.0 - beta2**t),
-        group["eps"],
-    )
-    return _Numbers(*[scalar(v, dtype) for v in values])
+def _numbers(group: Group, dtype: DType, state: Mapping[str, Any]) -> _Numbers:
+    """Scalars for parameters as old as that of ``state``."""
+
+    def values() -> tuple[float, ...]:
+        t = state["step"]
+        beta1, beta2 = group["betas"]
+        lr, decay = group["lr"], group["weight_decay"]
+        if group["decoupled_weight_decay"]:
+            decay = 1.0 - lr * decay
+        return (
+            decay,
+            1.0 - beta1,
+            beta2,
+            1.0 - beta2,
+            lr / (1.0 - beta1**t),
+            1.0 / math.sqrt(1.0 - beta2**t),
+            group["eps"],
+        )
+
+    return _Numbers(*numbers(values, dtype))
+
+
+def _older(states: Sequence[dict[str, Any]]) -> None:
+    for state in states:
+        state["step"] += 1
 
 
 class Adam(Optimizer):
@@ -107,24 +118,24 @@ class Adam(Optimizer):
     def _update(self, group: Group) -> None:
         decoupled, amsgrad = group["decoupled_weight_decay"], group["amsgrad"]
         decay, maximize = group["weight_decay"] != 0, group["maximize"]
-        numbers: dict[tuple[DType, int], _Numbers] = {}
-        for p in group["params"]:
-            grad = p._grad
-            if grad is None:
-                continue
-            node: Node = p.node
-            dtype = node.dtype
+        known: dict[tuple[DType, int], _Numbers] = {}
+        updated = [p for p in group["params"] if p._grad is not None]
+        for p in updated:
             state = self.state[p]
             if not state:
                 # PyTorch's order of entries; the buffers exist before the first record.
-                state.update(step=0, exp_avg=zeros_for(node), exp_avg_sq=zeros_for(node))
+                state.update(step=0, exp_avg=zeros_for(p.node), exp_avg_sq=zeros_for(p.node))
             if amsgrad and "max_exp_avg_sq" not in state:
-                state["max_exp_avg_sq"] = zeros_for(node)
-            t = state["step"] = state["step"] + 1
-            n = numbers.get((dtype, t))
+                state["max_exp_avg_sq"] = zeros_for(p.node)
+        effect(functools.partial(_older, [self.state[p] for p in updated]))
+        for p in updated:
+            state = self.state[p]
+            node: Node = p.node
+            dtype = node.dtype
+            n = known.get((dtype, state["step"]))
             if n is None:
-                n = numbers[dtype, t] = _numbers(group, dtype, t)
-            g: Node = b.cast(grad.node, dtype)
+                n = known[dtype, state["step"]] = _numbers(group, dtype, state)
+            g: Node = b.cast(p._grad.node, dtype)
             if maximize:
                 g = b.neg(g)
             if decay:

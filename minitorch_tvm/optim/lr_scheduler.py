@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.node import effect
 from .optimizer import Optimizer
 
 
@@ -63,7 +64,7 @@ class LRScheduler:
                 "the first value of the learning rate schedule is skipped.",
                 stacklevel=2,
             )
-        self._advance()
+        effect(self._advance)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer."""

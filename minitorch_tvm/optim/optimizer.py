@@ -11,7 +11,7 @@ from ..autograd import enable_grad, no_grad
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import numel
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import MODE, Node, effect, leaf
 from ..runtime.memory import Buffer, buffer_of
 from ..tensor import Tensor
 
@@ -131,6 +131,8 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        if MODE.capture is not None:
+            MODE.capture.condition(self._structure)
         lazy.run_checks()
         place_before = errors.OVERRIDE.place
         errors.OVERRIDE.place = errors.user_place()
@@ -138,12 +140,20 @@ class Optimizer:
         try:
             for group in self.param_groups:
                 self._update(group)
-            self._steps_done += 1
+            effect(self._count)
             lazy.evaluate(reason="step")
         finally:
             MODE.grad_enabled = grad_before
             errors.OVERRIDE.place = place_before
         return loss
+
+    def _structure(self) -> object:
+        """What decides which operations an update records."""
+        options = [[bool(v) for v in group.values()] for group in self.param_groups]
+        return id(self.state), options
+
+    def _count(self) -> None:
+        self._steps_done += 1
 
     def _update(self, group: Group) -> None:
         """Record the update of the group's parameters (gradients are off)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from ..ir.node import Node, scalar
+from ..ir.node import Node, numbers
 from ..ops import build as b
 from ..ops.composite import composite, record
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
@@ -22,8 +22,11 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(group: Group, dtype: DType) -> _Numbers:
-    values = (group["lr"], group["momentum"], group["weight_decay"], 1.0, 1.0 - group["dampening"])
-    return _Numbers(*[scalar(v, dtype) for v in values])
+    def values() -> tuple[float, ...]:
+        settled = 1.0 - group["dampening"]
+        return (group["lr"], group["momentum"], group["weight_decay"], 1.0, settled)
+
+    return _Numbers(*numbers(values, dtype))
 
 
 def _direction(p: Node, g: Node, rate: Node, decay: bool, maximize: bool) -> Node:
@@ -129,15 +132,15 @@ class SGD(Optimizer):
         momentum, decay = group["momentum"] != 0, group["weight_decay"] != 0
         damped, nesterov, maximize = group["dampening"] != 0, group["nesterov"], group["maximize"]
         direction = (decay, maximize)
-        numbers: dict[DType, _Numbers] = {}
+        known: dict[DType, _Numbers] = {}
         for p in group["params"]:
             grad = p._grad
             if grad is None:
                 continue
             node: Node = p.node
-            n = numbers.get(node.dtype)
+            n = known.get(node.dtype)
             if n is None:
-                n = numbers[node.dtype] = _numbers(group, node.dtype)
+                n = known[node.dtype] = _numbers(group, node.dtype)
             g: Node = grad.node
             if not momentum:
                 p._become(record(composite("Sgd", _step, *direction), node, g, n.lr, n.decay))

@@ -58,6 +58,8 @@ class TensorBase:
     @property
     def node(self) -> Node:
         """The value this tensor stands for now (a view follows its base)."""
+        if MODE.capture is not None:
+            MODE.capture.read(self)
         base = self._base
         if base is not None and self._seen != base._version:
             with autograd.set_grad_enabled(self._node.requires_grad or MODE.grad_enabled):
@@ -135,6 +137,8 @@ class TensorBase:
         return self
 
     def _rebind(self, new: Node) -> None:
+        if MODE.capture is not None:
+            MODE.capture.read(self)
         old = self._node
         if new is old:
             return
@@ -410,6 +414,8 @@ class TensorBase:
 
     def _array(self, reason: str) -> np.ndarray[Any, Any]:
         node = self.node
+        if MODE.capture is not None:
+            MODE.capture.refuse(f"{reason} reads values")
         if node.pending:
             lazy.evaluate([node], reason)
         if node.buffer is None:

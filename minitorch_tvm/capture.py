@@ -1,0 +1,473 @@
+"""``mt.compile``: run a whole training step again without recording it.
+
+A plain loop records every operation at every step and looks the result up among compiled programs.
+Only the recording is left to save, and this saves it.  The first calls run the function as it is
+and watch: which programs run, which of their inputs are arguments and which are tensors that
+outlive the call (parameters, optimizer state, running statistics), where each result goes, which
+numbers come from an optimizer's options or a random generator.  Once two calls in a row have done
+the same, later calls fill in pointers and numbers and run the programs.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import lazy
+from .core import config
+from .core.dtype import DType
+from .core.events import EVENTS
+from .core.shape import Shape
+from .ir.node import MODE, SCALAR, Node, leaf
+from .runtime.memory import Buffer
+from .tensor import Tensor, from_numpy
+
+_ATTEMPTS = 8
+"""Calls that may differ from each other before the function is no longer watched."""
+
+
+class Place(NamedTuple):
+    """Where a value comes from or goes to.
+
+    ``kind`` is argument, tensor, gradient (of a tensor; entry 1 if there was one before, which is
+    changed), run (its entry-th output) or effect (the entry-th number it returns); ``number`` says
+    which.
+    """
+
+    kind: str
+    number: int
+    entry: int = 0
+
+
+class Output(NamedTuple):
+    """A result of a program: what it is and the tensors and gradients that become it."""
+
+    shape: Shape
+    dtype: DType
+    places: tuple[Place, ...]
+
+
+class Run(NamedTuple):
+    """One program: its executor, and where its inputs and outputs are."""
+
+    executor: Any
+    inputs: tuple[Place, ...]
+    donors: tuple[int, ...]  # per output: position among the inputs, or -1
+    scalars: tuple[Place | float, ...]
+    outputs: tuple[Output, ...]
+
+
+@dataclass
+class _Watch:
+    """What one call of the function did (an observer, see ``ir.node.Capture``)."""
+
+    runs: list[tuple[Any, lazy.Plan]] = field(default_factory=list)
+    reads: dict[int, tuple[weakref.ref[Tensor], Node]] = field(default_factory=dict)
+    effects: list[Callable[[], Any]] = field(default_factory=list)
+    numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
+    guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
+    conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
+    handles: list[weakref.ref[Any]] = field(default_factory=list)
+    refused: str | None = None
+
+    def read(self, tensor: Any) -> None:
+        known = self.reads.get(id(tensor))
+        # What is still to be computed was made in this call.
+        if (known is None or known[0]() is not tensor) and not tensor._node.pending:
+            self.reads[id(tensor)] = (weakref.ref(tensor), tensor._node)
+
+    def effect(self, action: Callable[[], Any]) -> int:
+        self.effects.append(action)
+        return len(self.effects) - 1
+
+    def number(self, node: Node, effect: int, position: int) -> None:
+        self.numbers[id(node)] = (node, effect, position)
+
+    def guard(self, node: Node, test: Callable[[Any], None]) -> None:
+        self.guards.append((node, test))
+
+    def condition(self, state: Callable[[], object]) -> None:
+        self.conditions.append((state, state()))
+
+    def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
+        self.handles += handles
+
+    def evaluated(self, executor: Any, plan: Any) -> None:
+        self.runs.append((executor, plan))
+
+    def refuse(self, reason: str) -> None:
+        self.refused = self.refused or reason
+
+
+class Refused(Exception):
+    """The function does something that cannot be done again without it."""
+
+
+class _Script:
+    """What a call does, without the function."""
+
+    def __init__(self, watch: _Watch, arguments: Sequence[Tensor], result: Any) -> None:
+        if watch.refused:
+            raise Refused(watch.refused)
+        self.effects, self.conditions = watch.effects, watch.conditions
+        alive = ((ref(), node) for ref, node in watch.reads.values())
+        self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
+        gradients = _Same([t._grad for t, _ in self._entry])
+        self.state = [t for t, _ in self._entry if t not in gradients]
+        self._arguments = [t._node for t in arguments]
+        self._made: list[list[Node]] = []
+        self.template, results = _flatten(result)
+        self._refuse_escapes(watch, [*arguments, *results])
+        self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
+        self.results = tuple(self._result(t) for t in results)
+        self.guards = [(self._source(node), test) for node, test in watch.guards]
+        self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
+        used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
+        self._accumulated = sorted(used)
+        self._specs = [(t._node.spec_id, t._node.requires_grad) for t in self.state]
+        del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
+
+    @property
+    def signature(self) -> object:
+        """Equal for calls that did the same."""
+        return (
+            repr(self.template),
+            [id(t) for t in self.state],
+            self.runs,
+            self.results,
+            len(self.effects),
+            [place for place, _ in self.guards],
+            [value for _, value in self.conditions],
+        )
+
+    @property
+    def gradients(self) -> list[int]:
+        """Tensors (their numbers) whose gradient is written."""
+        places = [p for r in self.runs for o in r.outputs for p in o.places]
+        return [p.number for p in places if p.kind == "gradient"]
+
+    # --- from what was watched ---------------------------------------------------------------
+
+    def _refuse_escapes(self, watch: _Watch, known: Sequence[Tensor]) -> None:
+        fine = _Same([*known, *self.state, *[t._grad for t in self.state]])
+        for handle in watch.handles:
+            tensor = handle()
+            if tensor is not None and tensor not in fine:
+                raise Refused("a tensor made in it is kept by something else than its result")
+
+    def _source(self, node: Node) -> Place:
+        for number, argument in enumerate(self._arguments):
+            if argument is node:
+                return Place("argument", number)
+        for number, made in enumerate(self._made):
+            for entry, output in enumerate(made):
+                if output is node:
+                    return Place("run", number, entry)
+        for tensor, before in self._entry:
+            if before is node:
+                for number, t in enumerate(self.state):
+                    if t is tensor:
+                        return Place("tensor", number)
+                    if t._grad is tensor:
+                        return Place("gradient", number)
+        raise Refused("it makes tensors from Python data: pass them as arguments")
+
+    def _run(self, watch: _Watch, executor: Any, plan: lazy.Plan) -> Run:
+        inputs = tuple(self._source(n) for n in plan.buffers)
+        scalars: list[Place | float] = []
+        for n in plan.entries:
+            if n.op is SCALAR:
+                known = watch.numbers.get(id(n))
+                assert n.value is not None
+                scalars.append(n.value if known is None else Place("effect", known[1], known[2]))
+        outputs = []
+        known_before = _Same([t for t, _ in self._entry])
+        for node in plan.outputs:
+            places = [Place("tensor", i) for i, t in enumerate(self.state) if t._node is node]
+            for i, t in enumerate(self.state):
+                if t._grad is not None and t._grad._node is node:
+                    places.append(Place("gradient", i, int(t._grad in known_before)))
+            outputs.append(Output(node.shape, node.dtype, tuple(places)))
+        self._made.append(plan.outputs)
+        return Run(executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
+
+    def _result(self, tensor: Tensor) -> Place:
+        for number, t in enumerate(self.state):
+            if t is tensor:
+                return Place("tensor", number)
+        node = tensor._node
+        if node.requires_grad and not (node.freed or node.grad_leaf):
+            raise Refused("its result still requires grad: call backward() inside, or use no_grad")
+        return self._source(node)
+
+    # --- again --------------------------------------------------------------------------------
+
+    def fits(self) -> bool:
+        """True while nothing has changed that decides what the function does."""
+        for tensor, (spec_id, requires_grad) in zip(self.state, self._specs, strict=True):
+            node = tensor.node
+            if node.pending:
+                lazy.evaluate([node], "compile")
+            if node.spec_id != spec_id or node.requires_grad != requires_grad:
+                return False
+        if any(state() != value for state, value in self.conditions):
+            return False
+        if any(self.state[i]._grad is not None for i in self.cleared):
+            return False
+        return all(self.state[i]._grad is not None for i in self._accumulated)
+
+    def __call__(self, arguments: Sequence[Tensor]) -> Any:
+        """Do what the function did, for other arguments of the same shapes."""
+        made: list[list[Buffer]] = []
+
+        def buffer(place: Place) -> Buffer:
+            kind, number, entry = place
+            if kind == "argument":
+                return arguments[number]._node.buffer
+            if kind == "run":
+                return made[number][entry]
+            return self._tensor_at(place).node.buffer
+
+        for place, test in self.guards:
+            argument = place.kind == "argument"
+            node = (arguments[place.number] if argument else self._tensor_at(place))._node
+            test(node.buffer.numpy(node.shape, node.dtype))
+        values = [action() for action in self.effects]
+        for run in self.runs:
+            reuse = [self._free(run, d) for d in run.donors]
+            inputs = [buffer(p) for p in run.inputs]
+            scalars = [values[s[1]][s[2]] if isinstance(s, Place) else s for s in run.scalars]
+            outputs = run.executor.run(inputs, scalars, reuse)
+            del inputs
+            made.append(outputs)
+            for output, result in zip(run.outputs, outputs, strict=True):
+                for place in output.places:
+                    self._assign(place, output, result)
+        results = []
+        for place in self.results:
+            if place.kind == "tensor":
+                results.append(self.state[place.number])
+            elif place.kind == "argument":
+                results.append(arguments[place.number])
+            else:
+                output = self.runs[place.number].outputs[place.entry]
+                results.append(_tensor(buffer(place), output))
+        EVENTS.add("captured_calls")
+        return _unflatten(self.template, results)
+
+    def _tensor_at(self, place: Place) -> Tensor:
+        tensor = self.state[place.number]
+        if place.kind == "tensor":
+            return tensor
+        assert tensor._grad is not None
+        return tensor._grad
+
+    def _free(self, run: Run, donor: int) -> Buffer | None:
+        """The buffer of an input, if only its tensor holds it and it may be overwritten."""
+        if donor < 0 or run.inputs[donor].kind not in ("tensor", "gradient"):
+            return None
+        node = self._tensor_at(run.inputs[donor])._node
+        # Known references: the tensor's, the local and getrefcount's; the node's and getrefcount's.
+        if node.buffer.shared or sys.getrefcount(node) > 3 or sys.getrefcount(node.buffer) > 2:
+            return None
+        return node.buffer
+
+    def _assign(self, place: Place, output: Output, result: Buffer) -> None:
+        if place.kind == "gradient" and not place.entry:
+            self.state[place.number]._grad = _tensor(result, output)
+            return
+        tensor = self._tensor_at(place)
+        old = tensor._node
+        if result is not old.buffer:
+            if old.buffer.shared:
+                # The user's own array, as PyTorch's from_numpy promises.
+                target = old.buffer.numpy(old.shape, old.dtype)
+                target[...] = result.numpy(output.shape, output.dtype)
+            else:
+                new = leaf(result, output.shape, output.dtype)
+                if old.grad_leaf:
+                    tensor._mark_leaf(new, old)
+                tensor._node = new
+        tensor._version += 1
+
+
+class _Same:
+    """Membership by identity: == of tensors compares elements."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        self._ids = set(map(id, tensors))
+
+    def __contains__(self, tensor: Any) -> bool:
+        return id(tensor) in self._ids
+
+
+def _tensor(buffer: Buffer, output: Output) -> Tensor:
+    return Tensor._wrap(leaf(buffer, output.shape, output.dtype))
+
+
+class _Slot(NamedTuple):
+    number: int
+
+
+def _flatten(value: Any) -> tuple[Any, list[Tensor]]:
+    """``value`` with tensors replaced by slots, and the tensors."""
+    tensors: list[Tensor] = []
+
+    def walk(v: Any) -> Any:
+        if isinstance(v, Tensor):
+            tensors.append(v)
+            return _Slot(len(tensors) - 1)
+        if isinstance(v, dict):
+            return {k: walk(x) for k, x in v.items()}
+        if isinstance(v, (list, tuple)) and type(v) in (list, tuple):
+            return type(v)(walk(x) for x in v)
+        if v is None or isinstance(v, (bool, int, float, str)):
+            return v
+        raise Refused(f"its result holds a {type(v).__name__}")
+
+    return walk(value), tensors
+
+
+def _unflatten(template: Any, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(template, _Slot):
+        return tensors[template.number]
+    if isinstance(template, dict):
+        return {k: _unflatten(x, tensors) for k, x in template.items()}
+    if isinstance(template, (list, tuple)):
+        return type(template)(_unflatten(x, tensors) for x in template)
+    return template
+
+
+@dataclass
+class _Entry:
+    """What is known of calls with arguments of certain shapes."""
+
+    script: _Script | None = None
+    ready: bool = False
+    given_up: bool = False
+    calls: int = 0  # since it became ready
+    attempts: int = 0
+
+
+class Compiled:
+    """A function made by :func:`compile`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._entries: dict[object, _Entry] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if MODE.capture is not None or config.CONFIG.mode == "eager":
+            return self._function(*args, **kwargs)
+        args = tuple(from_numpy(a) if isinstance(a, np.ndarray) else a for a in args)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        lazy.evaluate([t.node for t in tensors], "compile")
+        key = self._key(args, kwargs)
+        entry = self._entries.setdefault(key, _Entry())
+        if entry.given_up:
+            EVENTS.add("uncaptured_calls")
+            return self._function(*args, **kwargs)
+        if entry.ready and entry.script is not None:
+            entry.calls += 1
+            # At powers of two the function runs itself, to see that it still does the same.
+            if not entry.script.fits():
+                entry.ready = False
+            elif entry.calls & (entry.calls - 1):
+                return entry.script(tensors)
+        return self._watch(entry, tensors, args, kwargs)
+
+    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
+        parts: list[object] = [MODE.grad_enabled, config.CONFIG.program_key]
+        for a in [*args, *[x for item in sorted(kwargs.items()) for x in item]]:
+            if isinstance(a, Tensor):
+                parts.append((a._node.spec_id, a._node.requires_grad))
+            else:
+                parts.append((type(a), a))
+        return tuple(parts)
+
+    def _watch(
+        self, entry: _Entry, tensors: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        before = entry.script
+        dropped = set()
+        if before is not None:
+            dropped = {
+                id(before.state[i]) for i in before.gradients if before.state[i]._grad is None
+            }
+        watch = _Watch()
+        if any(isinstance(v, Tensor) for v in kwargs.values()):
+            watch.refuse("tensors are passed by keyword")
+        if any(t.requires_grad for t in tensors):
+            watch.refuse("an argument requires grad")
+        MODE.capture = watch
+        try:
+            result = self._function(*args, **kwargs)
+            lazy.evaluate(reason="compile")
+        finally:
+            MODE.capture = None
+        EVENTS.add("watched_calls")
+        try:
+            script = _Script(watch, tensors, result)
+        except Refused as refused:
+            self._give_up(entry, str(refused))
+            return result
+        script.cleared = {i for i in script.gradients if id(script.state[i]) in dropped}
+        same = before is not None and before.signature == script.signature
+        if entry.ready and not same:
+            warnings.warn(
+                f"{self._name} changed what it does after {entry.calls} calls; its calls are "
+                "watched again.  Calls in between did what it did before",
+                stacklevel=3,
+            )
+        if not same:
+            entry.attempts += 1
+            entry.calls = 0
+        entry.script, entry.ready = script, same
+        if entry.attempts > _ATTEMPTS:
+            self._give_up(entry, "every call does something else")
+        return result
+
+    @property
+    def _name(self) -> str:
+        return f"mt.compile({getattr(self._function, '__qualname__', self._function)})"
+
+    def _give_up(self, entry: _Entry, reason: str) -> None:
+        entry.script, entry.given_up = None, True
+        warnings.warn(
+            f"{self._name} runs the function at every call: {reason}", RuntimeWarning, stacklevel=4
+        )
+
+
+def compile(function: Callable[..., Any]) -> Compiled:
+    """``function``, without the cost of recording it at every call.
+
+    For a training step: forward, ``backward()`` and ``optimizer.step()``.  Arguments are tensors or
+    arrays (other values are constants: a call with another value is another program); results are
+    tensors, detached, in tuples, lists or dicts.  Parameters, optimizer state, running statistics,
+    gradients, the learning rate, schedulers called inside and random numbers behave as without it.
+
+    Other effects on Python's state happen only in the calls that run the function: the first two
+    or three for each combination of shapes, and then every call whose number is a power of two, to
+    see that it still does the same (a change is reported by a warning).  A Python number that is
+    not an argument keeps its value.  What cannot be repeated (reading values inside, keeping
+    tensors made inside) is reported by a RuntimeWarning, and the function then runs at every call.
+
+    Example::
+
+        @mt.compile
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+    """
+    return Compiled(function)
