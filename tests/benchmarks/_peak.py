@@ -138,17 +138,30 @@ def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
     return Probe(kernel, 2.0 * tiles * steps * chains * lanes)
 
 
-def copy_peak(mebibytes: int = 64) -> Probe:
-    """A probe whose ``run()`` gives bytes read plus bytes written per second of all threads."""
-    block = 1 << 16
-    tiles = mebibytes * (1 << 20) // (4 * block)
+def copy_peak(mebibytes: float = 64) -> Probe:
+    """A probe whose ``run()`` gives bytes read plus bytes written per second of all threads.
+
+    Copies that size (at least 1/8) within one call so often that the launch does not count.
+    """
+    tiles = max(2 * usable_cores(), round(4 * mebibytes))
+    block = round(mebibytes * (1 << 20)) // (4 * tiles)
+    rounds = max(1, round(4 / mebibytes))
     source = pointer_buffer((tiles, block), "float32", "source")
     target = pointer_buffer((tiles, block), "float32", "target")
-    stage = parallel_stage(
-        "copy",
-        tiles,
-        lambda t: serial(block, lambda i: store(target, load(source, t, i), t, i)),
-    )
+
+    def copy(t: Var) -> Stmt:
+        return serial(block, lambda i: store(target, load(source, t, i), t, i))
+
+    stage = parallel_stage("copy", tiles, lambda t: serial(rounds, lambda _: copy(t)))
     arrays = [aligned(tiles * block, "float32") for _ in range(2)]
     kernel = Kernel([stage], [(source, arrays[0]), (target, arrays[1])])
-    return Probe(kernel, 8.0 * tiles * block)
+    return Probe(kernel, 8.0 * tiles * block * rounds)
+
+
+def empty_launch() -> Kernel:
+    """A program that wakes all threads for a store each: what any native call costs at least."""
+    cores = usable_cores()
+    target = pointer_buffer((cores, 16), "float32", "target")
+    zero = const(0.0, "float32")
+    stage = parallel_stage("empty", cores, lambda t: store(target, zero, t, 0))
+    return Kernel([stage], [(target, aligned(cores * 16, "float32"))])

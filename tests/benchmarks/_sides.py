@@ -1,213 +1,260 @@
-"""One side of a comparison, run in a process of its own: `python _sides.py SIDE ...`.
+"""One side of a comparison, run in a process of its own: `python _sides.py KIND SIDE ...`.
 
-A side prints one JSON line per request read from standard input, so that the caller can take turns
-between sides (A B A B) while each keeps its own libraries and threads.
+A side prints one JSON line when it is ready and one per request read from standard input, so that
+the caller can take turns between sides (A B A B) while each keeps its own libraries and threads.
+What it cannot do is answered with {"unavailable": reason}.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from _rows import COURSE, ROWS, Array, Batch, Row, Weights, aligned, batches
+
+Answer = dict[str, Any]
+Handler = Callable[[Answer], Answer]
+READ_EVERY = 10  # steps between two readings of the loss
+
+_MODULES = {
+    "torch": "_torch_side",
+    "torch.compile": "_torch_side",
+    "jax": "_jax_side",
+    "numpy": "_numpy_side",
+    "ours": "_ours_side",
+    "mt.compile": "_ours_side",
+    "default": "_ours_side",
+}
 
 
-def course_data(folder: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def framework(side: str) -> Any:
+    """The module of a side; imports its library and nothing else."""
+    if side == "default":
+        os.environ["MTVM_SCHEDULE"] = "default"  # read when the package is imported
+    return importlib.import_module(_MODULES[side])
+
+
+def peak_memory() -> float:
+    """MiB this process has had resident at most (of this program, not of its parent)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def seconds_of(call: Callable[[], object], repeat: int) -> float:
+    """Mean wall time of ``repeat`` calls in a row."""
+    start = time.perf_counter()
+    for _ in range(repeat):
+        call()
+    return (time.perf_counter() - start) / repeat
+
+
+def digest(values: Array) -> list[float]:
+    """A randomly signed sum, and the norm: results that differ somewhere differ here."""
+    flat = values.reshape(-1).astype(np.float64)
+    signs = np.random.default_rng(3).choice([-1.0, 1.0], flat.size)
+    return [float(signs @ flat), float(np.linalg.norm(flat))]
+
+
+def _loop(step: Callable[[Array, Array], Any], data: list[Batch]) -> Handler:
+    def timed(request: Answer) -> Answer:
+        steps, loss = request["steps"], 0.0
+        start = time.perf_counter()
+        for i in range(steps):
+            value = step(*data[i % len(data)])
+            if i % READ_EVERY == READ_EVERY - 1 or i == steps - 1:
+                loss = float(value)
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "loss": loss, "memory": peak_memory()}
+
+    return timed
+
+
+def load(weights: str) -> Weights:
+    """The parameters that the caller wrote."""
+    with np.load(weights) as file:
+        return {name: file[name] for name in file.files}
+
+
+def train(side: str, row: str, weights: str, checked: str) -> tuple[Answer, Handler]:
+    """Training steps; ready after ``checked`` of them, with their losses."""
+    sides = framework(side)
+    step = sides.trainer(side, ROWS[row], load(weights))
+    data = batches(ROWS[row], count=8 if int(checked) > 1 else 1)
+    start = time.perf_counter()
+    losses = [float(step(*data[0]))]
+    ready: Answer = {"first_step": time.perf_counter() - start}
+    losses += [float(step(*data[i % len(data)])) for i in range(1, int(checked))]
+    ready |= {"losses": losses, "memory": peak_memory()}
+    if side == "ours":
+        ready |= {"work": sides.work(), "disk_cache": sides.has_disk_cache()}
+    return ready, _loop(step, data)
+
+
+def infer(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
+    """Forward passes of one sample."""
+    sides = framework(side)
+    predict = sides.inferrer(side, ROWS[row], load(weights))
+    x = batches(ROWS[row], count=1, size=1)[0][0]
+    ready = {"digest": digest(predict(x))}
+    if side == "ours":
+        ready |= {"work": sides.work()}
+
+    def timed(request: Answer) -> Answer:
+        seconds = seconds_of(lambda: predict(x), request["steps"]) * request["steps"]
+        return {"seconds": seconds, "memory": peak_memory()}
+
+    return ready, timed
+
+
+def kernels(side: str) -> tuple[Answer, Handler]:
+    """Single kernels by name; only the latest stays in memory."""
+    from _cases import find  # numpy only, but the other kinds need none of it
+
+    sides, current = framework(side), ""
+    call: Callable[[], object] = dict
+
+    def timed(request: Answer) -> Answer:
+        nonlocal call, current
+        answer: Answer = {}
+        if request["case"] != current:
+            case = find(request["case"])
+            call, read = sides.kernel(case, case.arrays())
+            answer["digest"] = digest(read())
+            call()
+            current = request["case"]
+        return answer | {"seconds": seconds_of(call, request["repeat"])}
+
+    return {}, timed
+
+
+def limits(side: str) -> tuple[Answer, Handler]:
+    """The machine's limits: flops per second, copied bytes per second by size, launch seconds."""
+    from _peak import copy_peak, empty_launch, fma_peak
+
+    del side
+    flops = fma_peak()
+    copies = {round(2 * m * (1 << 20)): copy_peak(m) for m in (0.125, 0.5, 2, 8, 64)}
+    empty = empty_launch()
+
+    def measured(request: Answer) -> Answer:
+        copied = {n: max(p.run() for _ in range(3)) for n, p in copies.items()}
+        return {"flops": flops.run(), "copy": copied, "launch": seconds_of(empty, 200)}
+
+    measured({})
+    return {}, measured
+
+
+def overhead(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
+    """Seconds of a step: whole, and with the native call taken out."""
+    sides = framework(side)
+    step = sides.trainer(side, ROWS[row], load(weights))
+    (x, y), *_ = batches(ROWS[row], count=1)
+
+    def once() -> object:
+        return step(x, y)
+
+    seconds_of(once, 20)
+
+    def timed(request: Answer) -> Answer:
+        gc.collect()
+        whole = seconds_of(once, request["steps"])
+        with sides.without_native_code():
+            return {"whole": whole, "python": seconds_of(once, request["steps"])}
+
+    return {}, timed
+
+
+def loader(side: str, workers: str) -> tuple[Answer, Handler]:
+    """Seconds per batch of an epoch of 50 shuffled batches of 1000 images."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((50_000, 784), np.float32), rng.integers(0, 10, 50_000)
+    if side == "numpy":
+
+        def epoch() -> None:
+            order = rng.permutation(len(x))
+            for i in range(0, len(x), 1000):
+                x[order[i : i + 1000]], y[order[i : i + 1000]]
+    else:
+        lib = importlib.import_module("torch" if side == "torch" else "minitorch_tvm")
+        data = lib.utils.data
+        dataset = data.TensorDataset(lib.from_numpy(x), lib.from_numpy(y))
+        batched = data.DataLoader(dataset, 1000, shuffle=True, num_workers=int(workers))
+
+        def epoch() -> None:
+            for _ in batched:
+                pass
+
+    epoch()
+    return {}, lambda request: {"seconds": seconds_of(epoch, 1) / 50}
+
+
+def _course_weights() -> Weights:
+    """As the assignment draws them: W1 W2 W3 b1 b2 b3, weights stored input by output."""
+    rng = np.random.RandomState(123)
+    shapes = [(784, 256), (256, 100), (100, 10), (256,), (100,), (10,)]
+    drawn = [rng.normal(scale=0.1, size=s).astype(np.float32) for s in shapes]
+    made: Weights = {}
+    for i in range(3):
+        made |= {f"{2 * i}.weight": drawn[i].T.copy(), f"{2 * i}.bias": drawn[3 + i]}
+    return made
+
+
+def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
     """The assignment's batches: 50 of 1000 images in file order, pixels over 256."""
     from minitorch_tvm.utils.data.idx import read_idx  # reads files only
 
-    images = read_idx(f"{folder}/train-images-idx3-ubyte.gz")[:50000].reshape(-1, 784)
+    row: Row = COURSE
+    images = read_idx(f"{folder}/train-images-idx3-ubyte.gz")[:50000].reshape(50, 1000, 784)
     labels = read_idx(f"{folder}/train-labels-idx1-ubyte.gz")[:50000].astype(np.int64)
-    # As a DataLoader of this package hands them over: at 64-byte boundaries (numpy's own memory is
-    # only 16-byte aligned, and unaligned batches are copied before kernels see them).
-    x = aligned(images.size, "float32").reshape(images.shape)
-    np.divide(images, 256, out=x, dtype=np.float32)
-    y = aligned(labels.size, "int64")
-    y[:] = labels
-    return np.split(x, 50), np.split(y, 50)
+    data = [
+        (aligned((x / 256).astype(np.float32)), aligned(y))
+        for x, y in zip(images, labels.reshape(50, 1000), strict=True)
+    ]
+    return {}, _loop(framework(side).trainer(side, row, _course_weights()), data)
 
 
-def aligned(count: int, dtype: str) -> np.ndarray:
-    """Uninitialised memory at a 64-byte boundary."""
-    raw = np.empty(count * np.dtype(dtype).itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + raw.nbytes - 64].view(dtype)
-
-
-def course_weights() -> list[np.ndarray]:
-    """W1 W2 W3 b1 b2 b3 as the assignment draws them."""
-    rng = np.random.RandomState(123)
-    shapes = [(784, 256), (256, 100), (100, 10), (256,), (100,), (10,)]
-    return [rng.normal(scale=0.1, size=s).astype(np.float32) for s in shapes]
-
-
-def ours_epoch(folder: str, schedule: str) -> Callable[[int], float]:
-    """``run(steps)``: that many steps; returns the last loss."""
-    os.environ["MTVM_SCHEDULE"] = schedule  # read when the package is imported
-    import minitorch_tvm as mt
-
-    xs, ys = course_data(folder)
-    weights = course_weights()
-    nn = mt.nn
-    model = nn.Sequential(
-        nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 100), nn.ReLU(), nn.Linear(100, 10)
-    )
-    with mt.no_grad():
-        for i, layer in enumerate((0, 2, 4)):
-            model[layer].weight.copy_(mt.tensor(weights[i].T.copy()))
-            model[layer].bias.copy_(mt.tensor(weights[3 + i]))
-    mt.eval(*model.parameters())
-    optimizer = mt.optim.SGD(model.parameters(), lr=1.0)
-
-    def run(steps: int) -> float:
-        loss = None
-        for i in range(steps):
-            x, y = mt.from_numpy(xs[i % 50]), mt.from_numpy(ys[i % 50])
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        return float(loss.item())
-
-    return run
-
-
-def torch_epoch(folder: str) -> Callable[[int], float]:
-    """The same loop in torch eager."""
-    import torch
-    from torch import nn
-
-    torch.set_num_threads(2)
-    xs, ys = course_data(folder)
-    weights = course_weights()
-    model = nn.Sequential(
-        nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 100), nn.ReLU(), nn.Linear(100, 10)
-    )
-    with torch.no_grad():
-        for i, layer in enumerate((0, 2, 4)):
-            model[layer].weight.copy_(torch.from_numpy(weights[i].T.copy()))
-            model[layer].bias.copy_(torch.from_numpy(weights[3 + i]))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-
-    def run(steps: int) -> float:
-        loss = None
-        for i in range(steps):
-            x, y = torch.from_numpy(xs[i % 50]), torch.from_numpy(ys[i % 50])
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        return float(loss.item())
-
-    return run
-
-
-def operands(m: int, n: int, k: int, form: str) -> tuple[np.ndarray, np.ndarray]:
-    """A and B as stored for a transpose form such as "TN"."""
-    rng = np.random.default_rng(0)
-    a = rng.uniform(-0.5, 0.5, (k, m) if form[0] == "T" else (m, k)).astype(np.float32)
-    b = rng.uniform(-0.5, 0.5, (n, k) if form[1] == "T" else (k, n)).astype(np.float32)
-    return a, b
-
-
-def library_matmul(side: str) -> Callable[[list[object]], Callable[[], object]]:
-    """A function that makes one product by numpy or torch."""
-    if side == "torch":
-        import torch
-
-        torch.set_num_threads(2)
-
-    def make(shape: list[object]) -> Callable[[], object]:
-        m, n, k, form = shape
-        a, b = operands(m, n, k, form)  # type: ignore[arg-type]
-        if side == "torch":
-            ta, tb = torch.from_numpy(a), torch.from_numpy(b)
-            x, y = (ta.T if form[0] == "T" else ta), (tb.T if form[1] == "T" else tb)  # type: ignore[index]
-            out = torch.empty(m, n)
-            return lambda: torch.mm(x, y, out=out)
-        p, q = (a.T if form[0] == "T" else a), (b.T if form[1] == "T" else b)  # type: ignore[index]
-        target = np.empty((m, n), np.float32)
-        return lambda: np.matmul(p, q, out=target)
-
-    return make
-
-
-def ours_matmul() -> Callable[[list[object]], Callable[[], object]]:
-    """One product by a compiled program of this package, called as a cached step calls it."""
-    import minitorch_tvm as mt
-    from minitorch_tvm import lazy
-
-    def make(shape: list[object]) -> Callable[[], object]:
-        m, n, k, form = shape
-        a, b = operands(m, n, k, form)  # type: ignore[arg-type]
-        x, y = mt.tensor(a), mt.tensor(b)
-        left, right = (x.T if form[0] == "T" else x), (y.T if form[1] == "T" else y)  # type: ignore[index]
-        out = left @ right
-        del left, right  # nobody holds the transposes, so they are flags of the product
-        out.realize()
-        executor = lazy.last_executor()
-        # Leaves are numbered at their first reader: a transpose of y is recorded before x is read.
-        first, second = (y, x) if form == "NT" else (x, y)
-        inputs = [first.node.buffer, second.node.buffer]
-        p = a.T if form[0] == "T" else a  # type: ignore[index]
-        q = b.T if form[1] == "T" else b  # type: ignore[index]
-        if not np.allclose(out.numpy(), p @ q, atol=1e-3):
-            raise AssertionError(f"wrong product at {shape}")
-        reuse = [out.node.buffer]
-        return lambda: executor.run(inputs, (), reuse)
-
-    return make
-
-
-def peak() -> Callable[[], float]:
-    """One run of the FMA probe; returns flops per second."""
-    from _peak import fma_peak
-
-    probe = fma_peak()
-
-    def run() -> float:
-        start = time.perf_counter()
-        probe.run()
-        return probe.amount / (time.perf_counter() - start)
-
-    return run
+KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
+    f.__name__: f for f in (train, infer, kernels, limits, overhead, loader, epoch)
+}
 
 
 def main() -> None:
-    """Serve requests: {"steps": n}, or {"shape": [m, n, k, form], "repeat": r}."""
-    side, kind, *rest = sys.argv[1:]
-    if kind == "epoch":
-        run = torch_epoch(rest[0]) if side == "torch" else ours_epoch(rest[0], side)
-    elif side == "peak":
-        probe = peak()
-    else:
-        make = ours_matmul() if side == "ours" else library_matmul(side)
-    made: dict[str, Callable[[], object]] = {}
-    print(json.dumps({"ready": side}), flush=True)
+    """Get ready, then serve requests until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not look like an answer
+
+    def reply(make: Callable[[], Answer]) -> None:
+        try:
+            answer = make()
+        except Exception as error:
+            first = next(iter(str(error).splitlines()), "")
+            answer = {"unavailable": f"{type(error).__name__}: {first}"}
+        replies.write(json.dumps(answer) + "\n")
+        replies.flush()
+
+    kind, side, *rest = sys.argv[1:]
+    handler: Handler
+
+    def start() -> Answer:
+        nonlocal handler
+        ready, handler = KINDS[kind](side, *rest)
+        return ready
+
+    reply(start)
     for line in sys.stdin:
-        request = json.loads(line)
         gc.collect()
-        if kind == "epoch":
-            start = time.perf_counter()
-            loss = run(request["steps"])
-            print(json.dumps({"seconds": time.perf_counter() - start, "loss": loss}), flush=True)
-        elif side == "peak":
-            print(json.dumps({"flops": probe()}), flush=True)
-        else:
-            key = json.dumps(request["shape"])
-            if key not in made:
-                made[key] = make(request["shape"])
-                made[key]()
-            m, n, k, _ = request["shape"]
-            start = time.perf_counter()
-            for _ in range(request["repeat"]):
-                made[key]()
-            seconds = (time.perf_counter() - start) / request["repeat"]
-            print(json.dumps({"flops": 2 * m * n * k / seconds}), flush=True)
+        reply(partial(handler, json.loads(line)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""What a process costs beside its steps: start, memory, Python and data."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+
+from _measure import Answer, Side, closing, spread, table, take_turns, use_folder, weights_file
+from _rows import ROWS
+from _steps import SIDES
+
+CACHED = "ours, from disk"
+NO_CACHE = "this version keeps no compiled programs on disk"
+
+
+def _fresh(side: str, row: str, steps: str, folder: str) -> Answer:
+    """A new process up to the end of its first ``steps`` steps."""
+    start = time.perf_counter()
+    process = Side("train", side, row, weights_file(row), steps, **use_folder(folder))
+    seconds = time.perf_counter() - start
+    process.close()
+    return {**process.ready, "start_to_end": seconds}
+
+
+def _each(row: str, steps: str, turns: int) -> dict[str, list[Answer]]:
+    """Answers of every side, programs compiled anew; and of ours when they come from the disk."""
+    answers: dict[str, list[Answer]] = {name: [] for name in (*SIDES, CACHED)}
+    for _ in range(turns):
+        for name in SIDES:
+            if answers[name] and "unavailable" in answers[name][-1]:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                answers[name].append(_fresh(name, row, steps, folder))
+                if name == "ours" and answers[name][-1].get("disk_cache"):
+                    answers[CACHED].append(_fresh(name, row, steps, folder))
+    return answers
+
+
+def _collect(rows: list[str], steps: str, turns: int, keys: dict[str, tuple[str, float]]) -> Answer:
+    """A line per row and quantity; ``keys`` maps its name to the answer's key and a factor."""
+    results: Answer = {}
+
+    def lines() -> Iterator[list[str]]:
+        for row in rows or list(ROWS):
+            answers = _each(row, steps, turns)
+            reasons = {
+                n: a[-1].get("unavailable", "") if a else NO_CACHE for n, a in answers.items()
+            }
+            good = {n: a for n, a in answers.items() if not reasons[n]}
+            results[row] = {"missing": {n: r for n, r in reasons.items() if r}}
+            for label, (key, factor) in keys.items():
+                found = {n: [factor * x[key] for x in a] for n, a in good.items()}
+                results[row][label] = found
+                yield [row, label, *(spread(found[n]) if n in found else "n/a" for n in answers)]
+
+    table(["row", "", *SIDES, CACHED], lines())
+    for row, found in results.items():
+        for name, reason in found["missing"].items():
+            print(f"{row}, {name}: {reason}")
+    return results
+
+
+def cold(rows: list[str], turns: int) -> Answer:
+    """Seconds to the end of the first step."""
+    print("\n## Cold start, seconds: median (min to max)")
+    keys = {"process": ("start_to_end", 1.0), "call": ("first_step", 1.0)}
+    return _collect(rows, "1", turns, keys)
+
+
+def memory(rows: list[str], turns: int) -> Answer:
+    """MiB resident at most, after 50 steps."""
+    print("\n## Peak resident memory after 50 steps, MiB: median (min to max)")
+    return _collect(rows, "50", turns, {"peak": ("memory", 1.0)})
+
+
+def _answers(sides: dict[str, Side], turns: int, **request: object) -> dict[str, list[Answer]]:
+    with closing(sides):
+        return take_turns(sides, turns, lambda _: dict(request))
+
+
+def overhead(rows: list[str], turns: int) -> Answer:
+    """Microseconds of Python in a step, of a native call, and milliseconds per batch loaded."""
+    results: Answer = {}
+    print("\n## Overhead: median (min to max)")
+    for row in rows or ["mlp-32", "mlp-1000"]:
+        sides = {n: Side("overhead", n, row, weights_file(row)) for n in ("ours", "mt.compile")}
+        for name, side in sides.items():
+            if side.unavailable:
+                print(f"{row}, {name}: n/a, {side.unavailable}")
+        for name, found in _answers(sides, turns, steps=200).items():
+            for part in ("whole", "python"):
+                times = [1e6 * a[part] for a in found]
+                results[f"{row} {name} {part} us"] = times
+                what = "step" if part == "whole" else "step without its native call"
+                print(f"{row}, {name}: {what} {spread(times)} us")
+    limits = _answers({"limits": Side("limits", "limits")}, turns)["limits"]
+    launches = [1e6 * a["launch"] for a in limits]
+    results["empty native call us"] = launches
+    print(f"empty native call that wakes every thread: {spread(launches)} us")
+    loaders = {
+        f"{side}, {workers} workers": Side("loader", side, workers)
+        for side, workers in (("numpy", "0"), ("ours", "0"), ("ours", "1"), ("torch", "0"))
+    }
+    for name, found in _answers(loaders, min(turns, 5)).items():
+        times = [1e3 * a["seconds"] for a in found]
+        results[f"loader {name} ms"] = times
+        print(f"batch of 1000 shuffled images, {name}: {spread(times)} ms")
+    results["launch_us_median"] = statistics.median(launches)
+    return results

@@ -1,0 +1,212 @@
+"""Running sides in turn, and what their answers amount to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _rows import ROWS, weights
+
+HERE = Path(__file__).resolve().parent
+SETTLE = 0.02  # seconds: idle OpenMP workers of the side before spin a few milliseconds
+TURN = 0.3  # seconds that one request for steps should take
+Answer = dict[str, Any]
+
+
+class Side:
+    """A process that answers one JSON line per request.
+
+    ``ready`` is its first answer; after ``unavailable`` is set it answers nothing more.
+    """
+
+    def __init__(self, kind: str, name: str, *arguments: str, **environment: str) -> None:
+        self.unavailable = ""
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "_sides.py"), kind, name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.ready = self._answer()
+        self.unavailable = self.ready.get("unavailable", "")
+
+    def _answer(self) -> Answer:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.unavailable = f"the process ended with status {self._process.wait()}"
+            return {"unavailable": self.unavailable}
+        return dict(json.loads(line))
+
+    def ask(self, **request: object) -> Answer:
+        """Send a request and wait for its answer, which may be {"unavailable": reason}."""
+        if self.unavailable:
+            return {"unavailable": self.unavailable}
+        assert self._process.stdin is not None
+        time.sleep(SETTLE)
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@contextlib.contextmanager
+def closing(sides: Mapping[str, Side]) -> Iterator[None]:
+    """End the sides in any case."""
+    try:
+        yield
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+def set_threads(count: int) -> None:
+    """Give every side to come the same ``count`` cores and threads."""
+    cores = sorted(os.sched_getaffinity(0))[:count]
+    os.sched_setaffinity(0, cores)  # inherited; JAX has no other setting
+    for name in ("OMP", "OPENBLAS", "MKL", "MTVM", "TVM"):
+        os.environ[f"{name}_NUM_THREADS"] = str(len(cores))
+
+
+def use_folder(folder: str) -> dict[str, str]:
+    """Environment that keeps compiled programs of all frameworks in ``folder``."""
+    return {
+        "MTVM_CACHE": f"{folder}/mtvm",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "XDG_CACHE_HOME": f"{folder}/xdg",
+    }
+
+
+def weights_file(row: str) -> str:
+    """The row's initial weights, in a file of the temporary folder."""
+    path = Path(tempfile.gettempdir()) / f"mtvm-bench-{os.getpid()}-{row}.npz"
+    if not path.exists():
+        np.savez(path, **weights(ROWS[row]))  # type: ignore[arg-type]
+    return str(path)
+
+
+def take_turns(
+    sides: Mapping[str, Side], turns: int, request: Callable[[str], Answer]
+) -> dict[str, list[Answer]]:
+    """A B A B: ``turns`` answers of every side; a side that fails once answers no more."""
+    answers: dict[str, list[Answer]] = {name: [] for name in sides}
+    failed: set[str] = set()
+    for _ in range(turns):
+        for name, side in sides.items():
+            if name in failed:
+                continue
+            answer = side.ask(**request(name))
+            answers[name].append(answer)
+            if "unavailable" in answer:
+                failed.add(name)
+    return {n: a for n, a in answers.items() if n not in failed}
+
+
+def steps_for(seconds: float, turn: float = TURN) -> int:
+    """Steps that take about ``turn`` seconds: tens, so that losses are read alike."""
+    return min(500, max(10, round(turn / max(seconds, 1e-9) / 10) * 10))
+
+
+class Limits:
+    """The machine's limits as measured in the turns of one comparison."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        found = list(answers)
+        if not found:
+            raise SystemExit("the machine's limits could not be measured")
+        self.flops = statistics.median(a["flops"] for a in found)
+        self.launch = statistics.median(a["launch"] for a in found)
+        self.copy = {
+            int(n): statistics.median(a["copy"][n] for a in found) for n in found[0]["copy"]
+        }
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Bytes per second of a copy that moves as much or more, so that a bound stays a bound."""
+        return max(rate for n, rate in self.copy.items() if n >= nbytes or n == max(self.copy))
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """The least time for this work: the larger of arithmetic and memory traffic."""
+        return max(flops / self.flops, nbytes / self.bandwidth(nbytes))
+
+    def bound(self, work: Iterable[Iterable[float]]) -> float:
+        """The least time for kernels that run one after the other."""
+        return sum(self.seconds(flops, nbytes) for flops, nbytes in work)
+
+    def summary(self) -> Answer:
+        """For the JSON file."""
+        copies = {f"{n / (1 << 20):g} MiB": rate / 1e9 for n, rate in self.copy.items()}
+        return {
+            "fma_gflops": self.flops / 1e9,
+            "copy_gb_per_s": copies,
+            "launch_us": self.launch * 1e6,
+        }
+
+
+def machine() -> Answer:
+    """What the numbers hold for: processor, threads and versions."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
+    versions = {"python": platform.python_version()}
+    for name in ("minitorch_tvm", "apache-tvm", "numpy", "torch", "jax", "jaxlib"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "processor": model or platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": versions,
+    }
+
+
+def spread(values: list[float]) -> str:
+    """median (min to max)."""
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def ratio(over: list[float], under: list[float]) -> float:
+    """Median of the ratios turn by turn, which a drifting clock does not touch."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> None:
+    """Print a Markdown table row by row, as the rows are measured."""
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def apart(losses: list[float], reference: list[float]) -> float:
+    """Largest relative difference of two loss curves (of what both have)."""
+    pairs = zip(losses, reference, strict=False)
+    return max(abs(a - b) / max(abs(b), 0.1) for a, b in pairs)
+
+
+def digests_agree(a: list[float], b: list[float], tolerance: float) -> bool:
+    """Whether two results are the same up to rounding (signed sum and norm of each)."""
+    return max(abs(x - y) for x, y in zip(a, b, strict=True)) <= tolerance * max(b[1], 1e-6)

@@ -1,0 +1,49 @@
+"""numpy's side: single kernels only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from _cases import Case
+from _rows import Array
+
+
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _norm(x: Any, w: Any, b: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(x.var(-1, keepdims=True) + np.float32(1e-5)) * w + b
+
+
+_CHAINS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "relu-fma": lambda a, b, c: np.maximum(a * b + c, 0),
+    "tanh-gate": lambda a, b: np.tanh(a) * b + a,
+    "exp": np.exp,
+}
+
+
+def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    """A call that computes the case, and one that reads its result."""
+    o = case.options
+    if case.kind == "matmul":
+        x, y = (a.T if f == "T" else a for a, f in zip(arrays, o["form"], strict=True))
+        out = np.empty((x.shape[0], y.shape[1]), np.float32)
+        return lambda: np.matmul(x, y, out=out), lambda: out
+    functions: dict[str, Callable[..., Any]] = {
+        "softmax": _softmax,
+        "norm": _norm,
+        "sum": lambda x: np.sum(x, o["axis"]),
+        "max": lambda x: np.max(x, o["axis"]),
+        "transpose": lambda x: np.ascontiguousarray(x.transpose(o["axes"])),
+        "gather": lambda index, table: np.take(table, index, axis=0),
+    }
+    function = _CHAINS.get(o["chain"]) if case.kind == "chain" else functions.get(case.kind)
+    if function is None:
+        raise NotImplementedError("numpy has no such function")
+    return lambda: function(*arrays), lambda: np.asarray(function(*arrays))

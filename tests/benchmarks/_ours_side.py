@@ -1,0 +1,86 @@
+"""This package's side: the plain loop, or mt.compile around the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from _cases import Case, expression
+from _program import model, parts, training_step
+from _rows import Array, Row, Weights
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.core import config
+from minitorch_tvm.runtime.executor import Executor
+
+
+def _maybe_compiled(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if side != "mt.compile":
+        return function
+    if not hasattr(mt, "compile"):
+        raise NotImplementedError("this version has no mt.compile")
+    return mt.compile(function)  # type: ignore[no-any-return]
+
+
+def has_disk_cache() -> bool:
+    """Whether this version keeps compiled programs on disk."""
+    return any(v.name == "MTVM_CACHE" for v in config.VARIABLES)
+
+
+def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], Any]:
+    """``step(x, y)`` over numpy batches."""
+    step = _maybe_compiled(side, training_step(*parts(mt, row, weights)))
+    return lambda x, y: step(mt.from_numpy(x), mt.from_numpy(y))
+
+
+def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:
+    """``predict(x)`` from numpy to numpy."""
+    net = model(mt, row, weights).eval()
+    forward = _maybe_compiled(side, lambda x: net(x))
+
+    def predict(x: Array) -> Array:
+        with mt.no_grad():
+            return forward(mt.from_numpy(x)).numpy()  # type: ignore[no-any-return]
+
+    return predict
+
+
+def work() -> list[tuple[int, int]]:
+    """Flops and bytes of every kernel of the program that ran last."""
+    return [(k.flops, k.bytes_moved) for k in lazy.last_executor().program.kernels]
+
+
+def without_native_code() -> Any:
+    """A context in which the program that ran last returns at once: what is left is Python."""
+    return mock.patch.object(lazy.last_executor(), "_entry", return_value=None)
+
+
+def _expression(case: Case, tensors: list[Any]) -> Any:
+    if case.kind == "matmul":
+        x, y = (t.T if f == "T" else t for t, f in zip(tensors, case.options["form"], strict=True))
+        return x @ y
+    if case.kind in ("conv-input", "conv-weight"):
+        x, w, g = tensors
+        wanted = (x if case.kind == "conv-input" else w).requires_grad_()
+        y = mt.nn.functional.conv2d(x, w, **case.options)
+        return mt.autograd.grad(y, wanted, g)[0]
+    return expression(case)(mt, *tensors)
+
+
+def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    """A call that computes the case as a cached step would, and one that reads its result."""
+    ran: list[tuple[Any, ...]] = []
+    run = Executor.run
+
+    def watched(self: Executor, *arguments: Any) -> Any:
+        ran.append((self, *arguments))
+        return run(self, *arguments)
+
+    tensors = [mt.tensor(a) for a in arrays]
+    with mock.patch.object(Executor, "run", watched):
+        # Transposes and the forward value have no holder now: only what is wanted is computed.
+        out = _expression(case, tensors).realize()
+    executor, *arguments = ran[-1]
+    return lambda: executor.run(*arguments), out.numpy

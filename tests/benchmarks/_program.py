@@ -1,0 +1,146 @@
+"""The models and the training step, written once: ``lib`` is torch or this package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from _rows import CONTEXT, HEADS, LAYERS, STAGES, VOCABULARY, WIDTH, Row, Weights
+
+Step = Callable[[Any, Any], Any]
+
+
+def _mlp(lib: Any, sizes: tuple[int, ...]) -> Any:
+    nn, layers = lib.nn, []
+    for n, m in itertools.pairwise(sizes):
+        layers += [nn.Linear(n, m), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _lenet(lib: Any) -> Any:
+    nn = lib.nn
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 10)),
+    )
+
+
+def _resnet(lib: Any) -> Any:
+    nn = lib.nn
+    relu = nn.functional.relu
+
+    def conv(n: int, m: int, kernel: int, stride: int = 1) -> Any:
+        return nn.Conv2d(n, m, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+    class Block(nn.Module):
+        """Two convolutions around a shortcut."""
+
+        def __init__(self, n: int, m: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.norm1 = conv(n, m, 3, stride), nn.BatchNorm2d(m)
+            self.conv2, self.norm2 = conv(m, m, 3), nn.BatchNorm2d(m)
+            self.narrows = stride != 1
+            if self.narrows:
+                self.conv3, self.norm3 = conv(n, m, 1, stride), nn.BatchNorm2d(m)
+
+        def forward(self, x: Any) -> Any:
+            """images[n, c, h, w] -> images[n, m, h / stride, w / stride]."""
+            y = relu(self.norm1(self.conv1(x)))
+            y = self.norm2(self.conv2(y))
+            return relu(y + (self.norm3(self.conv3(x)) if self.narrows else x))
+
+    class Resnet(nn.Module):
+        """Stem, blocks, mean over the pixels, classes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm = conv(3, STAGES[0][0], 3), nn.BatchNorm2d(STAGES[0][0])
+            self.blocks = nn.Sequential(*[Block(*stage) for stage in STAGES])
+            self.head = nn.Linear(STAGES[-1][1], 10)
+
+        def forward(self, x: Any) -> Any:
+            """images[n, 3, 32, 32] -> logits[n, 10]."""
+            y = self.blocks(relu(self.norm(self.stem(x))))
+            return self.head(y.mean(dim=(2, 3)))
+
+    return Resnet()
+
+
+def _gpt(lib: Any) -> Any:
+    nn = lib.nn
+    attention = nn.functional.scaled_dot_product_attention
+
+    class Block(nn.Module):
+        """Causal attention and a perceptron, each behind a norm and beside a shortcut."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            self.gelu = nn.GELU()
+
+        def forward(self, x: Any) -> Any:
+            """states[n, t, c] -> states[n, t, c]."""
+            n, t, c = x.shape
+            q, k, v = (
+                part.reshape(n, t, HEADS, c // HEADS).transpose(1, 2)
+                for part in self.qkv(self.norm1(x)).split(c, dim=2)
+            )
+            mixed = attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, c)
+            x = x + self.out(mixed)
+            return x + self.down(self.gelu(self.up(self.norm2(x))))
+
+    class Gpt(nn.Module):
+        """A language model over characters."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.position = nn.Parameter(lib.zeros(CONTEXT, WIDTH))
+            self.token = nn.Embedding(VOCABULARY, WIDTH)
+            self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
+            self.norm = nn.LayerNorm(WIDTH)
+            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            """tokens[n, t] -> logits[n * t, vocabulary]."""
+            y = self.blocks(self.token(x) + self.position)
+            return self.head(self.norm(y)).reshape(-1, VOCABULARY)
+
+    return Gpt()
+
+
+def model(lib: Any, row: Row, weights: Weights) -> Any:
+    """The row's model with the given parameters.  AttributeError: ``lib`` lacks a layer."""
+    build = {"mlp": lambda lib: _mlp(lib, row.sizes), "lenet": _lenet, "resnet": _resnet}
+    made = build.get(row.model, _gpt)(lib)
+    named = dict(made.named_parameters())
+    if set(named) != set(weights):
+        raise KeyError(f"parameters differ: {sorted(set(named) ^ set(weights))}")
+    with lib.no_grad():
+        for name, parameter in named.items():
+            parameter.copy_(lib.tensor(weights[name]))
+    return made
+
+
+def parts(lib: Any, row: Row, weights: Weights) -> tuple[Step, Any]:
+    """``loss_of(x, y)`` and the optimizer."""
+    net = model(lib, row, weights)
+    optimizer = getattr(lib.optim, row.optimizer)(net.parameters(), **row.options)
+    cross_entropy = lib.nn.functional.cross_entropy
+    return lambda x, y: cross_entropy(net(x), y), optimizer
+
+
+def training_step(loss_of: Step, optimizer: Any) -> Step:
+    """The step of any PyTorch loop: forward, backward, update; returns the loss."""
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(x, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step

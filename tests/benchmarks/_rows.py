@@ -1,0 +1,160 @@
+"""The models of the comparison: sizes, initial weights and batches, from numpy alone.
+
+Every framework reads the same weights (named as PyTorch names them, in PyTorch's layouts) and is
+handed the same batches as numpy arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+Weights = dict[str, Array]
+Batch = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a model, its batch size and how it is trained.
+
+    ``sizes`` are the widths of an mlp; ``tolerance`` bounds the relative difference of the losses
+    of the first steps from those of torch eager.
+    """
+
+    name: str
+    model: str  # mlp, lenet, resnet or gpt
+    batch: int
+    optimizer: str = "SGD"
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    sizes: tuple[int, ...] = ()
+    tolerance: float = 1e-3
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Keyword arguments of the optimizer."""
+        found = {"lr": self.lr}
+        if self.momentum:
+            found["momentum"] = self.momentum
+        if self.weight_decay or self.optimizer == "AdamW":
+            found["weight_decay"] = self.weight_decay
+        return found
+
+
+MLP = (784, 256, 100, 10)
+ROWS = {
+    row.name: row
+    for row in (
+        Row("logreg", "mlp", 1000, sizes=(784, 10), lr=0.01),
+        Row("mlp-32", "mlp", 32, sizes=MLP, lr=0.01),
+        Row("mlp-100", "mlp", 100, sizes=MLP, lr=0.01),
+        Row("mlp-1000", "mlp", 1000, sizes=MLP, lr=0.01),
+        Row("mlp-wide", "mlp", 256, "Adam", sizes=(784, 1024, 1024, 10), lr=1e-4),
+        Row("lenet", "lenet", 64, lr=0.01, momentum=0.9),
+        Row("resnet", "resnet", 32, lr=0.01, momentum=0.9, weight_decay=5e-4),
+        Row("gpt", "gpt", 16, "AdamW", lr=3e-4, weight_decay=0.1),
+    )
+}
+COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0)
+INFERENCE = ("mlp-100", "lenet", "gpt")
+
+STAGES = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
+"""Basic blocks of the resnet: channels in, channels out, stride."""
+VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 65, 64, 128, 4, 4
+
+
+def _shapes(row: Row) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every parameter; a bias follows its weight."""
+
+    def with_bias(name: str, *shape: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield f"{name}.weight", shape
+        yield f"{name}.bias", shape[:1]
+
+    if row.model == "mlp":
+        for i, (n, m) in enumerate(itertools.pairwise(row.sizes)):
+            yield from with_bias(f"{2 * i}", m, n)
+    elif row.model == "lenet":
+        yield from with_bias("0", 32, 1, 5, 5)
+        yield from with_bias("3", 64, 32, 5, 5)
+        yield from with_bias("7", 512, 3136)
+        yield from with_bias("9", 10, 512)
+    elif row.model == "resnet":
+        yield "stem.weight", (16, 3, 3, 3)
+        yield from with_bias("norm", 16)
+        for i, (n, m, stride) in enumerate(STAGES):
+            yield f"blocks.{i}.conv1.weight", (m, n, 3, 3)
+            yield from with_bias(f"blocks.{i}.norm1", m)
+            yield f"blocks.{i}.conv2.weight", (m, m, 3, 3)
+            yield from with_bias(f"blocks.{i}.norm2", m)
+            if stride != 1:
+                yield f"blocks.{i}.conv3.weight", (m, n, 1, 1)
+                yield from with_bias(f"blocks.{i}.norm3", m)
+        yield from with_bias("head", 10, STAGES[-1][1])
+    else:
+        yield "position", (CONTEXT, WIDTH)
+        yield "token.weight", (VOCABULARY, WIDTH)
+        for i in range(LAYERS):
+            yield from with_bias(f"blocks.{i}.norm1", WIDTH)
+            yield from with_bias(f"blocks.{i}.qkv", 3 * WIDTH, WIDTH)
+            yield from with_bias(f"blocks.{i}.out", WIDTH, WIDTH)
+            yield from with_bias(f"blocks.{i}.norm2", WIDTH)
+            yield from with_bias(f"blocks.{i}.up", 4 * WIDTH, WIDTH)
+            yield from with_bias(f"blocks.{i}.down", WIDTH, 4 * WIDTH)
+        yield from with_bias("norm", WIDTH)
+        yield "head.weight", (VOCABULARY, WIDTH)
+
+
+def weights(row: Row) -> Weights:
+    """Initial parameters: uniform within 1/sqrt(fan in), norms 1 and 0, embeddings normal."""
+    rng = np.random.default_rng(1)
+    made: Weights = {}
+    for name, shape in _shapes(row):
+        if name in ("position", "token.weight"):
+            value = rng.normal(scale=0.02, size=shape)
+        elif "norm" in name:
+            value = np.full(shape, float(name.endswith("weight")))
+        else:
+            source = made[name.removesuffix("bias") + "weight"] if name.endswith("bias") else None
+            fan_in = np.prod(shape[1:] if source is None else source.shape[1:])
+            value = rng.uniform(-1, 1, shape) / np.sqrt(fan_in)
+        made[name] = value.astype(np.float32)
+    return made
+
+
+def aligned(array: Array) -> Array:
+    """A copy at a 64-byte boundary.
+
+    numpy's own memory is only 16-byte aligned, and both JAX and this package copy such arrays.
+    """
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def batches(row: Row, count: int = 8, size: int | None = None) -> list[Batch]:
+    """``count`` batches of ``size`` (default: the row's) learnable samples and their classes.
+
+    Images are a picture per class plus noise; texts are noisy walks through the vocabulary, whose
+    targets are the next tokens, flattened.
+    """
+    rng = np.random.default_rng(2)
+    size = size or row.batch
+    if row.model == "gpt":
+        step = rng.integers(1, 5, (count, size, CONTEXT + 1)).cumsum(axis=2) % VOCABULARY
+        return [(aligned(t[:, :-1]), aligned(t[:, 1:].reshape(-1))) for t in step]
+    shape = {"mlp": (784,), "lenet": (1, 28, 28), "resnet": (3, 32, 32)}[row.model]
+    pictures = rng.uniform(size=(10, *shape))
+    made = []
+    for _ in range(count):
+        y = rng.integers(0, 10, size)
+        x = 0.5 * pictures[y] + 0.5 * rng.uniform(size=(size, *shape))
+        made.append((aligned(x.astype(np.float32)), aligned(y)))
+    return made

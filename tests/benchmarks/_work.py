@@ -1,0 +1,105 @@
+"""Single kernels against torch, numpy and the machine's limits."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from _cases import Case, cases, course_products
+from _measure import (
+    Answer,
+    Limits,
+    Side,
+    closing,
+    digests_agree,
+    ratio,
+    table,
+    take_turns,
+)
+
+SIDES = ("ours", "torch", "numpy")
+TURN = 0.02  # seconds of repeated calls per turn
+ROUNDING = 1e-3  # of the norm
+
+
+def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> Answer:
+    missing: dict[str, str] = {}
+    repeat: dict[str, int] = {}
+    digests = {}
+    for name, side in sides.items():
+        answer = side.ask(case=case.name, repeat=1)
+        if "unavailable" in answer:
+            missing[name] = answer["unavailable"]
+            continue
+        digests[name] = answer["digest"]
+        repeat[name] = min(1000, max(1, round(TURN / max(answer["seconds"], 1e-9))))
+        reference = digests.get("torch", answer["digest"])
+        if not digests_agree(answer["digest"], reference, ROUNDING):
+            missing[name] = "void: the result differs from torch's"
+    working = {n: s for n, s in sides.items() if n not in missing}
+    answers = take_turns(
+        {**working, "limits": limits},
+        turns,
+        lambda n: {"case": case.name, "repeat": repeat.get(n, 0)},
+    )
+    measured = Limits(answers.pop("limits", []))
+    seconds = {n: [a["seconds"] for a in t] for n, t in answers.items()}
+    missing |= dict.fromkeys(working.keys() - seconds.keys(), "failed while measured")
+    found: Answer = {
+        "seconds": seconds,
+        "missing": missing,
+        "limit_seconds": measured.seconds(case.flops, case.nbytes),
+        "flops": case.flops,
+        "bytes": case.nbytes,
+        "limits": measured.summary(),
+    }
+    medians = {n: statistics.median(t) for n, t in seconds.items()}
+    if "ours" in medians:
+        found["share"] = found["limit_seconds"] / medians["ours"]
+        peer = min((n for n in medians if n != "ours"), key=medians.__getitem__, default=None)
+        if peer:
+            found["fastest_peer"], found["speedup"] = peer, ratio(seconds[peer], seconds["ours"])
+    return found
+
+
+def _cells(case: Case, found: Answer) -> list[str]:
+    amount, unit = (case.flops, "GFLOP/s") if case.flops else (case.nbytes, "GB/s")
+    rates = [f"{amount / found['limit_seconds'] / 1e9:.3g}"]
+    for name in SIDES:
+        times = found["seconds"].get(name)
+        rates.append(f"{amount / statistics.median(times) / 1e9:.3g}" if times else "n/a")
+    share = f"{found['share']:.0%}" if "share" in found else "-"
+    peer = f"{found['speedup']:.2f} ({found['fastest_peer']})" if "speedup" in found else "-"
+    return [case.name, unit, *rates, share, peer]
+
+
+def _run(wanted: dict[str, Case], turns: int) -> Answer:
+    # torch answers first: the others' results are compared with its.
+    sides = {n: Side("kernels", n) for n in ("torch", "ours", "numpy")}
+    limits = Side("limits", "limits")
+    results: Answer = {}
+
+    def lines() -> Iterator[list[str]]:
+        for name, case in wanted.items():
+            results[name] = _measure(case, sides, limits, turns)
+            yield _cells(case, results[name])
+
+    print("\n## Single kernels (medians)")
+    with closing({**sides, "limits": limits}):
+        head = ["kernel", "unit", "limit", *SIDES, "ours / limit", "fastest peer / ours"]
+        table(head, lines())
+    for name, found in results.items():
+        for side, reason in found["missing"].items():
+            print(f"{name}, {side}: {reason}")
+    return results
+
+
+def kernels(rows: list[str], turns: int) -> Answer:
+    """All cases, or those whose names begin with one of ``rows``."""
+    return _run({n: c for n, c in cases().items() if not rows or n.startswith(tuple(rows))}, turns)
+
+
+def matmul(rows: list[str], turns: int) -> Answer:
+    """The products that the README quotes."""
+    del rows
+    return _run(course_products(), turns)
