@@ -27,6 +27,7 @@ from .ir.graph import Graph, Value
 from .ir.node import BUFFER, MODE, SCALAR, Node
 from .ir.op import Kind
 from .ops.composite import expanded
+from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
 
@@ -355,19 +356,25 @@ def _graph_of(plan: Plan) -> Graph:
 
 
 def _compile(plan: Plan) -> Executor | ReferenceExecutor:
-    graph = _graph_of(plan)
+    recorded = _graph_of(plan)
     place = errors.user_place()
-    _note_site(graph, place)
+    _note_site(recorded, place)
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
-        return ReferenceExecutor(compiler.reference_program(graph))
-    program = compiler.compile_graph(graph)
-    EVENTS.add("compiles")
+        return ReferenceExecutor(compiler.reference_program(recorded))
+    graph = compiler.simplified(recorded)
+    entry = disk.entry_for(graph)
+    program = entry.load() if entry is not None else None
+    if program is None:
+        program = compiler.compile_graph(graph)
+        EVENTS.add("compiles")
+        if entry is not None:
+            entry.store(program)
     log(
         "compile",
-        f"{len(graph.values)} values, {len(program.kernels)} kernels, arena "
-        f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s at "
-        f"{errors.describe(place)}",
+        f"{len(recorded.values)} values, {len(program.kernels)} kernels, arena "
+        f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s "
+        f"({', '.join(program.seconds)}) at {errors.describe(place)}",
     )
     return Executor(program)
 

@@ -1,6 +1,11 @@
 """Every test starts from one seed and with the compiler's verifiers on."""
 
+import os
 from collections.abc import Iterator
+
+# Tests, and the processes they start, compile what they run: a program kept by an earlier run would
+# hide a compiler that no longer works, and the user's folder is not theirs to fill.
+os.environ["MTVM_CACHE_DIR"] = "0"
 
 import hypothesis
 import numpy as np

@@ -73,23 +73,28 @@ def reference_program(graph: Graph) -> Program:
     )
 
 
-def compile_graph(recorded: Graph) -> Program:
-    """Compile a recorded graph: canonicalize, fuse, schedule, plan, build.
+def simplified(recorded: Graph) -> Graph:
+    """The first stage, apart from the others: its result is what identifies a program."""
+    _show(3, "recorded", recorded)
+    graph = canonicalize(recorded)
+    _show(3, "canonical", graph)
+    if config.CONFIG.check:
+        ir.verify(recorded)
+        ir.verify(graph)
+    return graph
+
+
+def compile_graph(graph: Graph) -> Program:
+    """Compile a :func:`simplified` graph: fuse, schedule, plan, build.
 
     Scheduling comes before planning because kernels ask for scratch memory, which the plan places
     beside the intermediates.
     """
     settings = config.CONFIG
     clock = _Clock()
-    _show(3, "recorded", recorded)
-    graph = clock("canonicalize", lambda: canonicalize(recorded))
-    _show(3, "canonical", graph)
     fuses = settings.fuse and settings.schedule != "default"
     fused = clock("fuse", lambda: fuse(graph, fuses))
     _show(3, "fused", fused)
-    if settings.check:
-        ir.verify(recorded)
-        ir.verify(graph)
     machine = target.host()
     codes = [KernelCode(graph, fused, k) for k in fused.kernels]
     scheduled = clock("schedule", lambda: [_schedule(c, machine) for c in codes])
@@ -141,6 +146,7 @@ def compile_graph(recorded: Graph) -> Program:
         placements=memory.placements,
         stage_functions=functions,
         seconds=clock.seconds,
+        target=machine.key,
         validated=settings.validate,
     )
     _show(1, "compiled", program.summary())

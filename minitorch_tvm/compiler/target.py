@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ..core.machine import cache_bytes
 from ..core.tvm_api import global_func, tvm
 
 
@@ -43,22 +43,6 @@ class CpuTarget:
         return f"{self.mcpu}{''.join(self.mattr)}/{self.vector_bytes}"
 
 
-def _cache_bytes(level: int, default: int) -> int:
-    for index in range(8):
-        folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
-        try:
-            if (folder / "level").read_text().strip() != str(level):
-                continue
-            if (folder / "type").read_text().strip() == "Instruction":
-                continue
-            size = (folder / "size").read_text().strip()
-        except OSError:
-            break
-        unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
-        return int(size.rstrip("KM")) * unit
-    return default
-
-
 @functools.cache
 def host() -> CpuTarget:
     """The machine this process runs on."""
@@ -86,6 +70,6 @@ def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
         mattr=mattr,
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        l1_bytes=_cache_bytes(1, 32 << 10),
-        l2_bytes=_cache_bytes(2, 512 << 10),
+        l1_bytes=cache_bytes(1, 32 << 10),
+        l2_bytes=cache_bytes(2, 512 << 10),
     )

@@ -77,6 +77,13 @@ VARIABLES = (
     Variable("MTVM_NUM_THREADS", "", "Worker threads of a kernel; default: the usable cores."),
     Variable("MTVM_MAX_PENDING", "5000", "Pending nodes after which recording evaluates."),
     Variable("MTVM_CACHE_SIZE", "128", "Compiled executors kept in memory (least recently used)."),
+    Variable(
+        "MTVM_CACHE_DIR",
+        "~/.cache/minitorch_tvm/programs",
+        "Folder that keeps compiled programs for later processes (the default follows "
+        "`XDG_CACHE_HOME`); empty or `0`: none. It must belong to the user and be writable by "
+        "nobody else.",
+    ),
     Variable("MTVM_DATA", "", "Folder that holds the MNIST idx files."),
 )
 
@@ -98,6 +105,7 @@ class Config:
     num_threads: int | None = None
     max_pending: int = 5000
     cache_size: int = 128
+    cache_dir: str | None = None
     data: str | None = None
 
     @property
@@ -141,8 +149,20 @@ def _from_env(env: Mapping[str, str]) -> Config:
         num_threads=integer("MTVM_NUM_THREADS", 1) if raw["MTVM_NUM_THREADS"] else None,
         max_pending=integer("MTVM_MAX_PENDING", 1),
         cache_size=integer("MTVM_CACHE_SIZE", 1),
+        cache_dir=_cache_dir(env),
         data=raw["MTVM_DATA"] or None,
     )
+
+
+def _cache_dir(env: Mapping[str, str]) -> str | None:
+    named = env.get("MTVM_CACHE_DIR")
+    if named is not None:
+        return None if named.strip() in ("", "0") else os.path.expanduser(named.strip())
+    # The base directory specification ignores relative paths.
+    base = env.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "minitorch_tvm", "programs") if os.path.isabs(base) else None
 
 
 CONFIG: Config = _from_env(os.environ)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -29,20 +30,24 @@ def _prepare_environment() -> None:
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "1000")
 
 
-def _import_ffi() -> Any:
-    # tvm_ffi imports torch when it is installed, only to register its dtypes.  That costs a second
-    # and this package never wants torch, so the name is hidden while tvm_ffi is imported.
-    if "tvm_ffi" in sys.modules or "torch" in sys.modules:
-        return importlib.import_module("tvm_ffi")
+def _import_without_torch(name: str) -> Any:
+    """Import a module that would import torch when it is installed, without doing so.
+
+    tvm_ffi wants torch only to register its dtypes, and a part of TVM that is not used here to
+    name some of its own.  It costs seconds and hundreds of megabytes, and this package never wants
+    torch; a torch that is loaded already stays visible, and one imported later works.
+    """
+    if name in sys.modules or "torch" in sys.modules:
+        return importlib.import_module(name)
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
-        return importlib.import_module("tvm_ffi")
+        return importlib.import_module(name)
     finally:
         del sys.modules["torch"]
 
 
 _prepare_environment()
-ffi = _import_ffi()
+ffi = _import_without_torch("tvm_ffi")
 
 
 def _library_folder() -> Path:
@@ -61,15 +66,29 @@ def _session() -> Any:
     return orcjit.default_session()
 
 
-def load_object(path: str) -> Any:
-    """Link a native object file into the process and return its module."""
-    return _session().load_module(path)
+def load_object(code: bytes) -> Any:
+    """Link the bytes of a native object file into the process and return its module."""
+    return _session().load_module(code)
+
+
+@functools.cache
+def identity() -> str:
+    """Text that changes with every change of the installed compiler.  Does not load it."""
+    lines = []
+    for name in ("apache-tvm", "apache-tvm-ffi"):
+        installed = importlib.metadata.distribution(name)
+        # The installer's record lists every file of the package with its hash.
+        lines += [name, installed.version, installed.read_text("RECORD") or ""]
+    for library in sorted(_library_folder().iterdir()):
+        status = library.stat()
+        lines.append(f"{library.name} {status.st_size} {status.st_mtime_ns}")
+    return "\n".join(lines)
 
 
 @functools.cache
 def tvm() -> Any:
     """The compiler: the ``tvm`` package, imported at the first call."""
-    return importlib.import_module("tvm")
+    return _import_without_torch("tvm")
 
 
 def global_func(name: str) -> Any:

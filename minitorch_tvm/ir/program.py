@@ -70,6 +70,7 @@ class Program:
     placements: tuple[Placement, ...]
     stage_functions: int
     seconds: dict[str, float] = field(compare=False)
+    target: str = ""  # the processor that the code is for
     validated: bool = False  # every kernel is compared with the reference after each run
 
     @property

@@ -1,0 +1,298 @@
+"""Compiled programs on disk, so that a later process need not load the compiler.
+
+One immutable file per program, named by a hash of everything that decides its code: the simplified
+graph, the settings, the processor, the sources of the compiler and the installed TVM.  A file is a
+checksum, a JSON header and object code; it is written under another name and renamed, so readers
+see all of it or nothing.  Object code is executed, hence nothing is read that anybody but the user
+could have written.  Whatever is wrong with an entry or the folder, the program is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..core import config, machine, tvm_api
+from ..core.dtype import DType
+from ..core.events import EVENTS, log
+from ..core.threads import usable_cores
+from ..ir.graph import Graph
+from ..ir.op import Op
+from ..ir.program import KernelInfo, Output, Placement, Program
+
+LIMIT_BYTES = 512 << 20
+"""Size of the folder above which the entries that were not used for longest are deleted."""
+
+_SUFFIX, _TEMPORARY = ".mtvm", ".mtvm-tmp"
+_ABANDONED_SECONDS = 3600.0  # age of a temporary file whose writer must have died
+_PACKAGE = __name__.partition(".")[0]
+_LOADED = time.time() - 2.0  # the modules were read not long before this one
+# What lies above these only records; what it records is the graph.
+_LAYERS = ("core", "ir", "ops", "compiler", "runtime")
+
+
+class _Unknown(Exception):
+    """An attribute or op whose meaning cannot be written as text."""
+
+
+class _Refused(Exception):
+    """An entry that is damaged, foreign or not the user's own."""
+
+
+def _text(value: object) -> str:
+    """An attribute so that different values differ: True from 1, -0.0 from 0.0, 1 from 1.0."""
+    kind = type(value)
+    if kind in (int, bool, float, str) or value is None:
+        return repr(value)
+    if isinstance(value, DType):
+        return value.name
+    if kind is tuple:
+        return f"({','.join(_text(v) for v in value)},)"  # type: ignore[attr-defined]
+    raise _Unknown
+
+
+@functools.lru_cache(maxsize=4096)
+def _op_text(op: Op) -> str:
+    """Class and attributes.  Raises _Unknown for ops whose code is not among our sources."""
+    kind = type(op)
+    if kind.__module__.partition(".")[0] != _PACKAGE:
+        raise _Unknown
+    attributes = ",".join(f"{name}={_text(v)}" for name, v in op.attributes().items())
+    return f"{kind.__module__}.{kind.__qualname__}({attributes})"
+
+
+def graph_text(graph: Graph) -> str | None:
+    """All that a graph says about its program, equal in every process; None if it has no text.
+
+    Unlike ``str(graph)`` it tells attributes of equal text but different type apart.
+    """
+    try:
+        lines = [f"{_op_text(v.op)} {v.inputs} {v.shape} {v.dtype.name}" for v in graph.values]
+    except _Unknown:
+        return None
+    return "\n".join([*lines, repr(graph.outputs), repr(graph.donated)])
+
+
+@functools.cache
+def sources() -> str | None:
+    """Hash of the code that turns graphs into programs and runs them.
+
+    None if there are no files, or if one has changed since this process read it: what runs here is
+    then not what the files say.
+    """
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    paths = [path for layer in _LAYERS for path in sorted((root / layer).rglob("*.py"))]
+    for path in paths:
+        if path.stat().st_mtime > _LOADED:
+            return None
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest() if paths else None
+
+
+@functools.cache
+def _environment() -> bytes | None:
+    """Everything beside graph and settings that decides the code; None if not all is known."""
+    processor, code = machine.identity(), sources()
+    if processor is None or code is None:
+        return None
+    parts = (processor, code, tvm_api.identity())
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The place of one program on disk."""
+
+    folder: str
+    key: str
+    graph: Graph
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+        return os.path.join(self.folder, self.key + _SUFFIX)
+
+    def load(self) -> Program | None:
+        """The program, or None if it has to be compiled."""
+        start = time.perf_counter()
+        try:
+            content = _read(self.folder, self.path)
+            program = _decode(content, self.key, self.graph, start)
+        except FileNotFoundError:
+            EVENTS.add("disk_misses")
+            return None
+        except _Refused as reason:
+            EVENTS.add("disk_misses")
+            EVENTS.add("disk_refused")
+            log("compile", f"cached program {self.path} is not used: {reason}")
+            return None
+        except OSError as error:
+            _complain(self.folder, error)
+            return None
+        with contextlib.suppress(OSError):  # a folder that may only be read
+            os.utime(self.path)  # entries are evicted by the time of their last use
+        EVENTS.add("disk_hits")
+        return program
+
+    def store(self, program: Program) -> None:
+        """Keep the program for later processes, if the folder allows."""
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            _require_own(self.folder)
+            _write(self.folder, self.path, _encode(self.key, program))
+            EVENTS.add("disk_writes")
+            _evict(self.folder, keep=self.path)
+        except OSError as error:
+            _complain(self.folder, error)
+
+
+def entry_for(graph: Graph) -> Entry | None:
+    """Where the program of a simplified graph is kept; None where programs are not kept.
+
+    Settings that look into the compiler or change what it emits for inspection need a real
+    compile: MTVM_CHECK, MTVM_POISON, MTVM_VALIDATE and MTVM_DEBUG.
+    """
+    settings = config.CONFIG
+    if settings.cache_dir is None:
+        return None
+    if settings.check or settings.poison or settings.validate or settings.debug:
+        return None
+    environment, text = _environment(), graph_text(graph)
+    if environment is None or text is None:
+        EVENTS.add("disk_unsupported")
+        return None
+    digest = hashlib.sha256(environment)
+    digest.update(f"{_text(settings.program_key)} workers={usable_cores()}\n{text}".encode())
+    return Entry(settings.cache_dir, digest.hexdigest(), graph)
+
+
+_COMPLAINED: set[str] = set()
+
+
+def _complain(folder: str, error: Exception) -> None:
+    EVENTS.add("disk_errors")
+    if folder not in _COMPLAINED:
+        _COMPLAINED.add(folder)
+        log("compile", f"compiled programs are not kept in {folder}: {error}")
+
+
+def _foreign(status: os.stat_result) -> str:
+    """Why somebody else may have written this, or nothing.
+
+    Whoever can write to the folder or to an entry decides what this process executes.
+    """
+    if status.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write to it"
+    return ""
+
+
+def _require_own(folder: str) -> None:
+    reason = _foreign(os.stat(folder))
+    if reason:
+        raise PermissionError(reason)
+
+
+def _read(folder: str, path: str) -> bytes:
+    _require_own(folder)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        reason = _foreign(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
+        if reason:
+            raise _Refused(reason)
+        return file.read()
+
+
+def _write(folder: str, path: str, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=_TEMPORARY, dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _evict(folder: str, keep: str) -> None:
+    """Delete what was not used for longest until the folder is within its limit."""
+    found = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # another process evicts too
+            status = entry.stat(follow_symlinks=False)
+            if not entry.name.endswith((_SUFFIX, _TEMPORARY)):
+                continue
+            if entry.name.endswith(_SUFFIX):
+                found.append((status.st_mtime, status.st_size, entry.path))
+            elif status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                os.unlink(entry.path)
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= LIMIT_BYTES:
+            break
+        if path != keep:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            EVENTS.add("disk_evictions")
+            total -= size
+
+
+# The fields of a program that the header holds as they are; the graph is the reader's own.
+_PLAIN = (
+    "entry",
+    "scalar_format",
+    "scalars",
+    "inputs",
+    "arena_bytes",
+    "naive_bytes",
+    "lower_bound",
+    "stage_functions",
+    "target",
+)
+_ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}
+
+
+def _encode(key: str, program: Program) -> bytes:
+    """Checksum (hex), newline, length of the header (8 bytes), header, object code."""
+    header: dict[str, Any] = {name: getattr(program, name) for name in _PLAIN}
+    for name, kind in _ROWS.items():
+        columns = [f.name for f in fields(kind)]
+        header[name] = [[getattr(row, c) for c in columns] for row in getattr(program, name)]
+    header["key"] = key
+    text = json.dumps(header, separators=(",", ":")).encode()
+    body = len(text).to_bytes(8, "little") + text + program.code
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
+    checksum, _, body = content.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        raise _Refused("its checksum is wrong")
+    split = 8 + int.from_bytes(body[:8], "little")
+    try:
+        header = json.loads(body[8:split])
+        if header.pop("key") != key:
+            raise _Refused("it is another program's")
+        for name, kind in _ROWS.items():
+            header[name] = tuple(
+                kind(*(tuple(x) if isinstance(x, list) else x for x in row)) for row in header[name]
+            )
+        seconds = {"load": time.perf_counter() - start}
+        return Program(graph=graph, code=body[split:], seconds=seconds, **header)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _Refused("its header is not one of ours") from error

@@ -1,0 +1,167 @@
+"""Whole processes with a cache folder: the second one never loads the compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minitorch_tvm
+
+PROGRAM = """
+import hashlib, json, resource, sys
+import numpy as np
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.core.events import EVENTS
+
+mt.manual_seed(0)
+nn = mt.nn
+model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.25), nn.Linear(16, 4))
+optimizer = mt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+data = np.random.default_rng(0)
+losses = []
+for _ in range(3):
+    x = mt.tensor(data.standard_normal((8, 20)).astype(np.float32))
+    y = mt.tensor(np.arange(8) % 4)
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+bits = hashlib.sha256(weights).hexdigest()
+programs = [x.program for x in lazy.executors()]
+print(json.dumps({
+    "bits": bits,
+    "losses": losses,
+    "events": EVENTS.snapshot(),
+    "loaded": sorted({"tvm", "torch"} & set(sys.modules)),
+    "memory": [(p.arena_bytes, p.naive_bytes, p.lower_bound, p.summary()) for p in programs],
+    "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package where nobody edits it meanwhile, beside a program that uses it."""
+    root = tmp_path_factory.mktemp("copy")
+    source = Path(minitorch_tvm.__file__).parent
+    shutil.copytree(source, root / "minitorch_tvm", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in root.rglob("*.py"):
+        os.utime(path, (1e9, 1e9))  # long before any process started
+    (root / "program.py").write_text(PROGRAM)
+    return root
+
+
+def _start(copy: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
+    settings = {
+        **os.environ,
+        "MTVM_CACHE_DIR": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",  # stale bytecode of an edited file would be believed
+        **env,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(copy / "program.py")],
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def _run(copy: Path, folder: Path, **env: str) -> dict[str, Any]:
+    return _finish(_start(copy, folder, **env))
+
+
+def _counts(result: dict[str, Any]) -> tuple[int, int]:
+    events = result["events"]
+    return events.get("compiles", 0), events.get("disk_hits", 0)
+
+
+def test_a_second_process_does_not_load_the_compiler(copy: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    cold = _run(copy, folder, PYTHONHASHSEED="1")
+    programs, hits = _counts(cold)
+    assert (programs >= 1, hits) == (True, 0)
+    assert cold["loaded"] == ["tvm"]  # and not torch, which TVM would import if it could
+    warm = _run(copy, folder, PYTHONHASHSEED="2")
+    assert _counts(warm) == (0, programs)
+    assert warm["loaded"] == []
+    for what in ("bits", "losses", "memory"):
+        assert warm[what] == cold[what]
+    assert warm["resident"] < 150 < cold["resident"]  # MB
+
+    without = _run(copy, folder, MTVM_CACHE_DIR="0")
+    assert _counts(without) == (programs, 0)
+    assert without["bits"] == cold["bits"]
+
+    assert _counts(_run(copy, folder, MTVM_FUSE="0"))[1] == 0
+    assert _counts(_run(copy, folder, MTVM_NUM_THREADS="3"))[1] == 0
+    assert _counts(_run(copy, folder))[0] == 0
+
+
+def test_an_edit_of_the_compiler_is_noticed(copy: Path, tmp_path: Path) -> None:
+    edited = tmp_path / "edited"
+    shutil.copytree(copy, edited)
+    folder = tmp_path / "programs"
+    programs, _ = _counts(_run(edited, folder))
+    path = edited / "minitorch_tvm" / "compiler" / "plan.py"
+    text = path.read_text()
+    changed = text.replace("The", "Tha", 1)  # as long as before, and as old
+    assert changed != text
+    path.write_text(changed)
+    os.utime(path, (1e9, 1e9))
+    assert _counts(_run(edited, folder)) == (programs, 0)
+    assert _counts(_run(edited, folder)) == (0, programs)
+    path.touch()  # edited while, or just before, the process starts: not trusted
+    assert _counts(_run(edited, folder)) == (programs, 0)
+
+
+def test_two_processes_at_once(copy: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    results = [_finish(p) for p in [_start(copy, folder) for _ in range(2)]]
+    assert results[0]["bits"] == results[1]["bits"]
+    for result in results:
+        assert not {"disk_errors", "disk_refused"} & set(result["events"])
+    warm = _run(copy, folder)
+    assert _counts(warm)[0] == 0
+    assert warm["bits"] == results[0]["bits"]
+    assert {p.suffix for p in folder.iterdir()} == {".mtvm"}
+
+
+def test_torch_works_after_the_compiler_was_loaded_without_it(copy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    late = (
+        "import sys, minitorch_tvm as mt\n"
+        "assert (mt.ones(3) * 2).sum().item() == 6\n"
+        "assert 'tvm' in sys.modules and 'torch' not in sys.modules\n"
+        "import torch\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "(x @ x).backward()\n"
+        "assert x.grad.tolist() == [2, 2, 2]\n"
+        "assert (mt.from_numpy(x.detach().numpy()) * 3).sum().item() == 9\n"
+    )
+    (copy / "late.py").write_text(late)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(copy / "late.py")],
+        env={**os.environ, "MTVM_CACHE_DIR": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
