@@ -130,7 +130,7 @@ class _Script:
         self.guards = [(self._source(node), test) for node, test in watch.guards]
         self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
-        self._accumulated = sorted(used)
+        self._read_gradients = used
         self._specs = [(t._node.spec_id, t._node.requires_grad) for t in self.state]
         del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
 
@@ -221,7 +221,7 @@ class _Script:
             return False
         if any(self.state[i]._grad is not None for i in self.cleared):
             return False
-        return all(self.state[i]._grad is not None for i in self._accumulated)
+        return all(self.state[i]._grad is not None for i in self._read_gradients)
 
     def __call__(self, arguments: Sequence[Tensor]) -> Any:
         """Do what the function did, for other arguments of the same shapes."""
@@ -242,10 +242,11 @@ class _Script:
         values = [action() for action in self.effects]
         for run in self.runs:
             reuse = [self._free(run, d) for d in run.donors]
+            spare = self._spare(run)
             inputs = [buffer(p) for p in run.inputs]
             scalars = [values[s[1]][s[2]] if isinstance(s, Place) else s for s in run.scalars]
-            outputs = run.executor.run(inputs, scalars, reuse)
-            del inputs
+            outputs = run.executor.run(inputs, scalars, reuse, spare)
+            del inputs, spare
             made.append(outputs)
             for output, result in zip(run.outputs, outputs, strict=True):
                 for place in output.places:
@@ -279,9 +280,31 @@ class _Script:
             return None
         return node.buffer
 
+    def _spare(self, run: Run) -> dict[int, Buffer]:
+        """Buffers of old gradients that only their tensors hold, by the output to replace them."""
+        found = {}
+        for i, output in enumerate(run.outputs):
+            for kind, number, accumulates in output.places:
+                if kind == "gradient" and not accumulates and number not in self._read_gradients:
+                    gradient = self.state[number]._grad
+                    # Known references: the tensor's, the local and getrefcount's; then as in _free.
+                    if gradient is None or sys.getrefcount(gradient) > 3:
+                        continue
+                    node = gradient._node
+                    alone = sys.getrefcount(node) <= 3 and sys.getrefcount(node.buffer) <= 2
+                    if (
+                        alone
+                        and not node.pending
+                        and node.buffer.nbytes == run.executor.program.outputs[i].nbytes
+                    ):
+                        found[i] = node.buffer
+        return found
+
     def _assign(self, place: Place, output: Output, result: Buffer) -> None:
         if place.kind == "gradient" and not place.entry:
-            self.state[place.number]._grad = _tensor(result, output)
+            gradient = self.state[place.number]._grad
+            if gradient is None or gradient._node.buffer is not result:
+                self.state[place.number]._grad = _tensor(result, output)
             return
         tensor = self._tensor_at(place)
         old = tensor._node

@@ -47,20 +47,29 @@ class Executor:
         self._scratch: dict[int, Buffer] = {}
 
     def run(
-        self, inputs: Sequence[Buffer], scalars: Sequence[float], reuse: Sequence[Buffer | None]
+        self,
+        inputs: Sequence[Buffer],
+        scalars: Sequence[float],
+        reuse: Sequence[Buffer | None],
+        spare: dict[int, Buffer] | None = None,
     ) -> list[Buffer]:
         """Execute once.
 
         ``reuse`` gives, per output, the buffer to write in place (an input whose old value nobody
-        needs any more) or None for a fresh one.  Returns one buffer per output.
+        needs any more) or None for a fresh one; ``spare``, by output, buffers that are no inputs,
+        to be written instead of fresh ones.  Returns one buffer per output.
         """
         program = self.program
         with _RUNNING:
-            results = [
+            results: list[Buffer] = []
+            for i, (o, r) in enumerate(zip(program.outputs, reuse, strict=True)):
                 # A kernel that reads its donor elsewhere than where it writes cannot overwrite it.
-                r if r is not None and o.donor is not None and not r.shared else Buffer(o.nbytes)
-                for o, r in zip(program.outputs, reuse, strict=True)
-            ]
+                if r is not None and o.donor is not None and not r.shared:
+                    results.append(r)
+                elif spare is not None and i in spare:
+                    results.append(spare[i])
+                else:
+                    results.append(Buffer(o.nbytes))
             if self._entry is not None:
                 pointers = [ARENA.address(program.arena_bytes), self._scalars.address]
                 staged = None
@@ -100,7 +109,11 @@ class ReferenceExecutor:
         self.calls = 0
 
     def run(
-        self, inputs: Sequence[Buffer], scalars: Sequence[float], reuse: Sequence[Buffer | None]
+        self,
+        inputs: Sequence[Buffer],
+        scalars: Sequence[float],
+        reuse: Sequence[Buffer | None],
+        spare: dict[int, Buffer] | None = None,
     ) -> list[Buffer]:
         """As :meth:`Executor.run`."""
         graph = self.program.graph

@@ -226,6 +226,37 @@ def test_arrays_are_arguments_and_user_memory_is_written() -> None:
     assert total.tolist() == [36.0] * 3
 
 
+def test_old_gradients_are_read_before_they_are_replaced() -> None:
+    results = []
+    for compiled in (False, True):
+        loop = Loop(sgd)
+
+        def step(x: mt.Tensor, y: mt.Tensor, loop: Loop = loop) -> mt.Tensor:
+            with mt.no_grad():
+                old = [p.grad * 2 for p in loop.model.parameters() if p.grad is not None]
+            loss = loop.step(x, y)
+            with mt.no_grad():
+                new = [p.grad - g for p, g in zip(loop.model.parameters(), old, strict=False)]
+                return loss + sum(((d * d).sum() for d in new), start=mt.zeros(()))
+
+        call = mt.compile(step) if compiled else step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results.append([call(x, y).item() for x, y in batches(14)])
+    assert results[0] == results[1]
+
+
+def test_a_gradient_that_somebody_holds_is_not_overwritten() -> None:
+    loop = Loop(sgd)
+    step = mt.compile(loop.step)
+    held = []
+    for x, y in batches(14):
+        step(x, y)
+        held.append((loop.model[0].weight.grad, loop.model[0].weight.grad.numpy().copy()))
+    for gradient, values in held:
+        np.testing.assert_array_equal(gradient.numpy(), values)
+
+
 KEPT: list[mt.Tensor] = []
 
 
