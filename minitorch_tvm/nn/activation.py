@@ -43,6 +43,28 @@ class Sigmoid(Module):
         return input.sigmoid()
 
 
+class GELU(Module):
+    """x times the standard normal distribution function at x, elementwise.
+
+    ``approximate="tanh"`` uses the approximation by tanh (:func:`functional.gelu`).
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.GELU()(mt.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
+    """
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.gelu(input, self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
 class Softmax(Module):
     """exp(x) normalised to sum to one along ``dim``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..tensor import Tensor
 from . import functional as F
+from .functions import check_probability
 from .module import Module
 
 
@@ -19,7 +20,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        F.check_probability(p)
+        check_probability(p)
         self.p = p
         self.inplace = inplace
 

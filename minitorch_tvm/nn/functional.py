@@ -6,14 +6,22 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .. import random as rng
-from ..core import dtype as dt
 from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
+from .functions import (
+    batch_norm,
+    dropout,
+    embedding,
+    floating,
+    group_norm,
+    layer_norm,
+    scaled_dot_product_attention,
+)
+from .functions import node_of as _node
 from .losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -24,12 +32,18 @@ from .losses import (
 )
 
 __all__ = [
+    "adaptive_avg_pool2d",
     "avg_pool2d",
+    "batch_norm",
     "binary_cross_entropy_with_logits",
     "conv2d",
     "cross_entropy",
     "dropout",
+    "embedding",
+    "gelu",
+    "group_norm",
     "l1_loss",
+    "layer_norm",
     "linear",
     "log_softmax",
     "max_pool2d",
@@ -38,20 +52,13 @@ __all__ = [
     "one_hot",
     "pad",
     "relu",
+    "scaled_dot_product_attention",
     "sigmoid",
     "softmax",
     "tanh",
 ]
 
 IntPair = int | Sequence[int]
-
-
-def _node(value: Any, function: str, argument: str) -> Node:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}"
-        )
-    return value.node
 
 
 def pair(value: Any, name: str) -> tuple[int, int]:
@@ -241,6 +248,31 @@ def avg_pool2d(
     return _unbatched(pooled, image)
 
 
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
+    """Means of [n, c, h, w] (or [c, h, w]) over a grid of ``output_size`` windows.
+
+    ``output_size`` is (rows, columns) or one number for both; None keeps the input's size.  Windows
+    are as even as possible and overlap where the sizes do not divide.  Raises RuntimeError for
+    negative sizes and for inputs of other ranks.
+
+    >>> import minitorch_tvm as mt
+    >>> adaptive_avg_pool2d(mt.arange(16.0).reshape(1, 4, 4), 1)
+    tensor([[[7.5000]]])
+    """
+    image = _node(input, "adaptive_avg_pool2d", "input")
+    x = _batched(image, "adaptive_avg_pool2d")
+    sizes = output_size if isinstance(output_size, Sequence) else (output_size, output_size)
+    if len(sizes) != 2:
+        raise RuntimeError("adaptive_avg_pool2d: output_size must be 2")
+    rows, columns = (n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
+    if min(rows, columns) < 0:
+        raise RuntimeError(
+            "adaptive_avg_pool2d: elements of output_size must be greater than or equal to 0 but "
+            f"received {{{rows}, {columns}}}"
+        )
+    return _unbatched(net.adaptive_avg_pool2d(x, (rows, columns)), image)
+
+
 def _pad(x: Node, amounts: Sequence[int], value: float) -> Node:
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
@@ -306,6 +338,23 @@ def sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid()
 
 
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input times the standard normal distribution function at input (Hendrycks, Gimpel 2016).
+
+    ``approximate="tanh"`` uses 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))).  Raises
+    RuntimeError for other names, NotImplementedError unless ``input`` is floating point.
+
+    >>> import minitorch_tvm as mt
+    >>> gelu(mt.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
+    """
+    x = _node(input, "gelu", "input")
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    floating(x, "GeluKernelImpl")
+    return Tensor._wrap(net.gelu(x, approximate))
+
+
 def _implicit_dim(name: str, rank: int, stacklevel: int) -> int:
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
@@ -331,37 +380,3 @@ def log_softmax(
     if dim is None:
         dim = _implicit_dim("log_softmax", input.ndim, _stacklevel)
     return (input if dtype is None else input.to(dtype)).log_softmax(dim)
-
-
-# --- dropout ------------------------------------------------------------------------------------
-
-
-def check_probability(p: float) -> None:
-    """ValueError unless 0 <= p <= 1."""
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-
-
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero each element with probability ``p``, scale the others by 1 / (1 - p).
-
-    Returns ``input`` itself if not ``training`` or p is 0.  ``p`` is a runtime number: changing it
-    compiles nothing.  Raises ValueError unless 0 <= p <= 1.
-
-    >>> import minitorch_tvm as mt
-    >>> dropout(mt.ones(3), p=1.0)
-    tensor([0., 0., 0.])
-    """
-    check_probability(p)
-    if not training or p == 0.0:
-        return input
-    x = d.cast_float(_node(input, "dropout", "input"))
-    if p == 1.0:
-        # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
-        factor = d.lift(0.0, x.dtype)
-    else:
-        kept = b.le(d.lift(float(p), dt.float32), rng.uniform(x.shape, dt.float32))
-        factor = b.mul(b.cast(kept, x.dtype), d.lift(1.0 / (1.0 - p), x.dtype))
-    # A product, so that NaN stays NaN; the gradient needs the mask alone.
-    dropped = b.mul(x, factor)
-    return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)

@@ -1,6 +1,8 @@
-"""MaxPool2d and AvgPool2d."""
+"""MaxPool2d, AvgPool2d and AdaptiveAvgPool2d."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ..tensor import Tensor
 from . import functional as F
@@ -93,3 +95,25 @@ class AvgPool2d(Module):
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool2d(Module):
+    """Mean of each of ``output_size`` windows of [n, c, h, w] (or [c, h, w]).
+
+    ``output_size`` is (rows, columns) or one number for both; None keeps the input's size.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.AdaptiveAvgPool2d(1)(mt.arange(16.0).reshape(1, 4, 4))
+    tensor([[[7.5000]]])
+    """
+
+    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] to [n, c, rows, columns]."""
+        return F.adaptive_avg_pool2d(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"

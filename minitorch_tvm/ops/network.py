@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,21 @@ def _shifted(x: Node, axis: int) -> Node:
     return b.sub(x, apply(b.DETACH, b.extremum(x, (axis,), True)))
 
 
+def _gelu(x: Node, approximate: str) -> Node:
+    half, one = b.full_like(x, 0.5), b.full_like(x, 1.0)
+    if approximate == "none":
+        inner = apply(b.ERF, b.mul(x, b.full_like(x, math.sqrt(0.5))))
+    else:
+        cube = b.mul(b.mul(x, b.mul(x, x)), b.full_like(x, 0.044715))
+        inner = apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
+    return b.mul(b.mul(x, half), b.add(one, inner))
+
+
+def gelu(x: Node, approximate: str) -> Node:
+    """x times the normal distribution function of x ("none"), or its approximation by "tanh"."""
+    return record(composite("Gelu", _gelu, approximate), x)
+
+
 def conv2d(
     x: Node,
     weight: Node,
@@ -119,6 +135,35 @@ def avg_pool2d(
             line.append(float(min(start + kernel[axis], high) - max(start, low)))
         counts.append(line)
     return b.div(total, b.mul(_column(counts[0], x.dtype, 1), _column(counts[1], x.dtype, 0)))
+
+
+def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
+    """Means over an even grid of out[0] x out[1] windows; windows overlap where sizes do not fit.
+
+    Window o of m over n positions covers floor(o n / m) up to ceil((o + 1) n / m).
+    """
+    if out == (1, 1):
+        return b.div(b.sum(x, (2, 3), True), b.full_like(x, float(numel(x.shape[2:]))))
+    if min(out) > 0 and not any(n % m for n, m in zip(x.shape[2:], out, strict=True)):
+        kernel = (x.shape[2] // out[0], x.shape[3] // out[1])
+        return avg_pool2d(x, (kernel, kernel, (0, 0), (1, 1)), False, True)
+    # Every window is a rectangle, so rows can be averaged first.
+    return _adaptive_line(_adaptive_line(x, 2, out[0]), 3, out[1])
+
+
+def _adaptive_line(x: Node, axis: int, out: int) -> Node:
+    n = x.shape[axis]
+    shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
+    if out == 0:
+        return b.full(shape, 0.0, x.dtype)
+    parts = []
+    for o in range(out):
+        starts, stops = [0] * len(x.shape), list(x.shape)
+        starts[axis], stops[axis] = o * n // out, -(-(o + 1) * n // out)
+        window = b.slice(x, starts, stops, [1] * len(x.shape))
+        count = b.full_like(x, float(stops[axis] - starts[axis]))
+        parts.append(b.div(b.sum(window, (axis,), True), count))
+    return parts[0] if out == 1 else b.cat(parts, axis)
 
 
 def _column(values: list[float], dtype: DType, trailing: int) -> Node:

@@ -1,0 +1,346 @@
+"""Dropout, normalisation, embedding and attention (available as ``nn.functional``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .. import random as rng
+from ..autograd import no_grad
+from ..core import dtype as dt
+from ..core.shape import Size, broadcast, numel
+from ..ir.node import Node
+from ..ops import attention as at
+from ..ops import build as b
+from ..ops import derived as d
+from ..ops import gather as ga
+from ..ops import normalization as norm
+from ..tensor import Tensor
+from ..tensor.gathering import check_positions, out_of_range
+
+
+def node_of(value: Any, function: str, argument: str) -> Node:
+    """The value of a tensor argument; TypeError for anything else."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}"
+        )
+    return value.node
+
+
+def floating(x: Node, kernel: str) -> None:
+    """NotImplementedError, in PyTorch's words, unless x is floating point."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{x.dtype.torch_name}'")
+
+
+def _optional(value: Tensor | None, function: str, argument: str) -> Node | None:
+    return None if value is None else node_of(value, function, argument)
+
+
+# --- dropout ------------------------------------------------------------------------------------
+
+
+def check_probability(p: float) -> None:
+    """ValueError unless 0 <= p <= 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero each element with probability ``p``, scale the others by 1 / (1 - p).
+
+    Returns ``input`` itself if not ``training`` or p is 0.  ``p`` is a runtime number: changing it
+    compiles nothing.  Raises ValueError unless 0 <= p <= 1.
+
+    >>> import minitorch_tvm as mt
+    >>> dropout(mt.ones(3), p=1.0)
+    tensor([0., 0., 0.])
+    """
+    check_probability(p)
+    if not training or p == 0.0:
+        return input
+    x = d.cast_float(node_of(input, "dropout", "input"))
+    if p == 1.0:
+        # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
+        factor = d.lift(0.0, x.dtype)
+    else:
+        kept = b.le(d.lift(float(p), dt.float32), rng.uniform(x.shape, dt.float32))
+        factor = b.mul(b.cast(kept, x.dtype), d.lift(1.0 / (1.0 - p), x.dtype))
+    # A product, so that NaN stays NaN; the gradient needs the mask alone.
+    dropped = b.mul(x, factor)
+    return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)
+
+
+# --- normalisation ------------------------------------------------------------------------------
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(input - mean) / sqrt(var + eps) * weight + bias (Ba, Kiros, Hinton 2016).
+
+    Mean and (biased) variance are taken over the last dimensions, which must equal
+    ``normalized_shape``; so must the shapes of ``weight`` and ``bias``.  Raises RuntimeError where
+    they do not, NotImplementedError for integers.
+
+    >>> import minitorch_tvm as mt
+    >>> layer_norm(mt.tensor([1.0, 3.0]), (2,), eps=0.0)
+    tensor([-1.,  1.])
+    """
+    x = node_of(input, "layer_norm", "input")
+    shape = tuple(normalized_shape)
+    given = [(n, _optional(v, "layer_norm", n)) for n, v in (("weight", weight), ("bias", bias))]
+    if not shape:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            "element, but got normalized_shape = []"
+        )
+    for name, value in given:
+        if value is not None and value.shape != shape:
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(value.shape)} and normalized_shape = {list(shape)}"
+            )
+    if x.shape[-len(shape) :] != shape:
+        wanted = ", ".join(map(str, shape))
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but "
+            f"got input of size{list(x.shape)}"
+        )
+    floating(x, "LayerNormKernelImpl")
+    return Tensor._wrap(norm.layer_norm(x, len(shape), given[0][1], given[1][1], eps))
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each of ``num_groups`` blocks of the channels of input [n, c, ...] by itself.
+
+    ``weight`` and ``bias`` [c] scale and shift the channels (Wu, He 2018).  Raises RuntimeError
+    where the sizes do not fit.
+    """
+    x = node_of(input, "group_norm", "input")
+    if len(x.shape) < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {x.shape}"
+        )
+    given = [(n, _optional(v, "group_norm", n)) for n, v in (("weight", weight), ("bias", bias))]
+    if num_groups <= 0 or x.shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {list(x.shape)} and num_groups={num_groups}"
+        )
+    for name, value in given:
+        if value is not None and value.shape != (x.shape[1],):
+            raise RuntimeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, "
+                f"but got {name} of shape {list(value.shape)} and input of shape {list(x.shape)}"
+            )
+    floating(x, "GroupNormKernelImpl")
+    return Tensor._wrap(norm.group_norm(x, num_groups, given[0][1], given[1][1], eps))
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Node = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(input - mean) / sqrt(var + eps) * weight + bias per channel (Ioffe, Szegedy 2015).
+
+    ``input`` is [n, c] or [n, c, ...], everything else [c].  In ``training`` mean and (biased)
+    variance are the batch's, and the running ones move by the fraction ``momentum`` towards them
+    (the variance unbiased); else the running ones are used.  ``momentum`` is a runtime number (or a
+    0-d value of the graph).  Raises RuntimeError where sizes do not fit, ValueError for a batch
+    with one value per channel in training.
+
+    >>> import minitorch_tvm as mt
+    >>> batch_norm(mt.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0)
+    tensor([[-1.],
+            [ 1.]])
+    """
+    x = node_of(input, "batch_norm", "input")
+    if len(x.shape) < 2:
+        raise RuntimeError(f"batch_norm expects at least 2 dimensions, but got {len(x.shape)}")
+    channels = x.shape[1]
+    if training and numel(x.shape) == channels:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {Size(x.shape)}"
+        )
+    named = {
+        "running_mean": running_mean,
+        "running_var": running_var,
+        "weight": weight,
+        "bias": bias,
+    }
+    nodes = {name: _optional(value, "batch_norm", name) for name, value in named.items()}
+    for name, value in nodes.items():
+        if value is None and not training and name.startswith("running"):
+            raise RuntimeError(f"{name} must be defined in evaluation mode")
+        if value is not None and numel(value.shape) != channels:
+            raise RuntimeError(
+                f"{name} should contain {channels} elements not {numel(value.shape)}"
+            )
+    floating(x, "batch_norm")
+    mean, variance, w, offset = nodes.values()
+    if not training:
+        assert mean is not None
+        assert variance is not None
+        return Tensor._wrap(norm.batch_norm_fixed(x, mean, variance, w, offset, eps))
+    with no_grad():
+        if running_mean is not None and mean is not None:
+            factor = d.lift(momentum, mean.dtype)
+            running_mean._assign(norm.running_mean(mean, x, factor), "batch_norm")
+        if running_var is not None and variance is not None:
+            factor = d.lift(momentum, variance.dtype)
+            running_var._assign(norm.running_variance(variance, x, factor), "batch_norm")
+    return Tensor._wrap(norm.batch_norm(x, w, offset, eps))
+
+
+# --- embedding ----------------------------------------------------------------------------------
+
+
+def reject_embedding_options(
+    max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
+) -> None:
+    """ValueError for options of embeddings that do not exist here."""
+    for name, given in (
+        ("max_norm", max_norm is not None),
+        ("scale_grad_by_freq=True", scale_grad_by_freq),
+        ("sparse=True", sparse),
+    ):
+        if given:
+            raise ValueError(f"embedding: {name} is not supported")
+
+
+def padding_row(padding_idx: int | None, rows: int) -> int | None:
+    """``padding_idx`` counted from 0; AssertionError if there is no such row."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    return padding_idx % rows
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of ``weight`` [n, d] at ``input`` (int32 or int64, any shape): [*input.shape, d].
+
+    Row ``padding_idx`` gets no gradient.  Gradients are added up in the order of ``input``, so they
+    do not depend on the number of threads.  Raises IndexError for rows outside [0, n), at the next
+    evaluation if ``input`` is itself still to be computed; ValueError for ``max_norm``,
+    ``scale_grad_by_freq`` and ``sparse``, which are not supported.
+
+    >>> import minitorch_tvm as mt
+    >>> embedding(mt.tensor([2, 0]), mt.tensor([[1.0], [2.0], [3.0]]))
+    tensor([[3.],
+            [1.]])
+    """
+    index = node_of(input, "embedding", "input")
+    table = node_of(weight, "embedding", "weight")
+    reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+    if len(table.shape) != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    row = padding_row(padding_idx, table.shape[0])
+    if index.dtype not in (dt.int32, dt.int64):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got torch.{index.dtype.torch_name}Tensor instead (while checking "
+            "arguments for embedding)"
+        )
+    check_positions(index, table.shape[0], out_of_range)
+    return Tensor._wrap(ga.embedding(table, index, row))
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+def _check_attention(q: Node, k: Node, v: Node, mask: Node | None, is_causal: bool) -> None:
+    ranks = (len(q.shape), len(k.shape), len(v.shape))
+    if min(ranks) < 2:
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{ranks[0]} key.dim: {ranks[1]} and value.dim: {ranks[2]} instead."
+        )
+    if not q.dtype is k.dtype is v.dtype:
+        names = [d.scalar_name(x.dtype) for x in (q, k, v)]
+        raise RuntimeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{names[0]} key.dtype: {names[1]} and value.dtype: {names[2]} instead."
+        )
+    if mask is None:
+        return
+    if mask.dtype not in (dt.bool_, dt.float32, q.dtype):
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+            f"attn_mask.dtype: {d.scalar_name(mask.dtype)} and  query.dtype: "
+            f"{d.scalar_name(q.dtype)} instead."
+        )
+    if is_causal:
+        raise RuntimeError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+            "is_causal=True"
+        )
+    scores = (*broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+    if broadcast(scores, mask.shape) != scores:
+        raise RuntimeError(
+            f"attn_mask of shape {list(mask.shape)} does not broadcast to {list(scores)}"
+        )
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(query @ key.T * scale + attn_mask) @ value (Vaswani et al. 2017).
+
+    ``query`` is [..., l, e], ``key`` [..., s, e], ``value`` [..., s, f]; the result is
+    [..., l, f].  ``scale`` is 1 / sqrt(e) by default.  ``attn_mask`` broadcasts to [..., l, s]: a
+    bool one says which keys take part (a query without any gives zeros), another is added.
+    ``is_causal`` lets query i see keys 0..i.  ``dropout_p`` drops weights, always: pass 0.0 in
+    evaluation.  Raises RuntimeError where shapes, dtypes or options do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> x = mt.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> scaled_dot_product_attention(x, x, x, is_causal=True)[0]
+    tensor([1., 0.])
+    """
+    q, k, v = (
+        node_of(t, "scaled_dot_product_attention", n)
+        for t, n in ((query, "query"), (key, "key"), (value, "value"))
+    )
+    mask = _optional(attn_mask, "scaled_dot_product_attention", "attn_mask")
+    _check_attention(q, k, v, mask, is_causal)
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
+    factor = 1.0 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+    if dropout_p == 0.0:
+        return Tensor._wrap(at.attention(q, k, v, mask, is_causal, factor))
+    weights = Tensor._wrap(at.attention_weights(q, k, mask, is_causal, factor))
+    return dropout(weights, dropout_p) @ value

@@ -1,0 +1,246 @@
+"""BatchNorm1d, BatchNorm2d, LayerNorm and GroupNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd import no_grad
+from ..core import dtype as dt
+from ..ir.node import Node
+from ..ops import build as b
+from ..tensor import Tensor, tensor
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter, new_parameter, set_value
+
+
+class _Affine(Module):
+    """Base: a scale ``weight`` and a shift ``bias``, either of which may be missing."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def _add_affine(
+        self, shape: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any
+    ) -> None:
+        for name, there in (("weight", weight), ("bias", bias)):
+            parameter = new_parameter(shape, device, dtype) if there else None
+            self.register_parameter(name, parameter)
+
+    def reset_parameters(self) -> None:
+        """Set weights to one and biases to zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class _BatchNorm(_Affine):
+    """What the batch normalisations share; subclasses say which ranks they take."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    _ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self._add_affine((num_features,), affine, affine and bias, device, dtype)
+        kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
+        statistics: dict[str, Tensor | None] = {
+            "running_mean": None,
+            "running_var": None,
+            "num_batches_tracked": None,
+        }
+        if track_running_stats:
+            statistics = {
+                "running_mean": tensor(np.zeros(num_features), kind, device),
+                "running_var": tensor(np.ones(num_features), kind, device),
+                "num_batches_tracked": tensor(0, dt.int64, device),
+            }
+        for name, value in statistics.items():
+            self.register_buffer(name, value)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Set the running mean to zero, the running variance to one, the count to zero."""
+        for t, value in (
+            (self.running_mean, 0.0),
+            (self.running_var, 1.0),
+            (self.num_batches_tracked, 0),
+        ):
+            if t is not None:
+                set_value(t, np.full(tuple(t.shape), value))
+
+    def reset_parameters(self) -> None:
+        """Reset the running statistics, set weights to one and biases to zero."""
+        self.reset_running_stats()
+        super().reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        if input.ndim not in self._ranks:
+            wanted = " or ".join(f"{n}D" for n in self._ranks)
+            raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
+        factor: float | Node = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+                if self.momentum is None:  # the average over all batches so far
+                    count = b.cast(self.num_batches_tracked.node, dt.float64)
+                    factor = b.div(b.full_like(count, 1.0), count)
+        own = self.running_mean is None and self.running_var is None
+        tracked = not self.training or self.track_running_stats
+        return F.batch_norm(
+            input,
+            self.running_mean if tracked else None,
+            self.running_var if tracked else None,
+            self.weight,
+            self.bias,
+            self.training or own,
+            factor,
+            self.eps,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalise each channel of [n, c] or [n, c, l] by its mean and variance over the batch.
+
+    In training the batch's statistics are used, and the buffers ``running_mean`` and
+    ``running_var`` move towards them by the fraction ``momentum`` (None: they become the average
+    over all batches, counted in ``num_batches_tracked``); in evaluation the buffers are used.  With
+    ``track_running_stats=False`` there are none and every batch uses its own.  Raises ValueError
+    for inputs of other ranks, and in training for one value per channel.
+
+    >>> import minitorch_tvm as mt
+    >>> layer = mt.nn.BatchNorm1d(1, eps=0.0)
+    >>> layer(mt.tensor([[1.0], [3.0]])).tolist()
+    [[-1.0], [1.0]]
+    >>> layer.running_var
+    tensor([1.1000])
+    """
+
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalise each channel of [n, c, h, w]; see :class:`BatchNorm1d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.BatchNorm2d(3)(mt.randn(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+
+    _ranks = (4,)
+
+
+class LayerNorm(_Affine):
+    """Normalise over the last dimensions, whose sizes are ``normalized_shape``.
+
+    ``weight`` and ``bias``, of that shape, start as one and zero.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.LayerNorm(2, eps=0.0)(mt.tensor([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape: tuple[int, ...] = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        affine = elementwise_affine
+        self._add_affine(self.normalized_shape, affine, affine and bias, device, dtype)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        )
+
+
+class GroupNorm(_Affine):
+    """Normalise each of ``num_groups`` blocks of the channels of [n, num_channels, ...].
+
+    ``weight`` and ``bias`` [num_channels] start as one and zero.  Raises ValueError if the groups
+    are not of one size.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.GroupNorm(2, 4)(mt.randn(2, 4, 3)).shape
+    torch.Size([2, 4, 3])
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(
+                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+            )
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        self._add_affine((num_channels,), affine, affine and bias, device, dtype)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
