@@ -2,8 +2,8 @@
 
 * dot products along k (:mod:`.gemm_dot`): one side too narrow to fill vectors, the other stored
   with k innermost.  The wide operand is streamed once.
-* outer products in registers (:mod:`.gemm_outer`): everything else.  Where the narrow side would
-  be the one that fills vectors, the product is computed transposed.
+* outer products in registers (:mod:`.gemm_outer`): everything else, as it stands or transposed,
+  whichever packs less and fills vectors better.
 
 Both add the terms of one element in an order that depends on the shape and the target only, never
 on the number of threads.
@@ -93,9 +93,6 @@ def gemm_stages(
     for candidate in narrow_first:
         if suits(candidate, cpu):
             return dot_stages(candidate, builder, cpu)
-    if problem.n < min(problem.m, cpu.lanes(problem.itemsize)) and not problem.row_k_inner:
-        # Vectors along m are contiguous as stored; along n they would be mostly padding.
-        problem = problem.swap()
     return outer_stages(problem, builder, cpu)
 
 

@@ -81,8 +81,11 @@ class Tiling:
         return self.nv * self.lanes
 
 
-def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
-    """The register tile with the smallest estimated number of cycles, and loops around it."""
+def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
+    """The register tile with the smallest estimated number of cycles, and loops around it.
+
+    Also returns that number.
+    """
     lanes = cpu.lanes(pb.itemsize)
     registers = cpu.vector_registers
     vectors = ceil_div(pb.n, lanes)
@@ -109,7 +112,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> Tiling:
     _, mr, nv, last, direct = best
     k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
     groups = _groups(pb, cpu, mr, nv * lanes, k_block)
-    return Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+    return best[0], Tiling(mr, nv, last, lanes, direct, k_block, *groups)
 
 
 def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool) -> float:
@@ -132,6 +135,10 @@ def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool)
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
     if not direct:
         cost += pb.k * vectors * (20 if pb.col_k_inner else 11)
+    if not (pb.row_k_inner or (pb.row_plain and blocks == 1)):
+        cost += pb.k * pb.m
+    if pb.swapped:
+        cost += pb.m * pb.n * 1.5  # results are written across their rows
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
 
@@ -448,10 +455,13 @@ def _prefetch(element: Expr) -> Stmt:
     return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
 
 
-def outer_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
+def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product."""
     stages: list[Stage] = []
-    tiling = choose(pb, cpu)
+    (cost, tiling), pb = choose(problem, cpu), problem
+    other, transposed = choose(problem.swap(), cpu)
+    if other < cost:
+        tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
     if not pb.row_k_inner and not (pb.row_plain and tiling.mr == pb.m):
         # In place, every k would be another page of memory.
