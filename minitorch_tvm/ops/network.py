@@ -153,9 +153,8 @@ def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
 
 def _adaptive_line(x: Node, axis: int, out: int) -> Node:
     n = x.shape[axis]
-    shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
-    if out == 0:
-        return b.full(shape, 0.0, x.dtype)
+    if out == 0:  # nothing, but with x's history
+        return b.slice(x, [0] * len(x.shape), [*x.shape[:axis], 0, *x.shape[axis + 1 :]], [1] * 4)
     parts = []
     for o in range(out):
         starts, stops = [0] * len(x.shape), list(x.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,48 @@ from ..core.shape import wrap_dim
 from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import elementwise as ew
 from ..ops import gather as ga
+from ..ops import movement as mv
 from . import indexing
 from .core import TensorBase
 
 _MASKS = (dt.bool_, dt.uint8)
+
+
+_MOVES = (mv.Reshape, mv.Expand, mv.Permute, mv.Slice, ew.Clone, ew.Detach)
+_WIDEST = 1 << 31
+
+
+def known_range(x: Node) -> tuple[int, int] | None:
+    """Bounds of integers still to be computed, where what was recorded tells: ``mt.arange``.
+
+    >>> import minitorch_tvm as mt
+    >>> known_range((mt.arange(2, 10, 3) - 1).node)
+    (1, 7)
+    """
+    op = x.op
+    if not x.pending:
+        value = x.value if x.buffer is None else None
+        bounds = None if value is None else (int(value), int(value))
+    elif isinstance(op, mv.Iota):
+        bounds = (0, x.shape[op.dim] - 1)
+    elif isinstance(op, mv.Full):
+        bounds = (int(op.value), int(op.value))
+    elif isinstance(op, (ew.Add, ew.Sub, ew.Mul)):
+        a, c = (known_range(i) for i in x.inputs)
+        if a is None or c is None:
+            return None
+        act = {ew.Add: operator.add, ew.Sub: operator.sub, ew.Mul: operator.mul}[type(op)]
+        ends = [act(left, right) for left in a for right in c]
+        bounds = (min(ends), max(ends))
+    elif isinstance(op, (*_MOVES, ew.Cast)):
+        bounds = known_range(x.inputs[0])
+    else:
+        return None
+    if x.dtype not in (dt.int32, dt.int64) or bounds is None or max(map(abs, bounds)) >= _WIDEST:
+        return None
+    return bounds
 
 
 def check_positions(
@@ -41,6 +79,10 @@ def check_positions(
         test(index.buffer.numpy(index.shape, index.dtype))
         if MODE.capture is not None:
             MODE.capture.guard(index, test)
+        return
+
+    bounds = known_range(index)
+    if bounds is not None and low <= bounds[0] and bounds[1] < size:
         return
 
     def failed() -> Exception:
@@ -73,9 +115,9 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     if not x.shape:
         if line.shape != (1,):
             raise IndexError("index_select(): Index to scalar can have only 1 value")
-        check_positions(line, 1, out_of_range)
+        check_positions(index, 1, out_of_range)
         return d.clone(x)
-    check_positions(line, x.shape[axis], out_of_range)
+    check_positions(index, x.shape[axis], out_of_range)
     return ga.take(x, line, axis)
 
 
@@ -112,13 +154,11 @@ def gather(x: TensorBase, index: Any) -> Node:
     used = sum(i is not None and i is not Ellipsis for i in items)
     spread = {i: len(node.shape) - used for i, item in enumerate(items) if item is Ellipsis}
     axis = sum(spread.get(i, 1) for i in range(at))  # in the result of the slices
-    source = axis - sum(item is None for item in items[:at])  # in x itself
     size = region.shape[axis]
 
     def error(position: int) -> Exception:
-        return IndexError(
-            f"index {position} is out of bounds for dimension {source} with size {size}"
-        )
+        # PyTorch counts dimensions after it has moved the indexed one to the front.
+        return IndexError(f"index {position} is out of bounds for dimension 0 with size {size}")
 
     check_positions(positions, size, error, wrap=True)
     return ga.take_wrapped(region.read(node), positions, axis)

@@ -1,0 +1,164 @@
+"""Gathers and scatter-adds at real sizes: exactness, determinism, safety, kinds of positions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir.node import Node, apply
+from minitorch_tvm.ops import gather as ga
+from minitorch_tvm.tensor import Tensor
+from minitorch_tvm.tensor.gathering import known_range
+
+
+def add_up(ct: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
+    """In the order of the positions, in the dtype of ct: bit for bit what must come out."""
+    out = np.zeros((size, *ct.shape[index.ndim :]), ct.dtype)
+    for i in itertools.product(*map(range, index.shape)):
+        out[index[i]] += ct[i]
+    return out
+
+
+def scattered(ct: np.ndarray, index: np.ndarray, size: int) -> Tensor:
+    inputs: list[Node] = [mt.from_numpy(ct).node, mt.from_numpy(index).node]
+    return Tensor._wrap(apply(ga.ScatterAdd(0, size), *inputs))
+
+
+SIZES = [
+    ((16, 64), 65, (128,)),
+    ((1000,), 7, (33,)),
+    ((50,), 5000, (17,)),
+    ((300,), 20000, (3,)),
+    ((64,), 40, (3, 70)),
+    ((500,), 10, ()),
+    ((1,), 1, (1,)),
+]
+
+
+@pytest.mark.parametrize(("places", "size", "behind"), SIZES)
+def test_sums_are_exact_and_the_same_for_every_number_of_threads(
+    places: tuple[int, ...], size: int, behind: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    index = rng.integers(0, size, places)
+    index.flat[: index.size // 2] %= 3  # many on few rows
+    ct = rng.standard_normal((*places, *behind)).astype(np.float32)
+    want = add_up(ct, index, size)
+    threads = mt.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            mt.set_num_threads(count)
+            assert scattered(ct, index, size).numpy().tobytes() == want.tobytes()
+    finally:
+        mt.set_num_threads(threads)
+
+
+def test_followers_join_the_kernel_and_read_what_they_replace(rng: np.random.Generator) -> None:
+    table = mt.tensor(rng.standard_normal((40, 19)).astype(np.float32))
+    before = table.numpy().copy()
+    index = rng.integers(0, 40, 100)
+    ct = rng.standard_normal((100, 19)).astype(np.float32)
+    g = scattered(ct, index, 40)
+    table.sub_(g * 0.5)  # an update in place, as an optimizer records it
+    mt.eval(table)
+    np.testing.assert_array_equal(table.numpy(), before - add_up(ct, index, 40) * np.float32(0.5))
+    np.testing.assert_array_equal(g.numpy(), add_up(ct, index, 40))
+
+
+def test_a_computed_index_is_checked_before_anything_is_written() -> None:
+    table = mt.arange(12.0).reshape(4, 3)
+    good = mt.tensor([1, 2]) + mt.tensor([0, 1])
+    assert F.embedding(good, table).tolist() == [[3, 4, 5], [9, 10, 11]]
+    target = mt.zeros(3)
+    mt.eval(target)
+    rows = F.embedding(mt.tensor([1, 2]) * 2, table)
+    target.add_(rows.sum(0))
+    with pytest.raises(IndexError, match="index out of range in self") as caught:
+        mt.eval(target)
+    assert "test_gather.py" in caught.value.__notes__[0]
+    with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):
+        table[mt.tensor([3]) * 3].tolist()
+
+
+def test_positions_that_are_gathered_themselves_never_read_outside() -> None:
+    # Both conditions are evaluated together: the second one reads at positions that are wrong.
+    near = mt.arange(4)
+    wrong = near.index_select(0, mt.tensor([1 << 40]) + 0)
+    near.index_select(0, wrong)
+    with pytest.raises(IndexError):
+        mt.eval(near.index_select(0, wrong))
+
+
+def test_the_reference_executor_agrees(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+
+    def run() -> list[np.ndarray]:
+        t = mt.tensor(x, requires_grad=True)
+        y = t[mt.tensor([4, -5, 4])].erf()
+        y.sum().backward()
+        return [y.detach().numpy().copy(), t.grad.numpy().copy()]  # type: ignore[union-attr]
+
+    native = run()
+    with config.override(target="numpy"):
+        for a, b in zip(native, run(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (0, mt.tensor([1])),
+        (mt.tensor([0]), mt.tensor([1])),
+    ],
+)
+def test_indices_that_are_not_supported_say_so(index: object) -> None:
+    with pytest.raises(IndexError, match="can be combined with slices, None and Ellipsis only"):
+        mt.zeros(3, 4)[index]
+
+
+def test_a_number_tensor_is_an_integer_index() -> None:
+    assert mt.arange(4)[mt.tensor(2)].shape == ()
+    assert mt.arange(4).index_select(0, mt.tensor(2)).tolist() == [2]
+    assert mt.tensor(7.0).index_select(0, mt.tensor([0])).item() == 7.0
+    with pytest.raises(IndexError):
+        mt.arange(4).index_select(0, mt.tensor(4))
+
+
+@pytest.mark.parametrize(
+    ("make", "bounds"),
+    [
+        (lambda: mt.arange(5), (0, 4)),
+        (lambda: mt.arange(5).reshape(5, 1).expand(5, 2), (0, 4)),
+        (lambda: mt.arange(10, 2, -2) * 3 - 1, (11, 29)),
+        (lambda: -mt.arange(3), None),
+        (lambda: mt.arange(3) * mt.tensor(2), None),
+        (lambda: mt.arange(3.0).long(), None),
+        (lambda: mt.arange(3) * (1 << 40), None),
+        (lambda: mt.arange(3).to(mt.uint8).to(mt.int64), None),
+    ],
+)
+def test_what_is_known_of_positions(
+    make: Callable[[], Tensor], bounds: tuple[int, int] | None
+) -> None:
+    index = make()
+    assert known_range(index.node) == bounds
+    if bounds is not None:
+        values = index.numpy()
+        assert bounds[0] <= values.min()
+        assert values.max() <= bounds[1]
+
+
+def test_positions_that_are_known_need_no_evaluation() -> None:
+    table = mt.arange(12.0).reshape(4, 3)
+    mt.eval(table)
+    before = EVENTS.get("check_evaluations")
+    assert F.embedding(mt.arange(4), table).tolist() == table.tolist()
+    assert EVENTS.get("check_evaluations") == before
+    with pytest.raises(IndexError):
+        F.embedding(mt.arange(5), table).tolist()
