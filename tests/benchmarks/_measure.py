@@ -93,7 +93,7 @@ def set_threads(count: int) -> None:
 def use_folder(folder: str) -> dict[str, str]:
     """Environment that keeps compiled programs of all frameworks in ``folder``."""
     return {
-        "MTVM_CACHE": f"{folder}/mtvm",
+        "MTVM_CACHE_DIR": f"{folder}/mtvm",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "XDG_CACHE_HOME": f"{folder}/xdg",
     }
@@ -183,9 +183,14 @@ def machine() -> Answer:
     }
 
 
+def figure(value: float) -> str:
+    """Three digits, never an exponent for large numbers."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def spread(values: list[float]) -> str:
     """median (min to max)."""
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))})"
 
 
 def ratio(over: list[float], under: list[float]) -> float:

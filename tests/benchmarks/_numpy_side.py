@@ -34,7 +34,7 @@ def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable
     if case.kind == "matmul":
         x, y = (a.T if f == "T" else a for a, f in zip(arrays, o["form"], strict=True))
         out = np.empty((x.shape[0], y.shape[1]), np.float32)
-        return lambda: np.matmul(x, y, out=out), lambda: out
+        return lambda: np.matmul(x, y, out=out), lambda: np.matmul(x, y, out=out)
     functions: dict[str, Callable[..., Any]] = {
         "softmax": _softmax,
         "norm": _norm,

@@ -69,7 +69,7 @@ class Kernel:
 
         module, _ = assemble([StageCall(s, place) for s in stages], len(buffers), usable_cores())
         self.executable: Any = native.compile_module(module, cpu or host())
-        self._entry = link(native.object_code(self.executable), ENTRY)
+        self._entry = link(native.object_code(self.executable), entry=ENTRY)
         self._arrays = [array for _, array in buffers]
         self._table = np.array([a.ctypes.data for a in self._arrays], np.uint64)
         self._argument = ctypes.c_void_p(self._table.ctypes.data)
@@ -141,21 +141,33 @@ def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
 def copy_peak(mebibytes: float = 64) -> Probe:
     """A probe whose ``run()`` gives bytes read plus bytes written per second of all threads.
 
-    Copies that size (at least 1/8) within one call so often that the launch does not count.
+    What fits the caches is copied there and back again and again within a call, so that the launch
+    does not count.
     """
-    tiles = max(2 * usable_cores(), round(4 * mebibytes))
+    rounds = round(2 / mebibytes)
+    # Rounds stay within a thread's share; without them, smaller tiles balance better.
+    tiles = usable_cores() * (1 if rounds else 64)
     block = round(mebibytes * (1 << 20)) // (4 * tiles)
-    rounds = max(1, round(4 / mebibytes))
     source = pointer_buffer((tiles, block), "float32", "source")
     target = pointer_buffer((tiles, block), "float32", "target")
 
-    def copy(t: Var) -> Stmt:
-        return serial(block, lambda i: store(target, load(source, t, i), t, i))
+    def copy(into: Memory, out_of: Memory, tile: Var) -> Stmt:
+        def move(i: Var) -> Stmt:
+            value = load(out_of, tile, i)
+            # Plain copies to and fro would be seen through and removed; an addition is free here.
+            return store(into, value + const(1.0, "float32") if rounds else value, tile, i)
 
-    stage = parallel_stage("copy", tiles, lambda t: serial(rounds, lambda _: copy(t)))
+        return serial(block, move)
+
+    def body(tile: Var) -> Stmt:
+        if not rounds:
+            return copy(target, source, tile)
+        return serial(rounds, lambda _: seq(copy(target, source, tile), copy(source, target, tile)))
+
+    stage = parallel_stage("copy", tiles, body)
     arrays = [aligned(tiles * block, "float32") for _ in range(2)]
     kernel = Kernel([stage], [(source, arrays[0]), (target, arrays[1])])
-    return Probe(kernel, 8.0 * tiles * block * rounds)
+    return Probe(kernel, 8.0 * tiles * block * max(1, 2 * rounds))
 
 
 def empty_launch() -> Kernel:

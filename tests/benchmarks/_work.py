@@ -12,6 +12,7 @@ from _measure import (
     Side,
     closing,
     digests_agree,
+    figure,
     ratio,
     table,
     take_turns,
@@ -64,10 +65,10 @@ def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> An
 
 def _cells(case: Case, found: Answer) -> list[str]:
     amount, unit = (case.flops, "GFLOP/s") if case.flops else (case.nbytes, "GB/s")
-    rates = [f"{amount / found['limit_seconds'] / 1e9:.3g}"]
+    rates = [figure(amount / found["limit_seconds"] / 1e9)]
     for name in SIDES:
         times = found["seconds"].get(name)
-        rates.append(f"{amount / statistics.median(times) / 1e9:.3g}" if times else "n/a")
+        rates.append(figure(amount / statistics.median(times) / 1e9) if times else "n/a")
     share = f"{found['share']:.0%}" if "share" in found else "-"
     peer = f"{found['speedup']:.2f} ({found['fastest_peer']})" if "speedup" in found else "-"
     return [case.name, unit, *rates, share, peer]
