@@ -28,7 +28,9 @@ def draw(results: dict[str, Any], path: str) -> None:
     rows = {name: found for name, found in results["train"].items() if "speedup" in found}
     if not rows:
         raise ValueError("no row has both a peer's time and ours")
-    figure, axes = plt.subplots(figsize=(1.6 + 1.1 * len(rows), 3.6), layout="constrained")
+    figure, axes = plt.subplots(
+        figsize=(max(4.8, 1.6 + 1.2 * len(rows)), 3.8), layout="constrained"
+    )
     for i, found in enumerate(rows.values()):
         peer, ours = found["fastest_peer"], found["best_of_ours"]
         whole = statistics.median(found["ms"][peer])
@@ -40,7 +42,7 @@ def draw(results: dict[str, Any], path: str) -> None:
             axes.bar(i + offset, height, 0.38, color=colour, label=names[label])
             ms = ms or statistics.median(found["ms"][ours])
             text = f"{peer}\n{ms:.3g} ms" if colour == PEER else f"{ms:.3g} ms"
-            axes.text(i + offset, height + 0.01, text, ha="center", va="bottom", fontsize=7)
+            axes.text(i + offset, height + 0.01, text, ha="center", va="bottom", fontsize=6.5)
         if "bound_ms" in found:
             label = "the machine's bound" if i == 0 else None
             height = found["bound_ms"] / whole
@@ -49,7 +51,7 @@ def draw(results: dict[str, Any], path: str) -> None:
     axes.set_ylabel("time of a training step\n(fastest peer = 1)")
     axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3)
+    figure.legend(frameon=False, fontsize=8, loc="outside upper center", ncols=3)
     figure.savefig(path, dpi=160)
 
 
