@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from _rows import HEADS, LAYERS, STAGES, WIDTH, Array, Row, Weights
 from jax import lax
 
@@ -151,8 +152,6 @@ def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], A
 
 def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:
     """``predict(x)`` from numpy to numpy."""
-    import numpy as np
-
     del side
     p, _, stats = _initial(row, weights)
     compiled = jax.jit(lambda p, x: _MODELS[row.model](p, stats, x)[0])

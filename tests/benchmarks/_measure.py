@@ -90,6 +90,18 @@ def set_threads(count: int) -> None:
         os.environ[f"{name}_NUM_THREADS"] = str(len(cores))
 
 
+@contextlib.contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Keep ``count`` other processes busy meanwhile, on the same cores."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def use_folder(folder: str) -> dict[str, str]:
     """Environment that keeps compiled programs of all frameworks in ``folder``."""
     return {

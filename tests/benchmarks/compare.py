@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 from pathlib import Path
 
 import _fresh
 import _steps
 import _work
-from _measure import Answer, machine, set_threads
+from _measure import Answer, machine, neighbours, set_threads
 from _rows import ROWS
 
 COMMANDS = {
@@ -50,6 +51,10 @@ def main() -> None:
         default="",
         help=f"comma separated: {', '.join(ROWS)}; for kernels, beginnings of their names",
     )
+    parser.add_argument("--busy", type=int, default=0, help="processes that only spin, meanwhile")
+    parser.add_argument(
+        "--beside-torch", action="store_true", help="load torch in this package's processes too"
+    )
     parser.add_argument("--json", help="add the results to this file")
     arguments = parser.parse_args()
     rows = [r for r in arguments.rows.split(",") if r]
@@ -57,11 +62,15 @@ def main() -> None:
     path = Path(arguments.json) if arguments.json else None
     results: Answer = json.loads(path.read_text()) if path and path.exists() else {}
     results["machine"] = machine()
+    results["machine"] |= {"busy": arguments.busy, "beside_torch": arguments.beside_torch}
+    if arguments.beside_torch:
+        os.environ["BENCH_BESIDE"] = "torch"
     for what in arguments.what:
         with tempfile.TemporaryDirectory(prefix="mtvm-bench-") as folder:
             tempfile.tempdir, before = folder, tempfile.tempdir
             try:
-                found = COMMANDS[what](rows, arguments.turns)
+                with neighbours(arguments.busy):
+                    found = COMMANDS[what](rows, arguments.turns)
             finally:
                 tempfile.tempdir = before
         results[what] = {**results.get(what, {}), **found}
