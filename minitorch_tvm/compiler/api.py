@@ -57,7 +57,7 @@ def reference_program(graph: Graph) -> Program:
     """A program without native code, for the reference executor."""
     return Program(
         graph=graph,
-        code=b"",
+        code=(),
         entry="",
         scalar_format="",
         scalars=0,
@@ -102,16 +102,17 @@ def compile_graph(graph: Graph) -> Program:
     if settings.check:
         plan.verify(memory)
     module, functions = clock("assemble", lambda: _assemble(fused, codes, scheduled, memory))
-    code = b""
+    code: tuple[bytes, ...] = ()
     if module is not None:
         _show(4, "TVM IR", module)
-        executable = clock(
+        executables = clock(
             "build",
-            lambda: native.compile_module(module, machine, blocks=settings.schedule == "default"),
+            lambda: native.compile_parts(module, machine, blocks=settings.schedule == "default"),
         )
         if settings.debug >= 5:
-            _show(5, "assembly", executable.mod.inspect_source("asm"))
-        code = clock("emit", lambda: native.object_code(executable))
+            for executable in executables:
+                _show(5, "assembly", executable.mod.inspect_source("asm"))
+        code = clock("emit", lambda: native.object_codes(executables))
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
     # The validator compares with what kernels read, so nothing may be overwritten.

@@ -1,10 +1,12 @@
-"""From stages to one TVM module: private stage functions and the program's single entry.
+"""From stages to one TVM module: stage functions and the program's single entry.
 
 The entry receives one pointer to a table of pointers.  All stages run in one parallel launch: each
 stage is a set of tiles that the threads take from queues, with a barrier behind it.  A stage
 function takes raw pointers and promises that they do not alias, which is what lets LLVM keep
 accumulators in registers; pasting all loops into one function over one arena loses that and runs
 three times slower.  Stages of equal structure share one function.
+
+The entry calls stages by their symbol, so that each can be compiled apart from the others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from .loops import Expr, Stage, Stmt, const, free_buffers, seq, serial
 from .queues import Queues
 
 ENTRY = "step"
+# TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
+_SETTLED = 1
 
 
 Buffer = Any  # TVM's buffer variable
@@ -44,7 +48,7 @@ def _pointer_type(buffer: Buffer) -> Any:
     return t.ir.PointerType(t.ir.PrimType(str(buffer.dtype)))
 
 
-def _private(stage: Stage, buffers: Sequence[Buffer]) -> Any:
+def _raw(stage: Stage, buffers: Sequence[Buffer]) -> Any:
     t = tvm()
     pointers = [t.tirx.Var(f"p{i}", _pointer_type(b)) for i, b in enumerate(buffers)]
     declared = [t.tirx.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
@@ -88,24 +92,25 @@ def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any,
             return base
         return t.tirx.handle_add_byte_offset(base, const(place.offset, "int64"))
 
-    functions: dict[Any, Any] = {}
+    functions: dict[Any, str] = {}
     module: dict[Any, Any] = {}
     queues = Queues([call.stage.tiles for call in calls], workers)
     loops: list[Stmt] = []
     for number, call in enumerate(calls):
         stage = call.stage
         buffers = free_buffers(stage.body)
-        function = _private(stage, buffers)
+        function = _raw(stage, buffers)
         key = ffi.StructuralKey(function)
         name = functions.get(key)
         if name is None:
-            name = t.ir.GlobalVar(f"s{len(functions)}_{stage.name}")
+            name = f"s{len(functions)}_{stage.name}"
             functions[key] = name
-            module[name] = function
+            public = function.with_attr("global_symbol", name)
+            module[t.ir.GlobalVar(name)] = public.with_attr("calling_conv", _SETTLED)
         arguments = [pointer(b, call.place_of(b)) for b in buffers]
 
-        def run(tile: Expr, name: Any = name, arguments: list[Any] = arguments) -> Stmt:
-            return t.tirx.Evaluate(t.ir.Call(name, [*arguments, tile], ret_ty="int32"))
+        def run(tile: Expr, name: str = name, arguments: list[Any] = arguments) -> Stmt:
+            return t.tirx.Evaluate(t.tirx.call_extern("int32", name, *arguments, tile))
 
         if workers > 1:
             loops.append(queues.run(number, run))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ..core.threads import usable_cores
 from ..core.tvm_api import tvm
 from .target import CpuTarget
 
@@ -15,6 +17,7 @@ from .target import CpuTarget
 _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
 _LEAN = "minitorch_tvm"
+_STAGES_PER_MODULE = 4
 
 
 @functools.cache
@@ -50,6 +53,40 @@ def _lean_pipeline() -> str:
     return _LEAN
 
 
+def parts(module: Any) -> list[Any]:
+    """The module as several that can be compiled apart: one with the entry, the others of stages.
+
+    LLVM works on one module with one thread, and needs more than twice as long for a program whose
+    stages it may all copy into the entry, which gains nothing: a stage's tile runs for
+    microseconds.  A module of its own costs some 15 ms, hence several stages in each.
+    """
+    t = tvm()
+    entries: list[Any] = []
+    stages: list[Any] = []
+    for name, function in module.functions_items():
+        settled = "calling_conv" in function.attrs
+        (stages if settled else entries).append((name.name_hint, name, function))
+    stages.sort(key=lambda item: item[0])  # the order of a map of TVM's depends on addresses
+    count = -(-len(stages) // _STAGES_PER_MODULE)
+    groups = [entries, *(stages[i::count] for i in range(count))]
+    return [t.IRModule({name: f for _, name, f in group}) for group in groups if group]
+
+
+def compile_parts(module: Any, target: CpuTarget, *, blocks: bool = False) -> list[Any]:
+    """:func:`compile_module` of all :func:`parts`, on all cores."""
+    pieces = parts(module)
+    # Registered before the threads look for it.
+    _ = tvm().tirx.get_tir_pipeline("default") if blocks else _lean_pipeline()
+    with ThreadPoolExecutor(min(len(pieces), usable_cores())) as pool:
+        return list(pool.map(lambda m: compile_module(m, target, blocks=blocks), pieces))
+
+
+def object_codes(executables: list[Any]) -> tuple[bytes, ...]:
+    """:func:`object_code` of each, on all cores."""
+    with ThreadPoolExecutor(min(len(executables), usable_cores())) as pool:
+        return tuple(pool.map(object_code, executables))
+
+
 def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> Any:
     """Run TVM's lowering passes and LLVM; returns TVM's executable.
 
@@ -58,7 +95,9 @@ def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> A
     t = tvm()
     pipeline = "default" if blocks else _lean_pipeline()
     with t.transform.PassContext(config=_OPTIONS):
-        return t.compile(module, target=target.tvm_target(), tir_pipeline=pipeline)
+        # tvm.compile would execute TVM's graph level to find out that nothing of it is meant.
+        library = t.tirx.build(module, target.tvm_target(), pipeline=pipeline)
+    return t.runtime.Executable(library)
 
 
 def object_code(executable: Any) -> bytes:

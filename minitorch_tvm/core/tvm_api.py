@@ -15,7 +15,10 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .threads import usable_cores
@@ -66,9 +69,9 @@ def _session() -> Any:
     return orcjit.default_session()
 
 
-def load_object(code: bytes) -> Any:
-    """Link the bytes of a native object file into the process and return its module."""
-    return _session().load_module(code)
+def load_objects(code: Sequence[bytes]) -> Any:
+    """Link the contents of native object files into the process, as one module."""
+    return _session().load_module(list(code))
 
 
 @functools.cache
@@ -85,10 +88,65 @@ def identity() -> str:
     return "\n".join(lines)
 
 
+class _Deferred(ModuleType):
+    """A module that is executed when somebody asks for a name it does not have yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        with _EXECUTING:  # other threads wait; this one sees what there is so far
+            if "__path__" not in vars(self):
+                spec = vars(self)["__spec__"]
+                self.__path__ = list(spec.submodule_search_locations)
+                spec.loader.exec_module(self)
+                self.__class__ = ModuleType  # type: ignore[assignment]
+        return ModuleType.__getattribute__(self, name)
+
+
+_EXECUTING = threading.RLock()
+
+
+def _defer(name: str, folder: Path) -> None:
+    """Let the package ``name`` be imported without executing it.
+
+    Its submodules are found through ``__path__``, one of the names it does not have yet.
+    """
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None, folder
+    module = importlib.util.module_from_spec(spec)
+    del module.__path__
+    module.__class__ = _Deferred
+    sys.modules[name] = module
+
+
+_UNUSED = ("relax", "s_tir", "topi")
+"""Parts of TVM that this package has no use for, and half of the time to import it."""
+
+
 @functools.cache
 def tvm() -> Any:
-    """The compiler: the ``tvm`` package, imported at the first call."""
-    return _import_without_torch("tvm")
+    """The compiler: the ``tvm`` package, imported at the first call.
+
+    Its graph level, its scheduling language and its operators are executed only when somebody
+    uses them; TVM's own default pipeline is such a use.
+    """
+    if "tvm" in sys.modules:
+        return importlib.import_module("tvm")
+    for part in _UNUSED:
+        _defer(f"tvm.{part}", _library_folder().parent / part)
+    module = _import_without_torch("tvm")
+    for part in _UNUSED:
+        setattr(module, part, sys.modules[f"tvm.{part}"])
+
+    def block_pipeline(**options: Any) -> Any:
+        _ = module.s_tir.Schedule  # executed now: it registers the real one
+        return module.tirx.get_tir_pipeline("s_tir", **options)
+
+    # What executing them would have announced to the rest of TVM.
+    module.script.register_dialect("relax", "tvm.relax.script")
+    if "s_tir" not in module.tirx.compilation_pipeline.PIPELINE_MAP:
+        module.tirx.register_tir_pipeline("s_tir", block_pipeline)
+    return module
 
 
 def global_func(name: str) -> Any:

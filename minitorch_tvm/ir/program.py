@@ -57,7 +57,7 @@ class Program:
     """
 
     graph: Graph
-    code: bytes
+    code: tuple[bytes, ...]  # object files that make one library
     entry: str
     scalar_format: str
     scalars: int

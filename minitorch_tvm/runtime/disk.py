@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -274,8 +275,9 @@ def _encode(key: str, program: Program) -> bytes:
         columns = [f.name for f in fields(kind)]
         header[name] = [[getattr(row, c) for c in columns] for row in getattr(program, name)]
     header["key"] = key
+    header["code"] = [len(piece) for piece in program.code]
     text = json.dumps(header, separators=(",", ":")).encode()
-    body = len(text).to_bytes(8, "little") + text + program.code
+    body = b"".join([len(text).to_bytes(8, "little"), text, *program.code])
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -292,7 +294,11 @@ def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
             header[name] = tuple(
                 kind(*(tuple(x) if isinstance(x, list) else x for x in row)) for row in header[name]
             )
+        ends = list(itertools.accumulate(header.pop("code"), initial=split))
+        code = tuple(body[a:b] for a, b in itertools.pairwise(ends))
+        if ends[-1] != len(body):
+            raise _Refused("its parts have other sizes")
         seconds = {"load": time.perf_counter() - start}
-        return Program(graph=graph, code=body[split:], seconds=seconds, **header)
+        return Program(graph=graph, code=code, seconds=seconds, **header)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _Refused("its header is not one of ours") from error

@@ -38,7 +38,7 @@ class Executor:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.calls = 0
-        self._entry = link(program.code, program.entry) if program.code else None
+        self._entry = link(*program.code, entry=program.entry) if program.code else None
         self._table: Any = (ctypes.c_uint64 * program.slots)()
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)

@@ -30,7 +30,7 @@ def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray],
         return Place([m.same_as(buffer) for m in memories].index(True))
 
     module, _ = assemble([StageCall(s, place) for s in stages], len(memories), n)
-    entry = link(native.object_code(native.compile_module(module, target.host())), ENTRY)
+    entry = link(native.object_code(native.compile_module(module, target.host())), entry=ENTRY)
     table = np.array([a.ctypes.data for a in arrays], np.uint64)
     entry(ctypes.c_void_p(table.ctypes.data))
 

@@ -114,7 +114,7 @@ class Case:
             return Place([b.same_as(buffer) for b in places].index(True))
 
         module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places), 2)
-        self.entry = link(native.object_code(native.compile_module(module, cpu)), ENTRY)
+        self.entry = link(native.object_code(native.compile_module(module, cpu)), entry=ENTRY)
 
     def run(self) -> dict[str, np.ndarray]:
         for name in ("y", "dx", "dw", "pre"):
