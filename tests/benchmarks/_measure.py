@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 SETTLE = 0.02  # seconds: idle OpenMP workers of the side before spin a few milliseconds
 TURN = 0.3  # seconds that one request for steps should take
 Answer = dict[str, Any]
+SCRATCH = tempfile.TemporaryDirectory(prefix="mtvm-bench-")
 
 
 class Side:
@@ -103,7 +104,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def use_folder(folder: str) -> dict[str, str]:
-    """Environment that keeps compiled programs of all frameworks in ``folder``."""
+    """Environment that keeps all frameworks' compiled programs in ``folder``, none of before."""
     return {
         "MTVM_CACHE_DIR": f"{folder}/mtvm",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
@@ -112,8 +113,8 @@ def use_folder(folder: str) -> dict[str, str]:
 
 
 def weights_file(row: str) -> str:
-    """The row's initial weights, in a file of the temporary folder."""
-    path = Path(tempfile.gettempdir()) / f"mtvm-bench-{os.getpid()}-{row}.npz"
+    """The row's initial weights, in a file that goes with this process."""
+    path = Path(SCRATCH.name) / f"{row}.npz"
     if not path.exists():
         np.savez(path, **weights(ROWS[row]))  # type: ignore[arg-type]
     return str(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from _measure import (
     HERE,
@@ -21,7 +20,6 @@ from _measure import (
     steps_for,
     table,
     take_turns,
-    use_folder,
     weights_file,
 )
 from _rows import INFERENCE, ROWS
@@ -37,9 +35,7 @@ Agreement = Callable[[Answer, Answer], str]
 
 def _measured(kind: str, row: str, turns: int, agreement: Agreement, *arguments: str) -> Answer:
     """Times of all sides for a row, void or unavailable ones with the reason, and the bound."""
-    weights = weights_file(row)
-    environment = use_folder(str(Path(weights).parent))
-    sides = {n: Side(kind, n, row, weights, *arguments, **environment) for n in SIDES}
+    sides = {n: Side(kind, n, row, weights_file(row), *arguments) for n in SIDES}
     limits = Side("limits", "limits")
     with closing({**sides, "limits": limits}):
         missing = {n: s.unavailable for n, s in sides.items() if s.unavailable}

@@ -17,13 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import _fresh
 import _steps
 import _work
-from _measure import Answer, machine, neighbours, set_threads
+from _measure import SCRATCH, Answer, machine, neighbours, set_threads, use_folder
 from _rows import ROWS
 
 COMMANDS = {
@@ -59,6 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [r for r in arguments.rows.split(",") if r]
     set_threads(arguments.threads)
+    os.environ.update(use_folder(SCRATCH.name))
     path = Path(arguments.json) if arguments.json else None
     results: Answer = json.loads(path.read_text()) if path and path.exists() else {}
     results["machine"] = machine()
@@ -66,13 +66,8 @@ def main() -> None:
     if arguments.beside_torch:
         os.environ["BENCH_BESIDE"] = "torch"
     for what in arguments.what:
-        with tempfile.TemporaryDirectory(prefix="mtvm-bench-") as folder:
-            tempfile.tempdir, before = folder, tempfile.tempdir
-            try:
-                with neighbours(arguments.busy):
-                    found = COMMANDS[what](rows, arguments.turns)
-            finally:
-                tempfile.tempdir = before
+        with neighbours(arguments.busy):
+            found = COMMANDS[what](rows, arguments.turns)
         results[what] = {**results.get(what, {}), **found}
         if path:
             path.write_text(json.dumps(results, indent=1))
