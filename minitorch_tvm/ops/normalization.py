@@ -7,11 +7,16 @@ E[x**2] - E[x]**2 loses all digits where the mean is large against the spread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.shape import Shape, numel
+from ..ir.build import Build
 from ..ir.node import Node, apply
+from ..ir.op import Kind, Spec, intern
+from ..ir.te import TE, Tensor
 from . import build as b
+from . import elementwise as ew
 from .composite import composite, record
 
 
@@ -23,19 +28,75 @@ def _moments(x: Node, dims: Sequence[int]) -> tuple[Node, Node, Node]:
     return mean, centred, b.div(b.sum(b.mul(centred, centred), dims, True), count)
 
 
-def _scaled(centred: Node, variance: Node, eps: float) -> Node:
+def _reciprocal_root(variance: Node, eps: float) -> Node:
     root = apply(b.SQRT, b.add(variance, b.full_like(variance, eps)))
-    return b.mul(centred, b.div(b.full_like(root, 1.0), root))
+    return b.div(b.full_like(root, 1.0), root)
 
 
-def _affine(y: Node, affine: Sequence[Node | None], shape: Shape | None = None) -> Node:
-    """y * weight + bias, both seen in ``shape``."""
-    weight, bias = affine
-    if weight is not None:
-        y = b.mul(y, weight if shape is None else b.reshape(weight, shape))
-    if bias is not None:
-        y = b.add(y, bias if shape is None else b.reshape(bias, shape))
-    return y
+def _affine(y: Node, weight: Node | None, bias: Node | None) -> Node:
+    y = y if weight is None else b.mul(y, weight)
+    return y if bias is None else b.add(y, bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised(ew.Clone, kind=Kind.INJECTIVE):
+    """normalised(y, x, unit, r, *affine) -> y, with the cotangents of a normalisation.
+
+    y = unit * weight + bias, unit = (x - mean(x)) * r, r = 1 / sqrt(var(x) + eps); ``affine`` holds
+    weight and bias as far as they are ``present``.  Going back through mean and variance step by
+    step would take two sums that depend on each other and a pass between them.  Written out,
+
+        g = ct * weight,  dx = r * (g - mean(g) - unit * mean(g * unit)),
+
+    the sums are independent, and those of a weight that is the same all over ``dims`` are the
+    gradients of weight and bias as well.  unit and r keep their own history, so that derivatives
+    of derivatives are exact.  Canonicalisation removes the op, as every copy.
+    """
+
+    dims: tuple[int, ...]
+    present: tuple[bool, ...]
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return inputs[0]
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        return super().compute(te, xs[0])
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        _, x, unit, r, *affine = xs
+        weight, bias = _spread(affine, self.present)
+        along = f.mul(ct, unit)
+        d_x = None
+        if x.requires_grad:
+            g, gu = ct, along
+            if weight is not None:
+                lead = len(x.shape) - len(weight.shape)
+                if any(d >= lead and weight.shape[d - lead] != 1 for d in self.dims):
+                    g, gu = f.mul(ct, weight), f.mul(along, weight)
+                else:
+                    r = f.mul(r, weight)
+            count = f.full_like(x, float(numel(tuple(x.shape[d] for d in self.dims))))
+            kept = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
+
+            def mean(value: Node) -> Node:
+                return f.div(f.reshape(f.sum(value, self.dims, False), kept), count)
+
+            d_x = f.mul(r, f.sub(f.sub(g, mean(g)), f.mul(unit, mean(gu))))
+        d_weight = None if weight is None else f.unbroadcast(along, weight.shape)
+        d_bias = None if bias is None else f.unbroadcast(ct, bias.shape)
+        rest = [n for n, there in zip((d_weight, d_bias), self.present, strict=True) if there]
+        return None, d_x, None, None, *rest
+
+
+def _normalised(
+    x: Node, dims: tuple[int, ...], weight: Node | None, bias: Node | None, eps: float
+) -> Node:
+    _, centred, variance = _moments(x, dims)
+    r = _reciprocal_root(variance, eps)
+    unit = b.mul(centred, r)
+    affine, present = _present((weight, bias))
+    op = intern(Normalised(dims, present))
+    return apply(op, _affine(unit, weight, bias), x, unit, r, *affine)
 
 
 def _present(nodes: Sequence[Node | None]) -> tuple[list[Node], tuple[bool, ...]]:
@@ -43,10 +104,24 @@ def _present(nodes: Sequence[Node | None]) -> tuple[list[Node], tuple[bool, ...]
     return [n for n in nodes if n is not None], tuple(n is not None for n in nodes)
 
 
-def _spread(nodes: Sequence[Node], present: tuple[bool, ...]) -> list[Node | None]:
-    """Inverse of :func:`_present`."""
+def _spread(nodes: Sequence[Node], present: tuple[bool, ...]) -> tuple[Node | None, Node | None]:
+    """Inverse of :func:`_present`: weight and bias."""
     rest = iter(nodes)
-    return [next(rest) if there else None for there in present]
+    weight, bias = (next(rest) if there else None for there in present)
+    return weight, bias
+
+
+def _channels(x: Node) -> Shape:
+    """The shape in which a vector over the channels of x [n, c, ...] broadcasts to it."""
+    return (x.shape[1], *(1,) * (len(x.shape) - 2))
+
+
+def _over_channels(
+    x: Node, given: Sequence[Node], present: tuple[bool, ...]
+) -> tuple[Node | None, Node | None]:
+    """Weight and bias [c], as they broadcast to x [n, c, ...]."""
+    weight, bias = _spread([b.reshape(v, _channels(x)) for v in given], present)
+    return weight, bias
 
 
 # --- layer and group ----------------------------------------------------------------------------
@@ -61,8 +136,7 @@ def layer_norm(x: Node, rank: int, weight: Node | None, bias: Node | None, eps: 
 def _layer_norm(x: Node, *rest: Any) -> Node:
     *given, rank, eps, present = rest
     total = len(x.shape)
-    _, centred, variance = _moments(x, range(total - rank, total))
-    return _affine(_scaled(centred, variance, eps), _spread(given, present))
+    return _normalised(x, tuple(range(total - rank, total)), *_spread(given, present), eps)
 
 
 def group_norm(x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
@@ -75,17 +149,11 @@ def _group_norm(x: Node, *rest: Any) -> Node:
     *given, groups, eps, present = rest
     n, c = x.shape[:2]
     blocks = b.reshape(x, (n, groups, c // groups * numel(x.shape[2:])))
-    _, centred, variance = _moments(blocks, (2,))
-    y = b.reshape(_scaled(centred, variance, eps), x.shape)
-    return _affine(y, _spread(given, present), _channels(x))
+    y = b.reshape(_normalised(blocks, (2,), None, None, eps), x.shape)
+    return _affine(y, *_over_channels(x, given, present))
 
 
 # --- batch --------------------------------------------------------------------------------------
-
-
-def _channels(x: Node) -> Shape:
-    """The shape in which a vector over the channels of x [n, c, ...] broadcasts to it."""
-    return (x.shape[1], *(1,) * (len(x.shape) - 2))
 
 
 def _over_batch(x: Node) -> tuple[int, ...]:
@@ -100,8 +168,7 @@ def batch_norm(x: Node, weight: Node | None, bias: Node | None, eps: float) -> N
 
 def _batch_norm(x: Node, *rest: Any) -> Node:
     *given, eps, present = rest
-    _, centred, variance = _moments(x, _over_batch(x))
-    return _affine(_scaled(centred, variance, eps), _spread(given, present), _channels(x))
+    return _normalised(x, _over_batch(x), *_over_channels(x, given, present), eps)
 
 
 def batch_norm_fixed(
@@ -117,8 +184,8 @@ def _batch_norm_fixed(x: Node, mean: Node, variance: Node, *rest: Any) -> Node:
     *given, eps, present = rest
     shape = _channels(x)
     centred = b.sub(x, b.reshape(mean, shape))
-    y = _scaled(centred, b.reshape(variance, shape), eps)
-    return _affine(y, _spread(given, present), shape)
+    y = b.mul(centred, _reciprocal_root(b.reshape(variance, shape), eps))
+    return _affine(y, *_over_channels(x, given, present))
 
 
 def running_mean(running: Node, x: Node, factor: Node) -> Node:

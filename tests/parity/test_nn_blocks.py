@@ -374,7 +374,7 @@ def gpt(t: Any, nn: Any, f: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.places = nn.Embedding(11, 12), nn.Embedding(7, 12)
-            self.blocks = nn.Sequential(Block(12, 3), Block(12, 2))
+            self.blocks = nn.Sequential(Block(12, 3))
             self.norm, self.head = nn.LayerNorm(12), nn.Linear(12, 11, bias=False)
             self.head.weight = self.tokens.weight
 

@@ -12,6 +12,7 @@ from row import EVERY, FLOATS, NUMBERS, ONE, TWO, Bad, Row, ops
 from minitorch_tvm.core import dtype as dt
 from minitorch_tvm.ir.op import Op, intern
 from minitorch_tvm.ops import elementwise as ew
+from minitorch_tvm.ops.normalization import Normalised
 from minitorch_tvm.ops.random import ShiftRight
 
 NAN, INF = math.nan, math.inf
@@ -175,6 +176,16 @@ ROWS = (
     # Arguments up to a few hundred: beyond, float32 spacing itself exceeds a radian.
     unary(ew.Sin, _trig(math.sin), specials=((intern(ew.Sin()), (EDGES[:9] + EDGES[10:],)),)),
     unary(ew.Cos, _trig(math.cos), specials=((intern(ew.Cos()), (EDGES[:9] + EDGES[10:],)),)),
+    # The value is the first operand; its cotangents are tested where normalisations are.
+    Row(
+        Normalised,
+        lambda op, y, *rest: y,
+        (
+            (intern(Normalised((1,), (False, False))), ((2, 3), (2, 3), (2, 3), (2, 1))),
+            (intern(Normalised((0,), (False, False))), ((7, 1), (7, 1), (7, 1), (1, 1))),
+        ),
+        inputs="nnnn",
+    ),
     Row(
         ew.Where,
         lambda op, c, a, b: np.where(c, a, b),
