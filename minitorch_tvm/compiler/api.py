@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..core import config
 from ..core import dtype as dt
@@ -51,6 +51,10 @@ class _Clock:
 def _show(level: int, title: str, value: object) -> None:
     if config.CONFIG.debug >= level:
         print(f"--- {title}\n{value}", file=sys.stderr)
+
+
+def _show_assembly(executable: Any) -> None:
+    _show(5, "assembly", executable.mod.inspect_source("asm"))
 
 
 def reference_program(graph: Graph) -> Program:
@@ -105,14 +109,11 @@ def compile_graph(graph: Graph) -> Program:
     code: tuple[bytes, ...] = ()
     if module is not None:
         _show(4, "TVM IR", module)
-        executables = clock(
-            "build",
-            lambda: native.compile_parts(module, machine, blocks=settings.schedule == "default"),
+        blocks = settings.schedule == "default"
+        look = _show_assembly if settings.debug >= 5 else None
+        code = clock(
+            "build", lambda: native.compile_parts(module, machine, blocks=blocks, look=look)
         )
-        if settings.debug >= 5:
-            for executable in executables:
-                _show(5, "assembly", executable.mod.inspect_source("asm"))
-        code = clock("emit", lambda: native.object_codes(executables))
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
     # The validator compares with what kernels read, so nothing may be overwritten.

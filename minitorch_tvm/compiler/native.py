@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -72,19 +73,26 @@ def parts(module: Any) -> list[Any]:
     return [t.IRModule({name: f for _, name, f in group}) for group in groups if group]
 
 
-def compile_parts(module: Any, target: CpuTarget, *, blocks: bool = False) -> list[Any]:
-    """:func:`compile_module` of all :func:`parts`, on all cores."""
+def compile_parts(
+    module: Any,
+    target: CpuTarget,
+    *,
+    blocks: bool = False,
+    look: Callable[[Any], None] | None = None,
+) -> tuple[bytes, ...]:
+    """Object code of all :func:`parts`, made on all cores; ``look`` is shown every executable."""
     pieces = parts(module)
     # Registered before the threads look for it.
     _ = tvm().tirx.get_tir_pipeline("default") if blocks else _lean_pipeline()
+
+    def build(piece: Any) -> bytes:
+        executable = compile_module(piece, target, blocks=blocks)
+        if look is not None:
+            look(executable)
+        return object_code(executable)
+
     with ThreadPoolExecutor(min(len(pieces), usable_cores())) as pool:
-        return list(pool.map(lambda m: compile_module(m, target, blocks=blocks), pieces))
-
-
-def object_codes(executables: list[Any]) -> tuple[bytes, ...]:
-    """:func:`object_code` of each, on all cores."""
-    with ThreadPoolExecutor(min(len(executables), usable_cores())) as pool:
-        return tuple(pool.map(object_code, executables))
+        return tuple(pool.map(build, pieces))
 
 
 def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> Any:
