@@ -2,6 +2,7 @@
 
 from . import functional, init, utils
 from .activation import GELU, LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
+from .attention import MultiheadAttention
 from .container import ModuleDict, ModuleList, ParameterList, Sequential
 from .conv import Conv2d
 from .dropout import Dropout
@@ -37,6 +38,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "NLLLoss",
     "Parameter",
     "ParameterList",

@@ -344,3 +344,16 @@ def scaled_dot_product_attention(
         return Tensor._wrap(at.attention(q, k, v, mask, is_causal, factor))
     weights = Tensor._wrap(at.attention_weights(q, k, mask, is_causal, factor))
     return dropout(weights, dropout_p) @ value
+
+
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
+    """As :func:`scaled_dot_product_attention`, and the weights (dropped ones are 0)."""
+    q, k, v = query.node, key.node, value.node
+    mask = None if attn_mask is None else attn_mask.node
+    _check_attention(q, k, v, mask, False)
+    factor = 1.0 / math.sqrt(max(q.shape[-1], 1))
+    weights = Tensor._wrap(at.attention_weights(q, k, mask, False, factor))
+    weights = dropout(weights, dropout_p)
+    return weights @ value, weights

@@ -211,6 +211,49 @@ def test_attention(q: Any, k: Any, v: Any, options: dict[str, Any]) -> None:
     equal_gradients(y, ty, pairs)
 
 
+HEADS: list[Any] = [
+    ({}, (4, 3, 6), None, {}),
+    ({"batch_first": True}, (3, 4, 6), None, {"average_attn_weights": False}),
+    ({"bias": False}, (4, 6), None, {}),
+    ({"dropout": 0.0}, (5, 1, 6), (7, 1, 6), {"need_weights": False}),
+    ({"batch_first": True}, (2, 5, 6), (2, 3, 6), {"masks": "float"}),
+    ({}, (5, 2, 6), None, {"masks": "bool", "need_weights": False}),
+    ({"batch_first": True}, (2, 5, 6), None, {"masks": "heads"}),
+]
+
+
+@pytest.mark.parametrize(("options", "shape", "other", "call"), HEADS)
+def test_multihead_attention(options: Any, shape: Any, other: Any, call: Any) -> None:
+    ours = mt.nn.MultiheadAttention(6, 2, **options)
+    theirs = torch.nn.MultiheadAttention(6, 2, **options)
+    assert repr(ours) == repr(theirs)
+    copied(ours, theirs)
+    pairs = [both(*shape)] if other is None else [both(*shape), both(*other), both(*other)]
+    inputs = [p[0] for p in pairs] * (3 if other is None else 1)
+    their_inputs = [p[1] for p in pairs] * (3 if other is None else 1)
+    call = dict(call)
+    kind = call.pop("masks", None)
+    masks: dict[str, Any] = {}
+    if kind is not None:
+        first = options.get("batch_first", False)
+        n, length = (shape[0], shape[1]) if first else (shape[1], shape[0])
+        keys = length if other is None else other[1]
+        lead = (2 * n,) if kind == "heads" else ()
+        mask = RNG.standard_normal((*lead, length, keys))
+        padding = RNG.random((n, keys)) < 0.3
+        padding[:, 0] = False
+        masks["attn_mask"] = mask if kind == "float" else (mask > 0.5) & (np.arange(keys) > 0)
+        masks["key_padding_mask"] = np.where(padding, -1.0, 0.0) if kind == "float" else padding
+    y, w = ours(*inputs, **call, **{k: mt.tensor(v) for k, v in masks.items()})
+    ty, tw = theirs(*their_inputs, **call, **{k: torch.tensor(v) for k, v in masks.items()})
+    if tw is None:
+        assert w is None
+    else:
+        close(w, tw)
+    pairs += zip(ours.parameters(), theirs.parameters(), strict=True)
+    equal_gradients(y, ty, pairs)
+
+
 def test_attention_drops_weights() -> None:
     x = mt.ones(1, 64, 64)
     identity = mt.eye(64).reshape(1, 64, 64)
@@ -261,7 +304,15 @@ def test_first_and_second_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["LayerNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "Embedding", "GELU"],
+    [
+        "LayerNorm",
+        "GroupNorm",
+        "BatchNorm1d",
+        "BatchNorm2d",
+        "Embedding",
+        "GELU",
+        "MultiheadAttention",
+    ],
 )
 def test_constructors_have_torchs_arguments(name: str) -> None:
     same_signature(getattr(mt.nn, name).__init__, getattr(torch.nn, name).__init__)
@@ -326,6 +377,12 @@ MISTAKES: list[Any] = [
     lambda t, nn, f: t.zeros(2, 2).masked_fill(t.zeros(2, 2), 1.0),
     lambda t, nn, f: t.zeros(2, 2).masked_fill(t.zeros(2, 2).to(t.int64), 1.0),
     lambda t, nn, f: t.tril(t.zeros(3)),
+    lambda t, nn, f: nn.MultiheadAttention(5, 2),
+    lambda t, nn, f: nn.MultiheadAttention(0, 2),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 2, 4)] * 3),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 5)] * 3),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 4)] * 3, is_causal=True),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 3, 4)] * 3, attn_mask=t.zeros(3, 3)),
     lambda t, nn, f: t.triu(t.zeros(3)),
 ]
 

@@ -1,0 +1,204 @@
+"""MultiheadAttention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core import dtype as dt
+from ..ir.node import Node
+from ..ops import build as b
+from ..ops import derived as d
+from ..tensor import Tensor
+from . import functional as F
+from . import init
+from .functions import attention_with_weights
+from .linear import Linear
+from .module import Module
+from .parameter import Parameter, new_parameter
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """:class:`Linear` under the name that PyTorch prints for the output projection."""
+
+
+class MultiheadAttention(Module):
+    """Attention in ``num_heads`` subspaces of ``embed_dim / num_heads`` (Vaswani et al. 2017).
+
+    ``in_proj_weight`` [3 embed_dim, embed_dim] makes queries, keys and values, ``out_proj`` joins
+    the heads.  Inputs are [length, batch, embed_dim], with ``batch_first`` [batch, length,
+    embed_dim], or [length, embed_dim].  Raises AssertionError if the heads do not divide
+    ``embed_dim``; ValueError for ``add_bias_kv``, ``add_zero_attn`` and other sizes of keys and
+    values (``kdim``, ``vdim``), which are not supported.
+
+    >>> import minitorch_tvm as mt
+    >>> layer, x = mt.nn.MultiheadAttention(8, 2, batch_first=True), mt.randn(3, 5, 8)
+    >>> y, weights = layer(x, x, x)
+    >>> y.shape, weights.shape
+    (torch.Size([3, 5, 8]), torch.Size([3, 5, 5]))
+    """
+
+    in_proj_weight: Parameter
+    in_proj_bias: Parameter | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                "embed_dim and num_heads must be greater than 0, got "
+                f"embed_dim={embed_dim} and num_heads={num_heads} instead"
+            )
+        if embed_dim % num_heads:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        for name, unsupported in (
+            ("add_bias_kv=True", add_bias_kv),
+            ("add_zero_attn=True", add_zero_attn),
+            (f"kdim={kdim}", kdim not in (None, embed_dim)),
+            (f"vdim={vdim}", vdim not in (None, embed_dim)),
+        ):
+            if unsupported:
+                raise ValueError(f"MultiheadAttention: {name} is not supported")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.in_proj_weight = new_parameter((3 * embed_dim, embed_dim), device, dtype)
+        if bias:
+            self.in_proj_bias = new_parameter((3 * embed_dim,), device, dtype)
+        else:
+            self.register_parameter("in_proj_bias", None)
+        self.out_proj = NonDynamicallyQuantizableLinear(
+            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
+        )
+        init.xavier_uniform_(self.in_proj_weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            assert self.out_proj.bias is not None
+            init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(output, weights): weights [batch, queries, keys] are means over the heads, or
+        [batch, heads, queries, keys] unless ``average_attn_weights``; None without
+        ``need_weights``.
+
+        A bool mask is True where a key is left out (the reverse of
+        ``scaled_dot_product_attention``); others are added.  ``key_padding_mask`` is
+        [batch, keys], ``attn_mask`` [queries, keys] or [batch * heads, queries, keys].
+        ``is_causal`` is a hint about ``attn_mask``.  Raises RuntimeError and AssertionError where
+        shapes do not fit.
+        """
+        if query.ndim not in (2, 3):
+            raise AssertionError(
+                "query should be unbatched 2D or batched 3D tensor but received "
+                f"{query.ndim}-D query tensor"
+            )
+        if is_causal and attn_mask is None:
+            raise RuntimeError(
+                "Need attn_mask if specifying the is_causal hint. You may use the Transformer "
+                "module method `generate_square_subsequent_mask` to create this mask."
+            )
+        if query.shape[-1] != self.embed_dim:
+            raise AssertionError(
+                f"was expecting embedding dimension of {self.embed_dim}, but got {query.shape[-1]}"
+            )
+        single = query.ndim == 2
+        if single:
+            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
+            if key_padding_mask is not None:
+                key_padding_mask = key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        q, k, v = self._projected(query, key, value)
+        mask = self._mask(q, k, key_padding_mask, attn_mask)
+        p = self.dropout if self.training else 0.0
+        weights: Tensor | None = None
+        if need_weights:
+            heads, weights = attention_with_weights(q, k, v, mask, p)
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights.squeeze(0) if single else weights
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, mask, p)
+        n, _, length, _ = heads.shape
+        joined = heads.transpose(1, 2).reshape(n, length, self.embed_dim)
+        y = self.out_proj(joined)
+        if single:
+            return y.squeeze(0), weights
+        return y if self.batch_first else y.transpose(0, 1), weights
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        """Queries, keys and values, [n, heads, length, head_dim]."""
+        bias, e = self.in_proj_bias, self.embed_dim
+        if query is key and key is value:
+            parts = F.linear(query, self.in_proj_weight, bias).split(e, dim=-1)
+        else:
+            parts = tuple(
+                F.linear(
+                    x,
+                    self.in_proj_weight[i * e : (i + 1) * e],
+                    None if bias is None else bias[i * e : (i + 1) * e],
+                )
+                for i, x in enumerate((query, key, value))
+            )
+        return [
+            p.reshape(p.shape[0], p.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+            for p in parts
+        ]
+
+    def _mask(
+        self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None
+    ) -> Tensor | None:
+        """What is added to the scores [n, heads, queries, keys]; None without masks."""
+        n, heads, queries, _ = q.shape
+        keys = k.shape[2]
+        parts: list[Node] = []
+        if mask is not None:
+            wanted = (queries, keys) if mask.ndim == 2 else (n * heads, queries, keys)
+            if mask.ndim not in (2, 3):
+                raise RuntimeError(f"attn_mask's dimension {mask.ndim} is not supported")
+            if tuple(mask.shape) != wanted:
+                raise RuntimeError(
+                    f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be "
+                    f"{wanted}."
+                )
+            shape = wanted if mask.ndim == 2 else (n, heads, queries, keys)
+            parts.append(b.reshape(_additive(mask.node, q.dtype), shape))
+        if padding is not None:
+            if tuple(padding.shape) != (n, keys):
+                raise AssertionError(
+                    f"key_padding_mask of shape {tuple(padding.shape)} should be {(n, keys)}"
+                )
+            parts.append(b.reshape(_additive(padding.node, q.dtype), (n, 1, 1, keys)))
+        if not parts:
+            return None
+        return Tensor._wrap(parts[0] if len(parts) == 1 else d.add(*parts))
+
+
+def _additive(mask: Node, dtype: dt.DType) -> Node:
+    """A bool mask as 0 and -inf."""
+    if mask.dtype is not dt.bool_:
+        return b.cast(mask, dtype)
+    return b.where(mask, b.full((), -math.inf, dtype), b.full((), 0.0, dtype))
