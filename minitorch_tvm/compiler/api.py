@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core import config
@@ -197,17 +198,20 @@ def _assemble(
     inputs = scalars = 0
     for v in graph.leaves():
         if graph.values[v].op is BUFFER:
-            places[v] = Place(FIRST_SLOT + inputs)
+            places[v] = Place(FIRST_SLOT + inputs, nbytes=graph.values[v].nbytes)
             inputs += 1
         else:
-            places[v] = Place(SCALAR_SLOT, scalars * SCALAR_STRIDE)
+            places[v] = Place(SCALAR_SLOT, scalars * SCALAR_STRIDE, SCALAR_STRIDE)
             scalars += 1
+    donors = dict(graph.donated)
     for i, v in enumerate(graph.outputs):
-        places[v] = Place(FIRST_SLOT + inputs + i)
+        alias = places[donors[i]].slot if i in donors else None
+        nbytes = graph.values[v].nbytes
+        places[v] = Place(FIRST_SLOT + inputs + i, nbytes=nbytes, alias=alias)
     scratch: list[list[Place]] = [[] for _ in codes]
     for p in memory.placements:
         if p.value >= 0:
-            places[p.value] = Place(ARENA_SLOT, p.offset)
+            places[p.value] = Place(ARENA_SLOT, p.offset, p.nbytes)
     # The validator reads what the kernels left behind, so poison is off beside it.
     poisoned = config.CONFIG.poison and not config.CONFIG.validate
     calls = poison.before_all(memory) if poisoned else []
@@ -222,7 +226,8 @@ def _assemble(
                     return place
             v = code.value_of(buffer)
             assert v is not None, f"unknown buffer {buffer}"
-            return places[fused.root(v)]
+            root = fused.root(v)
+            return replace(places[root], written=root in map(fused.root, code.kernel.stores))
 
         calls += [StageCall(stage, place_of) for stage in stages]
         if poisoned:
@@ -241,5 +246,5 @@ def _scratch_places(code: KernelCode, k: int, memory: plan.Plan) -> list[Place]:
         size = plan.rounded(_scratch_bytes(buffer))
         chosen = next(p for p in free if p.nbytes == size)
         free.remove(chosen)
-        out.append(Place(ARENA_SLOT, chosen.offset))
+        out.append(Place(ARENA_SLOT, chosen.offset, chosen.nbytes))
     return out

@@ -1,10 +1,11 @@
 """From stages to one TVM module: stage functions and the program's single entry.
 
 The entry receives one pointer to a table of pointers.  All stages run in one parallel launch: each
-stage is a set of tiles that the threads take from queues, with a barrier behind it.  A stage
-function takes raw pointers and promises that they do not alias, which is what lets LLVM keep
-accumulators in registers; pasting all loops into one function over one arena loses that and runs
-three times slower.  Stages of equal structure share one function.
+stage is a set of tiles that the threads take from queues, with a barrier before the first stage
+that touches what an unfinished one writes.  Neighbouring stages of one tile each are run as one.
+A stage function takes raw pointers and promises that they do not alias, which is what lets LLVM
+keep accumulators in registers; pasting all loops into one function over one arena loses that and
+runs three times slower.  Stages of equal structure share one function.
 
 The entry calls stages by their symbol, so that each can be compiled apart from the others.
 """
@@ -29,10 +30,27 @@ Buffer = Any  # TVM's buffer variable
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lives: a slot of the pointer table plus a byte offset."""
+    """Where a buffer lives: a slot of the pointer table plus a byte offset.
+
+    The rest tells what must not happen at once: how large it is, whether the kernel writes it, and
+    the slot whose memory its own may be (an output that overwrites an input).
+    """
 
     slot: int
     offset: int = 0
+    nbytes: int = 1 << 62
+    written: bool = True
+    alias: int | None = None
+
+    def conflicts(self, other: Place) -> bool:
+        """True if both may touch one byte and one of them writes it."""
+        mine, theirs = (p.slot if p.alias is None else p.alias for p in (self, other))
+        apart = (
+            mine != theirs
+            or self.offset + self.nbytes <= other.offset
+            or other.offset + other.nbytes <= self.offset
+        )
+        return not apart and (self.written or other.written)
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,27 @@ def _raw(stage: Stage, buffers: Sequence[Buffer]) -> Any:
     )
 
 
+@dataclass
+class _Step:
+    """One stage, or several of one tile each: what the threads share out at a time."""
+
+    tiles: int
+    runs: list[Callable[[Expr], Stmt]]
+    places: list[Place]
+
+
+def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
+    """Per step, whether all threads must be done with it before any goes on to the next."""
+    waits = [False] * len(places)
+    unfinished: list[Place] = []
+    for i, touched in enumerate(places):
+        if any(a.conflicts(b) for a in touched for b in unfinished):
+            waits[i - 1] = True
+            unfinished = []
+        unfinished += touched
+    return waits
+
+
 def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any, int]:
     """Build the module of a program.
 
@@ -94,9 +133,12 @@ def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any,
 
     functions: dict[Any, str] = {}
     module: dict[Any, Any] = {}
-    queues = Queues([call.stage.tiles for call in calls], workers)
-    loops: list[Stmt] = []
-    for number, call in enumerate(calls):
+    # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one function
+    # would then be reordered although they share the arena; an unknown call, which a barrier is
+    # too, keeps them apart.
+    fence = t.tirx.Evaluate(t.tirx.call_extern("uint64", "pthread_self"))
+    steps: list[_Step] = []
+    for call in calls:
         stage = call.stage
         buffers = free_buffers(stage.body)
         function = _raw(stage, buffers)
@@ -107,21 +149,27 @@ def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any,
             functions[key] = name
             public = function.with_attr("global_symbol", name)
             module[t.ir.GlobalVar(name)] = public.with_attr("calling_conv", _SETTLED)
-        arguments = [pointer(b, call.place_of(b)) for b in buffers]
+        places = [call.place_of(b) for b in buffers]
+        arguments = [pointer(b, p) for b, p in zip(buffers, places, strict=True)]
 
         def run(tile: Expr, name: str = name, arguments: list[Any] = arguments) -> Stmt:
             return t.tirx.Evaluate(t.tirx.call_extern("int32", name, *arguments, tile))
 
-        if workers > 1:
-            loops.append(queues.run(number, run))
-            continue
-        loops.append(serial(stage.tiles, run, "tile"))
-        # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one
-        # function would then be reordered although they share the arena; an unknown call, which
-        # a barrier is too, keeps them apart.
-        loops.append(t.tirx.Evaluate(t.tirx.call_extern("int32", "sched_yield")))
-    body = seq(loops)
-    if workers > 1:
+        if steps and steps[-1].tiles == stage.tiles == 1:
+            steps[-1].runs.append(run)
+            steps[-1].places += places
+        else:
+            steps.append(_Step(stage.tiles, [run], places))
+
+    def body_of(step: _Step) -> Callable[[Expr], Stmt]:
+        return lambda tile: seq([part for run in step.runs for part in (run(tile), fence)])
+
+    if workers == 1:
+        body = seq([serial(step.tiles, body_of(step), "tile") for step in steps])
+    else:
+        queues = Queues([step.tiles for step in steps], workers)
+        waits = _waits([step.places for step in steps])
+        body = seq([queues.run(i, body_of(s), waits[i]) for i, s in enumerate(steps)])
         launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
         body = seq(queues.prepare(), launch)
     entry = (

@@ -17,7 +17,7 @@ from .schedule.cpu.elementwise import GRAIN, tiled
 def _fill(offset: int, nbytes: int) -> StageCall:
     words = pointer_buffer((nbytes // 4,), "int32", "poison")
     stage = tiled("poison", nbytes // 4, GRAIN, lambda i: store(words, const(-1), i))
-    return StageCall(stage, lambda _: Place(ARENA_SLOT, offset))
+    return StageCall(stage, lambda _: Place(ARENA_SLOT, offset, nbytes))
 
 
 def before_all(memory: Plan) -> list[StageCall]:

@@ -57,8 +57,8 @@ class Queues:
         count = len(self.tiles) * self.workers
         return seq(alloc(self._memory), serial(count, unlock, "q"), full)
 
-    def run(self, stage: int, body: Callable[[Expr], Stmt]) -> Stmt:
-        """Run ``body(tile)`` once for every tile of a stage, then wait for all threads."""
+    def run(self, stage: int, body: Callable[[Expr], Stmt], wait: bool) -> Stmt:
+        """Run ``body(tile)`` once for every tile of a stage; ``wait`` for all threads after it."""
         t = tvm().tirx
         worker = var("worker")
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
@@ -83,5 +83,7 @@ class Queues:
         everything = seq(alloc(tile), alloc(more), serial(self.workers, from_queue, "d"))
         # A parallel loop over workers gives each thread its own, or several if threads are fewer.
         loop = t.For(worker, const(0), const(self.workers), t.ForKind.PARALLEL, everything)
+        if not wait:
+            return loop
         # As an attribute, not an annotation: only TVM's block lowering translates those.
         return t.AttrStmt(worker, "pragma_parallel_barrier_when_finish", const(1), loop)

@@ -24,7 +24,8 @@ def samples() -> np.ndarray:
     even = np.arange(0, 1 << 32, 2147, dtype=np.uint64).astype(np.uint32)
     corners = np.array(
         [0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 9.0, 16.635532,
-         87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208, 104.0, 3.4028235e38, np.inf, np.nan],
+         87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208, 104.0,
+         3.4028235e38, np.inf, np.nan],
         np.float32,
     ).view(np.uint32)  # fmt: skip
     near = (corners[:, None].astype(np.int64) + np.arange(-50, 51)).ravel()
