@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -38,41 +37,42 @@ def _each(row: str, steps: str, turns: int) -> dict[str, list[Answer]]:
     return answers
 
 
-def _collect(rows: list[str], steps: str, turns: int, keys: dict[str, tuple[str, float]]) -> Answer:
-    """A line per row and quantity; ``keys`` maps its name to the answer's key and a factor."""
-    results: Answer = {}
+def _collect(
+    rows: list[str], steps: str, turns: int, keys: dict[str, str], results: Answer
+) -> None:
+    """A line per row and quantity; ``keys`` maps its name to the answer's key."""
+    rows = rows or list(ROWS)
 
     def lines() -> Iterator[list[str]]:
-        for row in rows or list(ROWS):
+        for row in rows:
             answers = _each(row, steps, turns)
             reasons = {
                 n: a[-1].get("unavailable", "") if a else NO_CACHE for n, a in answers.items()
             }
             good = {n: a for n, a in answers.items() if not reasons[n]}
             results[row] = {"missing": {n: r for n, r in reasons.items() if r}}
-            for label, (key, factor) in keys.items():
-                found = {n: [factor * x[key] for x in a] for n, a in good.items()}
+            for label, key in keys.items():
+                found = {n: [x[key] for x in a] for n, a in good.items()}
                 results[row][label] = found
                 yield [row, label, *(spread(found[n]) if n in found else "n/a" for n in answers)]
 
     table(["row", "", *SIDES, CACHED], lines())
-    for row, found in results.items():
-        for name, reason in found["missing"].items():
+    for row in rows:
+        for name, reason in results[row]["missing"].items():
             print(f"{row}, {name}: {reason}")
-    return results
 
 
-def cold(rows: list[str], turns: int) -> Answer:
+def cold(rows: list[str], turns: int, results: Answer) -> None:
     """Seconds to the end of the first step."""
     print("\n## Cold start, seconds: median (min to max)")
-    keys = {"process": ("start_to_end", 1.0), "call": ("first_step", 1.0)}
-    return _collect(rows, "1", turns, keys)
+    keys = {"process": "start_to_end", "call": "first_step"}
+    _collect(rows, "1", turns, keys, results)
 
 
-def memory(rows: list[str], turns: int) -> Answer:
+def memory(rows: list[str], turns: int, results: Answer) -> None:
     """MiB resident at most, after 50 steps."""
     print("\n## Peak resident memory after 50 steps, MiB: median (min to max)")
-    return _collect(rows, "50", turns, {"peak": ("memory", 1.0)})
+    _collect(rows, "50", turns, {"peak": "memory"}, results)
 
 
 def _answers(sides: dict[str, Side], turns: int, **request: object) -> dict[str, list[Answer]]:
@@ -80,9 +80,8 @@ def _answers(sides: dict[str, Side], turns: int, **request: object) -> dict[str,
         return take_turns(sides, turns, lambda _: dict(request))
 
 
-def overhead(rows: list[str], turns: int) -> Answer:
+def overhead(rows: list[str], turns: int, results: Answer) -> None:
     """Microseconds of Python in a step, of a native call, and milliseconds per batch loaded."""
-    results: Answer = {}
     print("\n## Overhead: median (min to max)")
     for row in rows or ["mlp-32", "mlp-1000"]:
         sides = {n: Side("overhead", n, row, weights_file(row)) for n in ("ours", "mt.compile")}
@@ -107,5 +106,3 @@ def overhead(rows: list[str], turns: int) -> Answer:
         times = [1e3 * a["seconds"] for a in found]
         results[f"loader {name} ms"] = times
         print(f"batch of 1000 shuffled images, {name}: {spread(times)} ms")
-    results["launch_us_median"] = statistics.median(launches)
-    return results

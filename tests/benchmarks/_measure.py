@@ -149,7 +149,10 @@ class Limits:
         found = list(answers)
         if not found:
             raise SystemExit("the machine's limits could not be measured")
-        self.flops = statistics.median(a["flops"] for a in found)
+        self.isa = {
+            isa: statistics.median(a["flops"][isa] for a in found) for isa in found[0]["flops"]
+        }
+        self.flops = max(self.isa.values())
         self.launch = statistics.median(a["launch"] for a in found)
         self.copy = {
             int(n): statistics.median(a["copy"][n] for a in found) for n in found[0]["copy"]
@@ -171,7 +174,7 @@ class Limits:
         """For the JSON file."""
         copies = {f"{n / (1 << 20):g} MiB": rate / 1e9 for n, rate in self.copy.items()}
         return {
-            "fma_gflops": self.flops / 1e9,
+            "fma_gflops": {isa: rate / 1e9 for isa, rate in self.isa.items()},
             "copy_gb_per_s": copies,
             "launch_us": self.launch * 1e6,
         }

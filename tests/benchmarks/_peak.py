@@ -38,7 +38,7 @@ from minitorch_tvm.compiler.loops import (
     splat,
     store,
 )
-from minitorch_tvm.compiler.target import CpuTarget, host
+from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.runtime.native import link
 
@@ -96,17 +96,19 @@ class Probe:
         return self.amount / self.kernel.seconds()
 
 
-def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
+def fma_peak(
+    dtype: str = "float32", microseconds: float = 300.0, cpu: CpuTarget | None = None
+) -> Probe:
     """A probe whose ``run()`` gives floating-point operations per second of all threads.
 
-    ``microseconds`` is the rough length of one call.
+    ``microseconds`` is the rough length of one call; ``cpu`` restricts the instructions used.
 
     Example::
 
         probe = fma_peak("float32")
         print(max(probe.run() for _ in range(20)) / 1e9, "GFLOP/s")
     """
-    cpu = host()
+    cpu = cpu or host()
     lanes = cpu.lanes(np.dtype(dtype).itemsize)
     chains = min(24, cpu.vector_registers - 4)  # more than latency times ports on any core
     tiles = 16 * usable_cores()  # as any kernel's, they go to the threads as these get ready
@@ -134,8 +136,18 @@ def fma_peak(dtype: str = "float32", microseconds: float = 300.0) -> Probe:
     values = aligned(2 * lanes, dtype)
     values[:lanes], values[lanes:] = 0.999, 0.001  # converges: no infinities, no denormals
     out = aligned(tiles * chains * lanes, dtype)
-    kernel = Kernel([parallel_stage("peak", tiles, body)], [(source, values), (result, out)])
+    stage = parallel_stage("peak", tiles, body)
+    kernel = Kernel([stage], [(source, values), (result, out)], cpu)
     return Probe(kernel, 2.0 * tiles * steps * chains * lanes)
+
+
+def isa_peaks() -> dict[str, Probe]:
+    """Floating-point probes by instruction set: the machine's own, and AVX2 where it has more."""
+    cpu = host()
+    if cpu.vector_bytes != 64:
+        return {cpu.mcpu: fma_peak()}
+    narrow = from_features("x86-64-v3", {"avx2": True})
+    return {"AVX-512": fma_peak(), "AVX2": fma_peak(cpu=narrow)}
 
 
 def copy_peak(mebibytes: float = 64) -> Probe:

@@ -143,16 +143,17 @@ def kernels(side: str) -> tuple[Answer, Handler]:
 
 def limits(side: str) -> tuple[Answer, Handler]:
     """The machine's limits: flops per second, copied bytes per second by size, launch seconds."""
-    from _peak import copy_peak, empty_launch, fma_peak
+    from _peak import copy_peak, empty_launch, isa_peaks
 
     del side
-    flops = fma_peak()
+    peaks = isa_peaks()
     copies = {round(2 * m * (1 << 20)): copy_peak(m) for m in (0.125, 0.5, 2, 8, 64)}
     empty = empty_launch()
 
     def measured(request: Answer) -> Answer:
         copied = {n: max(p.run() for _ in range(3)) for n, p in copies.items()}
-        return {"flops": flops.run(), "copy": copied, "launch": seconds_of(empty, 200)}
+        flops = {isa: probe.run() for isa, probe in peaks.items()}
+        return {"flops": flops, "copy": copied, "launch": seconds_of(empty, 200)}
 
     measured({})
     return {}, measured

@@ -88,9 +88,7 @@ def _cells(row: str, found: Answer) -> list[str]:
     return cells
 
 
-def _table(rows: list[str], measure: Callable[[str], Answer]) -> Answer:
-    results: Answer = {}
-
+def _table(rows: list[str], measure: Callable[[str], Answer], results: Answer) -> None:
     def lines() -> Iterator[list[str]]:
         for row in rows:
             results[row] = measure(row)
@@ -98,13 +96,12 @@ def _table(rows: list[str], measure: Callable[[str], Answer]) -> Answer:
 
     head = ["row", "bound", *SIDES, "fastest peer / best of ours", "bound / best of ours"]
     table(head, lines())
-    for row, found in results.items():
-        for name, reason in found["missing"].items():
+    for row in rows:
+        for name, reason in results[row]["missing"].items():
             print(f"{row}, {name}: {reason}")
-    return results
 
 
-def train(rows: list[str], turns: int) -> Answer:
+def train(rows: list[str], turns: int, results: Answer) -> None:
     """Milliseconds of a training step."""
 
     def measure(row: str) -> Answer:
@@ -118,10 +115,10 @@ def train(rows: list[str], turns: int) -> Answer:
 
     print("\n## Training step, ms: median (min to max)")
     print(f"Losses of the first {CHECKED} steps agree with torch's within the row's tolerance.")
-    return _table(rows or list(ROWS), measure)
+    _table(rows or list(ROWS), measure, results)
 
 
-def infer(rows: list[str], turns: int) -> Answer:
+def infer(rows: list[str], turns: int, results: Answer) -> None:
     """Milliseconds of a forward pass of one sample, numpy to numpy."""
 
     def agreement(ready: Answer, reference: Answer) -> str:
@@ -129,7 +126,7 @@ def infer(rows: list[str], turns: int) -> Answer:
         return "" if same else "outputs differ from torch's"
 
     print("\n## Forward pass of one sample, ms: median (min to max)")
-    return _table(rows or list(INFERENCE), lambda row: _measured("infer", row, turns, agreement))
+    _table(rows or list(INFERENCE), lambda row: _measured("infer", row, turns, agreement), results)
 
 
 def data_folder() -> str:
@@ -143,7 +140,7 @@ def data_folder() -> str:
     return found
 
 
-def epoch(rows: list[str], turns: int) -> Answer:
+def epoch(rows: list[str], turns: int, results: Answer) -> None:
     """Seconds of the course's epoch, and the ratio of each other side to ours."""
     del rows  # there is one
     folder = data_folder()
@@ -165,7 +162,7 @@ def epoch(rows: list[str], turns: int) -> Answer:
         slow = take_turns(pair, 3, lambda n: {"steps": steps[n]})
     seconds = {n: [a["seconds"] for a in t] for n, t in answers.items()}
     default = [a["seconds"] / 2 * 50 for a in slow["default"]]
-    results: Answer = {
+    results |= {
         **seconds,
         "default": default,
         "torch_over_ours": ratio(seconds["torch"], seconds["ours"]),
@@ -178,4 +175,3 @@ def epoch(rows: list[str], turns: int) -> Answer:
         print(f"{key:<16} {spread(results[name])}   ratio {results[f'{name}_over_ours']:.3g}")
     print(f"(default: from 2 steps at a time; compiling and the first 2 took {compiling:.1f})")
     print(f"difference of the loss after 10 steps from torch's: {difference:.1e}")
-    return results

@@ -66,11 +66,13 @@ def main() -> None:
     if arguments.beside_torch:
         os.environ["BENCH_BESIDE"] = "torch"
     for what in arguments.what:
-        with neighbours(arguments.busy):
-            found = COMMANDS[what](rows, arguments.turns)
-        results[what] = {**results.get(what, {}), **found}
-        if path:
-            path.write_text(json.dumps(results, indent=1))
+        found = results.setdefault(what, {})
+        try:
+            with neighbours(arguments.busy):
+                COMMANDS[what](rows, arguments.turns, found)
+        finally:  # what an interrupted run has measured is kept
+            if path:
+                path.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
