@@ -196,6 +196,7 @@ def machine() -> Answer:
         "processor": model or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "versions": versions,
+        "load": os.getloadavg()[0],  # of the minute before: above 0.5, somebody else is at work
     }
 
 

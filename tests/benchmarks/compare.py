@@ -63,6 +63,8 @@ def main() -> None:
     results: Answer = json.loads(path.read_text()) if path and path.exists() else {}
     results["machine"] = machine()
     results["machine"] |= {"busy": arguments.busy, "beside_torch": arguments.beside_torch}
+    if results["machine"]["load"] > 0.5:
+        print("note: other programs use this machine, so the times below are disturbed")
     if arguments.beside_torch:
         os.environ["BENCH_BESIDE"] = "torch"
     for what in arguments.what:
