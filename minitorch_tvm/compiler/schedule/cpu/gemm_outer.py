@@ -1,8 +1,8 @@
 """Matrix product by outer products: a tile of accumulators stays in registers while k runs.
 
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
-column operand.  Columns are packed into panels, so that those vectors are contiguous.  A parallel
-tile covers a group of row blocks and a group of panels and runs, for every block of k, through its
+column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
+few rows would use them; rows stored along m are packed into blocks.  A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k, through its
 row blocks and, innermost, through its panels: the scalars of one row block stay in the first-level
 cache while the panels stream from the second, announced by prefetches.  Between blocks of k the
 sums wait in memory of the tile.
@@ -40,7 +40,16 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, ceil_div, materialise_rows, pack_columns, pack_rows, zeros
+from .gemm_problem import (
+    Problem,
+    ceil_div,
+    fill_row_blocks,
+    materialise_rows,
+    pack_columns,
+    pack_rows,
+    row_blocks,
+    zeros,
+)
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
@@ -51,6 +60,8 @@ _PANEL_SHARE = 0.2
 # Bound on the sums that a tile keeps between blocks of k: they live on the worker's stack.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
+# Row blocks that make enough tiles without splitting the panels.
+_MANY_BLOCKS = 8
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
 _AHEAD = 16
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
@@ -176,7 +187,12 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
     again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
     best: tuple[float, int, int] | None = None
-    for panel_group in range(1, min(panels, stay) + 1):
+    whole = pb.k * panels * nr * pb.itemsize
+    if not pb.row_k_inner and blocks >= _MANY_BLOCKS and whole <= cpu.l2_bytes // 2:
+        choices = [panels]  # a tile with all panels packs its own rows
+    else:
+        choices = list(range(1, min(panels, stay) + 1))
+    for panel_group in choices:
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
@@ -214,6 +230,8 @@ class _Compute:
         self.panel_groups = ceil_div(self.panels, tiling.panel_group)
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
         self.strip = self._strip()
+        # Nobody else needs the rows of a tile that has all panels.
+        self.own_rows = self.panel_groups == 1 and (pb.row_batched or pb.batch == 1)
 
     def _strip(self) -> Memory | None:
         """Memory for a copy of the scalars of one row block, if reading in place is worse."""
@@ -269,6 +287,8 @@ class _Compute:
         body = serial(
             self.k_parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp"
         )
+        if self.rows is not None and self.own_rows:
+            body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), pb.k)), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
 
     def _count(self, k0: Expr) -> Expr:
@@ -465,8 +485,7 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
     rows: Memory | None = None
     if not pb.row_k_inner and not (pb.row_plain and tiling.mr == pb.m):
         # In place, every k would be another page of memory.
-        stage, rows = pack_rows(pb, builder, tiling.mr)
-        stages.append(stage)
+        rows = row_blocks(pb, builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
@@ -475,5 +494,7 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
     if not tiling.direct:
         stage, packed = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         stages.append(stage)
-    stages.append(_Compute(pb, tiling, packed, rows).stage())
-    return stages
+    compute = _Compute(pb, tiling, packed, rows)
+    if rows is not None and not compute.own_rows:
+        stages.append(pack_rows(pb, rows))
+    return [*stages, compute.stage()]

@@ -138,31 +138,47 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     return stage, replace(pb, row=again, row_plain=True)
 
 
-def pack_rows(pb: Problem, builder: Builder, mr: int) -> tuple[Stage, Memory]:
-    """A stage that packs rows stored ``[k, m]`` into blocks ``[batch, block, k, mr]``.
+def row_blocks(pb: Problem, builder: Builder, mr: int) -> Memory:
+    """Memory for rows stored ``[k, m]`` as blocks ``[batch, block, k, mr]``.
 
     The last block starts early, at row ``m - mr``.  Rows that all batches share are packed once:
     the batch extent is then 1.
     """
     batch = pb.batch if pb.row_batched else 1
-    blocks = ceil_div(pb.m, mr)
-    packed = builder.scratch_buffer((batch, blocks, pb.k, mr), pb.dtype, "blocks")
+    return builder.scratch_buffer((batch, ceil_div(pb.m, mr), pb.k, mr), pb.dtype, "blocks")
+
+
+def fill_row_blocks(
+    pb: Problem,
+    packed: Memory,
+    bt: Expr,
+    blocks: tuple[Expr, Expr],
+    steps: tuple[Expr, Expr],
+) -> Stmt:
+    """Pack some blocks for some k; both ranges are (first, count).  Memory is read in order."""
+    mr = packed.shape[3]
+    (b0, count), (k0, length) = blocks, steps
+    loop = vectorized if pb.row_plain else serial
+
+    def block(k: Expr, b: Expr) -> Stmt:
+        i0 = minimum(b * mr, pb.m - mr) if pb.m % mr else b * mr
+        return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
+
+    return serial(length, lambda k: serial(count, lambda b: block(k0 + k, b0 + b), "b"), "k")
+
+
+def pack_rows(pb: Problem, packed: Memory) -> Stage:
+    """A stage that fills all row blocks."""
+    batch, blocks = packed.shape[:2]
     step = max(1, ceil_div(pb.k, ceil_div(MIN_TILES, batch)))
     parts = ceil_div(pb.k, step)
-    loop = vectorized if pb.row_plain else serial
 
     def body(tile: Var) -> Stmt:
         bt, k0 = tile // parts, tile % parts * step
         count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+        return fill_row_blocks(pb, packed, bt, (const(0), blocks), (k0, count))
 
-        def block(k: Expr, b: Expr) -> Stmt:
-            i0 = minimum(b * mr, pb.m - mr) if pb.m % mr else b * mr
-            return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
-
-        # Memory is read in order.
-        return serial(count, lambda k: serial(blocks, lambda b: block(k0 + k, b), "b"), "k")
-
-    return parallel_stage("gemm_pack_rows", batch * parts, body), packed
+    return parallel_stage("gemm_pack_rows", batch * parts, body)
 
 
 def pack_columns(
