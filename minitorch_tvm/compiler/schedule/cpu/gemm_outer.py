@@ -2,10 +2,11 @@
 
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
-few rows would use them; rows stored along m are packed into blocks.  A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k, through its
-row blocks and, innermost, through its panels: the scalars of one row block stay in the first-level
-cache while the panels stream from the second, announced by prefetches.  Between blocks of k the
-sums wait in memory of the tile.
+few rows would use them; rows stored along m are packed into blocks.  A parallel tile covers a group
+of row blocks and a group of panels and runs, for every block of k, through its row blocks and,
+innermost, through its panels: the scalars of one row block stay in the first-level cache while the
+panels stream from the second, announced by prefetches.  Between blocks of k the sums wait in memory
+of the tile.
 
 Row tails start early and recompute rows of the block before (addresses stay constants relative to
 one base, and no second body is compiled); only new rows are written.
