@@ -109,7 +109,10 @@ def _memory(shape: Sequence[int], dtype: str, name: str, scope: str) -> Memory:
 
 
 def pointer_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
-    """Memory that reaches the stage function as a raw pointer, 64-byte aligned."""
+    """Memory that reaches the stage function as a raw pointer.
+
+    An input may be aligned to its elements only: TVM assumes no more of a pointer.
+    """
     return _memory(shape, dtype, name, "")
 
 

@@ -92,7 +92,7 @@ class Executor:
             return results
 
     def _stage(self, number: int, x: Buffer) -> int:
-        """Copy an unaligned input to aligned memory; kernels would crash on it."""
+        """Copy an input whose elements are not aligned; kernels may assume that they are."""
         copy = self._scratch.get(number)
         if copy is None:
             copy = self._scratch[number] = Buffer(x.nbytes)

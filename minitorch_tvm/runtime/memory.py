@@ -17,7 +17,7 @@ from ..core.events import EVENTS
 from ..core.shape import Shape, numel
 
 ALIGNMENT = 64
-"""Bytes; kernels use aligned vector loads, so every pointer they see is a multiple of this."""
+"""Bytes; own memory starts at multiples of this, so that vectors do not cross cache lines."""
 
 _POOL_LIMIT = 1 << 30  # free bytes kept for reuse
 
@@ -72,7 +72,7 @@ POOL = _Pool()
 class Buffer:
     """Memory of one value: pooled and aligned, or (``shared``) an array that the user owns."""
 
-    __slots__ = ("__weakref__", "_block", "_size", "address", "array", "nbytes")
+    __slots__ = ("__weakref__", "_block", "_size", "address", "aligned", "array", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -80,6 +80,8 @@ class Buffer:
         self._block = POOL.take(self._size)
         self.address: int = self._block[1]
         self.array: Any = None
+        self.aligned = True
+        """False for a user's array that is not even aligned to its elements."""
 
     @staticmethod
     def around(array: Any) -> Buffer:
@@ -90,17 +92,13 @@ class Buffer:
         buffer._block = None  # type: ignore[assignment]
         buffer.address = array.ctypes.data
         buffer.array = array
+        buffer.aligned = bool(array.flags.aligned)
         return buffer
 
     @property
     def shared(self) -> bool:
         """True for memory that belongs to the user."""
         return self.array is not None
-
-    @property
-    def aligned(self) -> bool:
-        """True if kernels may be given this address."""
-        return self.address % ALIGNMENT == 0
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

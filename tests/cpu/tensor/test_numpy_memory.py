@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm.core.events import EVENTS
 
 
 def test_from_numpy_shares_memory_both_ways() -> None:
@@ -50,6 +52,50 @@ def test_unaligned_views_of_every_offset(dtype: str) -> None:
         assert np.shares_memory(t.numpy(), view)
         np.testing.assert_array_equal(two.numpy(), view + view)
         assert total.item() == view.sum()
+
+
+def _at(offset: int, shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
+    """Random numbers that start ``offset`` bytes behind a cache line."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(count + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    array = raw[start : start + count].view(dtype).reshape(shape)
+    array[...] = np.random.default_rng(offset).normal(size=shape)
+    return array
+
+
+@pytest.mark.parametrize("offset", [4, 20, 36])
+def test_products_and_convolutions_of_unaligned_arrays_copy_nothing(offset: int) -> None:
+    copied = EVENTS.get("unaligned_inputs_copied")
+    for shape in ((64, 64), (37, 50), (5, 16)):
+        a, w = _at(offset, shape), _at(offset, (33, shape[1]))
+        x, weight = mt.from_numpy(a), mt.from_numpy(w)
+        np.testing.assert_allclose((x @ weight.T).numpy(), a @ w.T, atol=1e-4)
+        np.testing.assert_allclose((x.T @ x).numpy(), a.T @ a, atol=1e-4)
+        np.testing.assert_allclose(x.softmax(1).sum(1).numpy(), np.ones(shape[0]), atol=1e-5)
+        np.testing.assert_array_equal(x.argmax(0).numpy(), a.argmax(0))
+        np.testing.assert_array_equal((x.T * 2).numpy(), a.T * 2)
+    images = mt.from_numpy(_at(offset, (2, 3, 9, 11))).requires_grad_()
+    kernel = mt.from_numpy(_at(offset, (5, 3, 3, 3))).requires_grad_()
+    plain = [mt.tensor(t.detach().numpy(), requires_grad=True) for t in (images, kernel)]
+    for i, k in ((images, kernel), plain):
+        F.max_pool2d(F.conv2d(i, k, padding=1), 2).square().sum().backward()
+    for t, p in zip((images, kernel), plain, strict=True):
+        np.testing.assert_array_equal(t.grad.numpy(), p.grad.numpy())
+    assert EVENTS.get("unaligned_inputs_copied") == copied
+
+
+def test_elements_that_are_not_aligned_are_copied() -> None:
+    records = np.zeros(9, np.dtype([("flag", "u1"), ("value", "f4", (4,))]))
+    raw = np.zeros(9 * 4 * 4 + 1, np.uint8)
+    array = raw[1:].view("f4").reshape(9, 4)
+    assert not array.flags.aligned
+    array[...] = np.arange(36).reshape(9, 4)
+    records["value"] = array
+    copied = EVENTS.get("unaligned_inputs_copied")
+    np.testing.assert_array_equal((mt.from_numpy(array) @ mt.ones(4)).numpy(), array.sum(1))
+    assert EVENTS.get("unaligned_inputs_copied") == copied + 1
+    np.testing.assert_array_equal((mt.tensor(records["value"]) * 2).numpy(), array * 2)
 
 
 def test_unaligned_memory_written_in_place() -> None:
