@@ -1,8 +1,8 @@
 """Composite ops: recorded as one node, turned into primitive ops when a program is compiled.
 
 Recording costs microseconds a node and happens at every step; expanding happens once.  What users
-call often and what would take many nodes is therefore recorded as one: a linear layer, a loss, an
-optimizer's update.  No pass of the compiler ever sees a composite.
+call often and what would take many nodes is therefore recorded as one: a linear layer, a
+classification loss, SGD's update.  No pass of the compiler ever sees a composite.
 """
 
 from __future__ import annotations

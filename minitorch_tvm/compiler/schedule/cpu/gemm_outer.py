@@ -69,11 +69,6 @@ _AHEAD = 16
 _WORTH_A_TILE = 0.04
 
 
-DPF = 0
-INPL = False
-DIRECT = False
-
-
 @dataclass(frozen=True)
 class Tiling:
     """Register tile and loop blocking of one product."""
