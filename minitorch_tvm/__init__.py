@@ -136,6 +136,7 @@ __all__ = [
     "cat",
     "chunk",
     "clamp",
+    "compile",
     "cos",
     "debug",
     "default_generator",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import lazy
+from . import autograd, lazy
 from .core import config
 from .core.dtype import DType
 from .core.events import EVENTS
@@ -119,6 +119,8 @@ class _Script:
         self.effects, self.conditions = watch.effects, watch.conditions
         alive = ((ref(), node) for ref, node in watch.reads.values())
         self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
+        if len({id(n) for _, n in self._entry}) < len(self._entry):
+            raise Refused("two tensors that outlive it stand for one value")
         gradients = _Same([t._grad for t, _ in self._entry])
         self.state = [t for t, _ in self._entry if t not in gradients]
         self._arguments = [t._node for t in arguments]
@@ -428,8 +430,18 @@ class Compiled:
         watch = _Watch()
         if any(isinstance(v, Tensor) for v in kwargs.values()):
             watch.refuse("tensors are passed by keyword")
+        given = list(tensors)
         if any(t.requires_grad for t in tensors):
             watch.refuse("an argument requires grad")
+        else:
+            # Values of their own: an argument may also be another one, or a tensor that the
+            # function knows without being given it.
+            given = [
+                Tensor._wrap(leaf(t._node.buffer, t._node.shape, t._node.dtype)) for t in given
+            ]
+        nodes = [t._node for t in given]
+        handed = iter(given)
+        args = [next(handed) if isinstance(a, Tensor) else a for a in args]
         MODE.capture = watch
         try:
             result = self._function(*args, **kwargs)
@@ -437,6 +449,12 @@ class Compiled:
         finally:
             MODE.capture = None
         EVENTS.add("watched_calls")
+        for original, tensor, node in zip(tensors, given, nodes, strict=True):
+            if original is not tensor and tensor._node is not node:
+                watch.refuse("it changes an argument in place")
+                with autograd.no_grad():
+                    original._assign(tensor._node, "compile")
+        tensors = given
         try:
             script = _Script(watch, tensors, result)
         except Refused as refused:

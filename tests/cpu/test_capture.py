@@ -226,6 +226,46 @@ def test_arrays_are_arguments_and_user_memory_is_written() -> None:
     assert total.tolist() == [36.0] * 3
 
 
+def test_arguments_that_are_one_tensor_are_a_case_of_their_own() -> None:
+    @mt.compile
+    def difference(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        return x - y * 2
+
+    x, y = mt.tensor([1.0, 2.0]), mt.tensor([10.0, 20.0])
+    for _ in range(6):
+        assert difference(x, x).tolist() == [-1.0, -2.0]
+    for _ in range(6):
+        assert difference(x, y).tolist() == [-19.0, -38.0]
+
+
+def test_an_argument_that_is_also_state_is_not_confused_with_it() -> None:
+    scale = mt.tensor([3.0])
+
+    def scaled(x: mt.Tensor) -> mt.Tensor:
+        return x * scale
+
+    compiled = mt.compile(scaled)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(6):
+            assert compiled(scale).tolist() == [9.0]
+        for _ in range(6):
+            assert compiled(mt.tensor([2.0])).tolist() == [6.0]
+
+
+def test_an_argument_that_is_changed_in_place() -> None:
+    x = mt.tensor([1.0])
+
+    @mt.compile
+    def grow(x: mt.Tensor) -> mt.Tensor:
+        return x.mul_(2) + 1
+
+    with pytest.warns(RuntimeWarning, match="changes an argument in place"):
+        assert grow(x).tolist() == [3.0]
+    assert x.tolist() == [2.0]
+    assert [grow(x).item() for _ in range(4)] == [5.0, 9.0, 17.0, 33.0]
+
+
 def test_old_gradients_are_read_before_they_are_replaced() -> None:
     results = []
     for compiled in (False, True):
