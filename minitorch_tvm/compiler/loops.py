@@ -121,8 +121,9 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
     return _memory(shape, dtype, name, "local")
 
 
-# A worker's stack is 8 MB; anything beyond this comes from TVM's workspace pool.
-_STACK_BYTES = 128 << 10
+# A worker's stack is 8 MB; a larger block comes from TVM's workspace pool.
+_STACK_BYTES = 256 << 10
+_LINE_BYTES = 64
 
 
 def alloc(buffer: Memory) -> Stmt:
@@ -131,10 +132,24 @@ def alloc(buffer: Memory) -> Stmt:
     Small buffers are marked as stack memory, which LLVM promotes to registers; left to itself, TVM
     asks its workspace pool for them at run time, every time the statement is reached.
     """
-    size = math.prod(buffer.shape) * int(tvm().DataType(buffer.dtype).bits) // 8
+    t = tvm()
+    itemsize = max(1, int(t.DataType(buffer.dtype).bits) // 8)
+    size = math.prod(buffer.shape) * itemsize
     if size > _STACK_BYTES:
-        return tvm().tirx.AllocBuffer(buffer.raw)
-    return tvm().tirx.AllocBuffer(buffer.raw, {"disable_lower_builtin": const(1, "bool")})
+        return t.tirx.AllocBuffer(buffer.raw)
+    on_stack = {"disable_lower_builtin": const(1, "bool")}
+    if size <= _LINE_BYTES:
+        return t.tirx.AllocBuffer(buffer.raw, on_stack)
+    # TVM aligns to 16 bytes only, unless the elements need more: cache lines as elements.
+    lines = t.tirx.decl_buffer(
+        [const(-(-size // _LINE_BYTES))],
+        f"{buffer.dtype}x{_LINE_BYTES // itemsize}",
+        buffer.raw.name,
+        scope="local",
+    )
+    pointer = t.ir.PointerType(t.ir.PrimType(buffer.dtype), "local")
+    data = t.ir.Call("tirx.reinterpret", [lines.data], ret_ty=pointer)
+    return seq(t.tirx.AllocBuffer(lines, on_stack), t.tirx.DeclBuffer(buffer.raw, data=data))
 
 
 def load(buffer: Memory, *index: Expr) -> Expr:
@@ -145,6 +160,14 @@ def load(buffer: Memory, *index: Expr) -> Expr:
 def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     """``buffer[index] = value``; the last index may be a :func:`ramp`."""
     return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
+
+
+def prefetch(element: Expr) -> Stmt:
+    """Ask for the cache line of an element, which need not exist."""
+    t = tvm().tirx
+    address = t.address_of(element)
+    read, everywhere, data = const(0), const(3), const(1)
+    return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
 
 
 def _index(value: Expr) -> Expr:

@@ -24,6 +24,12 @@ _WORDS = 32
 _NEXT = 16
 
 
+def first_tile(tiles: int, workers: int, worker: int) -> int:
+    """First of the tiles that a worker takes before it helps others."""
+    share, rest = divmod(tiles, workers)
+    return worker * share + min(worker, rest)
+
+
 class Queues:
     """The queues of all stages of one program, on the stack of its entry."""
 
@@ -33,9 +39,9 @@ class Queues:
 
     def _first(self, stage: int, worker: Expr) -> Expr:
         """First tile that a worker owns; the last worker's successor owns none."""
-        share, rest = divmod(self.tiles[stage], self.workers)
         if isinstance(worker, int):
-            return worker * share + min(worker, rest)
+            return first_tile(self.tiles[stage], self.workers, worker)
+        share, rest = divmod(self.tiles[stage], self.workers)
         return worker * share + tvm().tirx.min(worker, const(rest))
 
     def _lock(self, function: str, queue: Expr, *arguments: Expr) -> Any:

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.machine import cache_bytes
+from ..core.machine import cache_bytes, matrix_unit
 from ..core.tvm_api import global_func, tvm
 
 
@@ -25,6 +25,8 @@ class CpuTarget:
     vector_registers: int
     l1_bytes: int
     l2_bytes: int
+    matrix_unit: bool = False  # multiplies tiles of bfloat16 (Intel AMX), and may be used
+    workers: int = 1  # threads that will share a stage
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""
@@ -65,6 +67,9 @@ def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
         vector_bytes, registers = 16, 32
     else:
         vector_bytes, registers = 16, 16
+    matrix = bool(features.get("avx512f")) and matrix_unit()
+    if matrix:
+        mattr += ("+amx-tile", "+amx-bf16")
     return CpuTarget(
         mcpu=mcpu,
         mattr=mattr,
@@ -72,4 +77,5 @@ def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
         vector_registers=registers,
         l1_bytes=cache_bytes(1, 32 << 10),
         l2_bytes=cache_bytes(2, 512 << 10),
+        matrix_unit=matrix,
     )

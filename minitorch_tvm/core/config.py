@@ -48,6 +48,13 @@ VARIABLES = (
         "MTVM_PLAN", "1", "`0` gives every intermediate its own range of the arena.", ("0", "1")
     ),
     Variable(
+        "MTVM_MATRIX_UNIT",
+        "1",
+        "`0` computes float32 products by multiply-adds even where the processor multiplies tiles "
+        "of bfloat16 (Intel AMX), of which each float32 becomes three.",
+        ("0", "1"),
+    ),
+    Variable(
         "MTVM_CHECK",
         "0",
         "`1` verifies the graph and the plan after every stage of the compiler.",
@@ -97,6 +104,7 @@ class Config:
     mode: str = "lazy"
     fuse: bool = True
     plan: bool = True
+    matrix_unit: bool = True
     check: bool = False
     poison: bool = False
     validate: bool = False
@@ -111,7 +119,15 @@ class Config:
     @property
     def program_key(self) -> tuple[object, ...]:
         """The settings that change what is compiled."""
-        return (self.schedule, self.target, self.fuse, self.plan, self.poison, self.validate)
+        return (
+            self.schedule,
+            self.target,
+            self.fuse,
+            self.plan,
+            self.matrix_unit,
+            self.poison,
+            self.validate,
+        )
 
 
 def _from_env(env: Mapping[str, str]) -> Config:
@@ -141,6 +157,7 @@ def _from_env(env: Mapping[str, str]) -> Config:
         mode=raw["MTVM_MODE"],
         fuse=raw["MTVM_FUSE"] == "1",
         plan=raw["MTVM_PLAN"] == "1",
+        matrix_unit=raw["MTVM_MATRIX_UNIT"] == "1",
         check=raw["MTVM_CHECK"] == "1",
         poison=raw["MTVM_POISON"] == "1",
         validate=raw["MTVM_VALIDATE"] == "1",

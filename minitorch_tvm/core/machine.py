@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from pathlib import Path
@@ -51,6 +52,33 @@ def _first_processor(cpuinfo: str) -> list[str]:
     return found
 
 
+# Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, state component of the tile registers), x86-64.
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+
+
+@functools.cache
+def matrix_unit() -> bool:
+    """True if the processor multiplies tiles of bfloat16 and this process may use them.
+
+    Asks Linux for the permission, which holds for all threads of the process and its forks; without
+    it the first such instruction would end the process.
+    """
+    system = os.uname()
+    if system.sysname != "Linux" or system.machine != "x86_64":
+        return False
+    try:
+        with open(_CPUINFO, "rb", buffering=0) as file:
+            lines = _first_processor(file.read(1 << 14).decode(errors="replace"))
+    except OSError:
+        return False
+    flags = {word for line in lines if line.startswith("flags=") for word in line[6:].split()}
+    if not {"amx_tile", "amx_bf16"} <= flags:
+        return False
+    syscall = ctypes.CDLL(None).syscall
+    syscall.restype = ctypes.c_long
+    return bool(syscall(_ARCH_PRCTL, ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA)) == 0)
+
+
 @functools.cache
 def identity() -> str | None:
     """Text that two machines share only if the compiler would describe both in the same way.
@@ -67,5 +95,5 @@ def identity() -> str | None:
     if not any(line.startswith(("flags=", "Features=")) for line in lines):
         return None
     system = os.uname()
-    sizes = [cache_bytes(1, 0), cache_bytes(2, 0)]
-    return "\n".join([system.sysname, system.machine, *lines, f"caches={sizes}"])
+    more = [f"caches={cache_bytes(1, 0)} {cache_bytes(2, 0)}", f"matrix unit={matrix_unit()}"]
+    return "\n".join([system.sysname, system.machine, *lines, *more])

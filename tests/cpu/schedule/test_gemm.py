@@ -102,9 +102,10 @@ def build(
     assert stages is not None
     pairs = [(buffers[name], arrays[name]) for name in shapes]
     for scratch in builder.scratch:
-        # NaN shows every read of a scratch element that no stage wrote.
-        extents = [int(n) for n in scratch.shape]
-        pairs.append((scratch, aligned(np.full(extents, np.nan, dtype))))
+        # NaN (as two bfloat16 too) shows every read of a scratch element that no stage wrote.
+        words = np.full([int(n) for n in scratch.shape], 0x7FC07FC0, np.uint32)
+        whole = dtype != "float64"
+        pairs.append((scratch, aligned(words if whole else np.full(words.shape, np.nan))))
 
     def run() -> None:
         """No stages, nothing to do."""
@@ -243,7 +244,11 @@ _SMALLER = {
 def test_other_vector_sizes(name: str, shape: tuple[int, ...]) -> None:
     vector_bytes, registers, mattr = _SMALLER[name]
     cpu = dataclasses.replace(
-        host(), vector_bytes=vector_bytes, vector_registers=registers, mattr=mattr
+        host(),
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        mattr=mattr,
+        matrix_unit=False,
     )
     case = build(Gemm(*shape, "float32", False, True), cpu=cpu)
     case.run()

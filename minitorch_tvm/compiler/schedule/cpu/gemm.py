@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from ...loops import Builder, Stage, Stmt, Var, const, minimum, parallel_stage, serial
 from ...target import CpuTarget
+from . import gemm_tiles
 from .gemm_dot import dot_stages, suits
-from .gemm_outer import outer_stages
+from .gemm_outer import choose, outer_stages
 from .gemm_problem import Load, Problem, Write, ceil_div
 
 
@@ -93,6 +94,10 @@ def gemm_stages(
     for candidate in narrow_first:
         if suits(candidate, cpu):
             return dot_stages(candidate, builder, cpu)
+    if gemm_tiles.suits(problem, cpu):
+        fewest = min(gemm_tiles.cycles(p, cpu) for p in (problem, problem.swap()))
+        if fewest < min(choose(problem, cpu)[0], choose(problem.swap(), cpu)[0]):
+            return gemm_tiles.tile_stages(problem, builder, cpu)
     return outer_stages(problem, builder, cpu)
 
 

@@ -32,6 +32,7 @@ from ...loops import (
     local_buffer,
     minimum,
     parallel_stage,
+    prefetch,
     ramp,
     seq,
     serial,
@@ -365,13 +366,13 @@ class _Compute:
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
                     if self.blocks > 1:  # else lines are used once, and the hardware's guess does
                         later = pb.col(bt, k0 + k + _AHEAD, panel.j0 + v * lanes)
-                        ahead.append(_prefetch(later))
+                        ahead.append(prefetch(later))
                     continue
                 own = bt if pb.col_batched else 0
                 at = (own, panel.number, k0 + k)
                 vectors.append(load(self.packed, *at, ramp(v * lanes, lanes)))
                 later = load(self.packed, own, panel.number, k0 + k + _AHEAD, v * lanes)
-                ahead.append(_prefetch(later))
+                ahead.append(prefetch(later))
             updates = []
             for r in range(t.mr):
                 factor = splat(scalar(r, k), lanes)
@@ -420,7 +421,7 @@ class _Compute:
         share = ceil_div(t.mr, t.panel_group)
         share = 1 << (share - 1).bit_length()
         row = i0 + q * share + turn % share
-        return _prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
+        return prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
 
     def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
         col = self.pb.col
@@ -461,14 +462,6 @@ class _Compute:
             last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
             written = when(last, write(panel.widths[1]), written)
         return seq(alloc(out), spill, written)
-
-
-def _prefetch(element: Expr) -> Stmt:
-    """Ask for the cache line of an element, which need not exist."""
-    t = tvm().tirx
-    address = t.address_of(element)
-    read, everywhere, data = const(0), const(3), const(1)
-    return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
 
 
 def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:

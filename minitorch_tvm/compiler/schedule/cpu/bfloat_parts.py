@@ -1,0 +1,381 @@
+"""Operands of the matrix unit: float32 as sums of three bfloat16, packed as tiles.
+
+A float32 has 24 significant bits, a bfloat16 has 8 and the same exponents: every float32 that is
+not close to underflow is the exact sum of three bfloat16, ``x = x1 + x2 + x3``, each at most 2**-8
+of the one before.
+
+An operand is a number of lines along k: rows of the left one, columns of the right one.  It is
+packed into panels of 32 lines, in blocks of 32 k, as the unit's tiles: 16 lines of 16 pairs
+(k, k + 16), or 16 pairs of 16 columns.  Some blocks of k make a visit; for each visit to a panel
+the largest magnitude is noted, or NaN if an element is *irregular*: infinite, NaN, or so small or
+large that its parts would leave the range of normal numbers, which the unit takes for zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....core.tvm_api import tvm
+from ...loops import (
+    Expr,
+    Memory,
+    Stage,
+    Stmt,
+    Var,
+    alloc,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    prefetch,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+    vectorized,
+    when,
+)
+from .conv_layout import transpose_rows
+from .gemm_problem import ceil_div
+
+LANES = 16  # float32 in one row of a tile
+EDGE = 32  # lines of a panel, and k of a block: two tiles each way
+HALVES = 2
+PARTS = 3  # bfloat16 that make one float32
+BLOCK_BYTES = PARTS * 2 * EDGE**2  # of 32 lines and 32 k
+_AHEAD = 2  # blocks of k between the prefetch of an element and its packing
+_SQUARE = 8  # transposed at once
+# Magnitudes whose three parts are normal numbers, and that cannot overflow when rounded.
+_SMALLEST, _LARGEST = 2.0**-103, 2.0**100
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Tiles ``[copy, panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
+
+    Copies are those of different batches, or several of one.  The magnitude of a visit to a panel,
+    ``[copy, panel, visit]``, is the largest of its elements, NaN if any is irregular.
+    """
+
+    tiles: Memory
+    magnitude: Memory
+
+
+def packed_memory(
+    copies: int, panels: int, blocks: int, visits: int, make: Callable[..., Memory]
+) -> Packed:
+    """Memory for a packed operand; ``make(shape, dtype, name)`` declares one block of it."""
+    return Packed(
+        make((copies, panels, blocks, PARTS, HALVES, LANES * LANES), "uint32", "tiles"),
+        make((copies, panels, visits), "float32", "magnitude"),
+    )
+
+
+# Statements and the vector that they fetch, from (row, first column) of a block.
+_Vector = Callable[[Expr, int], tuple[list[Stmt], Expr]]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand as lines of k: rows of the left, columns of the right."""
+
+    is_row: bool
+    lines: int
+    k: int
+    natural: bool  # neighbours in memory are neighbours in a tile's row
+    plain: bool
+    batched: bool
+    element: Callable[[Expr, Expr, Expr], Expr]  # (bt, line, k)
+    visit: int  # blocks of k in one
+
+    @property
+    def panels(self) -> int:
+        """Panels of 32 lines; the last may be filled up with zeros."""
+        return ceil_div(self.lines, EDGE)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 k."""
+        return ceil_div(self.k, EDGE)
+
+    @property
+    def visits(self) -> int:
+        """Visits of at most ``visit`` blocks."""
+        return ceil_div(self.blocks, self.visit)
+
+    def stage(self, packed: Packed, by_batch: bool) -> Stage:
+        """The stage that packs everything; copies are those of the batches or of the workers."""
+        copies = packed.magnitude.shape[0]
+
+        def body(tile: Var) -> Stmt:
+            copy = tile // (self.panels * self.visits) if copies > 1 else const(0)
+            panel, visit = tile // self.visits % self.panels, tile % self.visits
+            to = (copy, panel, visit * self.visit, visit)
+            return self.pack(packed, copy if by_batch else const(0), panel, visit, to)
+
+        return parallel_stage("gemm_split", copies * self.panels * self.visits, body)
+
+    def count(self, visit: Expr) -> Expr:
+        """Blocks of k in a visit."""
+        if self.blocks % self.visit == 0:
+            return self.visit
+        return minimum(self.visit, self.blocks - visit * self.visit)
+
+    def pack(
+        self,
+        packed: Packed,
+        bt: Expr,
+        panel: Expr,
+        visit: Expr,
+        to: tuple[Expr, Expr, Expr, Expr],
+    ) -> Stmt:
+        """Pack one visit of a panel ``to`` (copy, panel, first block, visit) of ``packed``."""
+        first = visit * self.visit
+        range_ = _Range()
+        block = local_buffer((EDGE, EDGE), "float32", "block")
+
+        def one(b: Expr) -> Stmt:
+            kb = first + b
+            origin = (panel * EDGE, kb * EDGE)
+
+            def put(vector: _Vector) -> Stmt:
+                return self._split(packed, (to[0], to[1], to[2] + b), vector, range_)
+
+            def from_block(r: Expr, c: int) -> tuple[list[Stmt], Expr]:
+                return [], load(block, r, ramp(c, LANES))
+
+            edge = seq(alloc(block), self._fill_edge(block, bt, origin), put(from_block))
+            inside: Stmt
+            if self.natural and self.plain:
+                inside = put(lambda r, c: self._vector(bt, origin, r, c))
+            elif self.plain:
+                inside = seq(alloc(block), self._fill_turned(block, bt, origin), put(from_block))
+            else:
+                return edge
+            whole = self._whole(panel, kb)
+            if isinstance(whole, bool):
+                return inside if whole else edge
+            return when(whole, inside, edge)
+
+        size = range_.size()
+        return seq(
+            range_.start(),
+            serial(self.count(visit), one, "kb"),
+            size[0],
+            store(packed.magnitude, size[1], to[0], to[1], to[3]),
+        )
+
+    def _whole(self, panel: Expr, kb: Expr) -> Expr | bool:
+        """Whether a block lies inside the operand."""
+        if self.lines < EDGE or self.k < EDGE:
+            return False
+        conditions = []
+        if self.lines % EDGE:
+            conditions.append(panel < self.lines // EDGE)
+        if self.k % EDGE:
+            conditions.append(kb < self.k // EDGE)
+        return tvm().tirx.all(*conditions) if conditions else True
+
+    def _at(self, bt: Expr, origin: tuple[Expr, Expr], r: Expr, c: Expr) -> Expr:
+        """The element in row r, column c of the block in the orientation of its tiles."""
+        line, k = (r, c) if self.is_row else (c, r)
+        return self.element(bt, origin[0] + line, origin[1] + k)
+
+    def _vector(
+        self, bt: Expr, origin: tuple[Expr, Expr], r: Expr, c: int
+    ) -> tuple[list[Stmt], Expr]:
+        """A vector read in place."""
+        line = local_buffer((LANES,), "float32", "line")
+        fill = vectorized(LANES, lambda v: store(line, self._at(bt, origin, r, c + v), v), "v")
+        # Rows of a block lie far apart, more of them than the hardware follows.
+        later = (origin[0], origin[1] + _AHEAD * EDGE)
+        ahead = prefetch(self._at(bt, later, r, c))
+        return [alloc(line), fill, ahead], load(line, ramp(0, LANES))
+
+    def _fill_edge(self, block: Memory, bt: Expr, origin: tuple[Expr, Expr]) -> Stmt:
+        """Elements inside the operand, zeros around them."""
+        lines = minimum(EDGE, self.lines - origin[0])
+        ks = minimum(EDGE, self.k - origin[1])
+        rows, cols = (lines, ks) if self.is_row else (ks, lines)
+        nothing = splat(const(0.0, "float32"), LANES)
+        clear = serial(
+            EDGE,
+            lambda r: seq([store(block, nothing, r, ramp(c, LANES)) for c in (0, LANES)]),
+            "r",
+        )
+
+        def put(r: Expr, c: Expr) -> Stmt:
+            return store(block, self._at(bt, origin, r, c), r, c)
+
+        if self.natural:
+            copy = serial(rows, lambda r: serial(cols, lambda c: put(r, c), "c"), "r")
+        else:
+            copy = serial(cols, lambda c: serial(rows, lambda r: put(r, c), "r"), "c")
+        return seq(clear, copy)
+
+    def _fill_turned(self, block: Memory, bt: Expr, origin: tuple[Expr, Expr]) -> Stmt:
+        """Transpose squares in registers."""
+
+        def square(r0: Expr, c0: Expr) -> Stmt:
+            def fill(memory: Memory, c: Expr) -> Stmt:
+                return vectorized(
+                    _SQUARE,
+                    lambda r: store(memory, self._at(bt, origin, r0 + r, c0 + c), c, r),
+                    "v",
+                )
+
+            def write(r: Expr, line: Expr) -> Stmt:
+                return store(block, line, r0 + r, ramp(c0, _SQUARE))
+
+            return transpose_rows(_SQUARE, "float32", fill, write)
+
+        count = EDGE // _SQUARE
+        return serial(
+            count,
+            lambda r: serial(count, lambda c: square(r * _SQUARE, c * _SQUARE), "c"),
+            "r",
+        )
+
+    def _split(
+        self,
+        packed: Packed,
+        where: tuple[Expr, Expr, Expr],
+        vector: _Vector,
+        range_: _Range,
+    ) -> Stmt:
+        """Store the three parts of a block and note its range."""
+        copy, panel, kb = where
+
+        def pair(row: Expr, half: Expr | int) -> Stmt:
+            # Row 'row' of a tile: its lanes pair the k of this vector with those 16 further on.
+            if self.is_row:
+                sources = [(half * LANES + row, 0), (half * LANES + row, LANES)]
+            else:
+                assert isinstance(half, int)
+                sources = [(row, half * LANES), (row + LANES, half * LANES)]
+            statements: list[Stmt] = []
+            split = []
+            for r, c in sources:
+                before, found = vector(r, c)
+                statements += before
+                x = _lane(found, statements)
+                statements += range_.note(x)
+                split.append(_parts(x, statements))
+            for s, (low, high) in enumerate(zip(*split, strict=True)):
+                word = (_bits(low) >> _words(16)) | _bits(high)
+                at = (copy, panel, kb, s, half)
+                statements.append(store(packed.tiles, word, *at, ramp(row * LANES, LANES)))
+            return seq(statements)
+
+        if self.is_row:
+            return serial(
+                HALVES, lambda half: serial(LANES, lambda row: pair(row, half), "row"), "half"
+            )
+        return serial(LANES, lambda row: seq(pair(row, 0), pair(row, 1)), "row")
+
+
+def _words(value: int) -> Expr:
+    return splat(const(value, "uint32"), LANES)
+
+
+def _floats(value: float) -> Expr:
+    return splat(const(value, "float32"), LANES)
+
+
+def _bits(x: Expr) -> Expr:
+    return tvm().tirx.reinterpret(f"uint32x{LANES}", x)
+
+
+def _lane(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Expr:
+    """A vector computed once; LLVM keeps its memory in a register."""
+    memory = local_buffer((LANES,), dtype, "x")
+    statements += [alloc(memory), store(memory, value, ramp(0, LANES))]
+    return load(memory, ramp(0, LANES))
+
+
+def _parts(x: Expr, statements: list[Stmt]) -> tuple[Expr, Expr, Expr]:
+    """The three bfloat16 (as float32) whose sum is x.
+
+    Adding and taking away 1.5 * 2**16 times the power of two below ``|x|`` rounds to 8 bits, ties
+    to even; all is exact but that rounding, whether or not LLVM fuses multiplications into it.
+    """
+    power = _bits(x) & _words(0x7F800000)
+    power = _lane(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
+
+    def rounded(value: Expr, scale: float) -> Expr:
+        step = _lane(power * _floats(scale), statements)
+        moved = _lane(value + step, statements)
+        return _lane(moved - step, statements)
+
+    first = rounded(x, 1.5 * 2.0**16)
+    rest = _lane(x - first, statements)
+    second = rounded(rest, 1.5 * 2.0**8)
+    return first, second, _lane(rest - second, statements)
+
+
+class _Range:
+    """Running range of magnitudes, as the bits of floats (which are ordered as the numbers are)."""
+
+    def __init__(self) -> None:
+        self.top = local_buffer((LANES,), "uint32", "top")
+        self.low = local_buffer((LANES,), "uint32", "low")
+
+    def start(self) -> list[Stmt]:
+        """Nothing seen yet."""
+        every = ramp(0, LANES)
+        return [
+            alloc(self.top),
+            alloc(self.low),
+            store(self.top, _words(0), every),
+            store(self.low, _words(0xFFFFFFFF), every),
+        ]
+
+    def note(self, x: Expr) -> list[Stmt]:
+        """Take a vector into account."""
+        every, t = ramp(0, LANES), tvm().tirx
+        statements: list[Stmt] = []
+        magnitude = _lane(_bits(x) & _words(0x7FFFFFFF), statements, "uint32")
+        # Less one, zeros become the largest number: they are regular, however small.
+        less = _lane(magnitude - _words(1), statements, "uint32")
+        top, low = load(self.top, every), load(self.low, every)
+        return [
+            *statements,
+            store(self.top, t.Select(top > magnitude, top, magnitude), every),
+            store(self.low, t.Select(low < less, low, less), every),
+        ]
+
+    def size(self) -> tuple[Stmt, Expr]:
+        """The largest magnitude, NaN if one is irregular, and the statements before it."""
+        t = tvm().tirx
+        top = local_buffer((1,), "uint32", "all_top")
+        low = local_buffer((1,), "uint32", "all_low")
+
+        def lane(i: Expr) -> Stmt:
+            a, b = load(self.top, i), load(self.low, i)
+            return seq(
+                store(top, t.Select(load(top, 0) > a, load(top, 0), a), 0),
+                store(low, t.Select(load(low, 0) < b, load(low, 0), b), 0),
+            )
+
+        statements = seq(
+            alloc(top),
+            alloc(low),
+            store(top, const(0, "uint32"), 0),
+            store(low, const(0xFFFFFFFF, "uint32"), 0),
+            serial(LANES, lane, "lane"),
+        )
+        regular = t.all(
+            load(top, 0) <= const(_pattern(_LARGEST), "uint32"),
+            load(low, 0) >= const(_pattern(_SMALLEST) - 1, "uint32"),
+        )
+        word = t.Select(regular, load(top, 0), const(0x7FC00000, "uint32"))
+        return statements, t.reinterpret("float32", word)
+
+
+def _pattern(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))

@@ -1,0 +1,409 @@
+"""Matrix product of float32 on a matrix unit that multiplies tiles of bfloat16 (Intel AMX).
+
+Every float32 is the sum of three bfloat16 (:mod:`.bfloat_parts`).  Of the nine products of two such
+sums the unit forms six, smallest first::
+
+    x3 y1, x2 y1, x2 y2, x1 y2, x1 y3, x1 y1
+
+and adds them in float32; products of bfloat16 are exact in float32.  The three left out are at most
+2**-23 of ``x y`` together, as much as two roundings.  The unit has 16 times the throughput of fused
+multiply-adds, so that six products are still 2.7 times as fast; sums of some dozen terms or more
+have smaller errors than those of multiply-adds, being rounded less often (the tests measure both).
+
+The unit treats denormal numbers as zero, and parts of infinity make NaN.  Blocks whose operands are
+irregular, or whose products could leave the range, are computed by plain float32 arithmetic from
+the operands themselves, several times slower.
+
+A parallel tile covers a few panels of the operand that has more of them and many or all of the
+other, visit after visit of some blocks of k.  It packs its few panels itself, in memory of its own,
+so that they come from the second-level cache; the other operand is packed by a stage before.  What
+one core wrote takes another longer to read than to pack again, so that each core has a copy, if
+cores are few.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from ....core.tvm_api import tvm
+from ...loops import (
+    Builder,
+    Expr,
+    Memory,
+    Stage,
+    Stmt,
+    Var,
+    alloc,
+    bind,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+    when,
+)
+from ...queues import first_tile
+from ...target import CpuTarget
+from .bfloat_parts import (
+    BLOCK_BYTES,
+    EDGE,
+    HALVES,
+    LANES,
+    Operand,
+    Packed,
+    packed_memory,
+)
+from .gemm_problem import Problem, ceil_div
+
+# The products of parts (of a row, of a column), smallest first.
+_PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+# Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
+_VISIT = 8
+_MOST_COPIES = 4  # workers, beyond which they share what one of them packed
+# Memory of a worker's stack: for the panels that a tile packs, and for its sums between visits.
+_OWN_BYTES, _SUMS_BYTES = 200 << 10, 128 << 10
+_MOST_PANELS = 16  # of the other operand in a tile
+# Products of the largest magnitudes of two panels: beyond, sums or their smallest parts could leave
+# the range of normal numbers.
+_LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
+
+# Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
+# element that is transposed on the way, of one that is written across its row.
+_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 0.9, 0.5, 2.0
+
+
+def _rows_lead(pb: Problem) -> bool:
+    """True if tiles pack their rows themselves, False if their columns."""
+    return pb.m >= pb.n
+
+
+def _copies(pb: Problem, cpu: CpuTarget) -> int:
+    """How often the operand that a stage packs is packed."""
+    return 1 if pb.batch > 1 or cpu.workers > _MOST_COPIES else cpu.workers
+
+
+def cycles(pb: Problem, cpu: CpuTarget) -> float:
+    """Estimated cycles of a product with these stages (compare: the other schedules' estimate)."""
+    rows, columns, blocks = (ceil_div(size, EDGE) for size in (pb.m, pb.n, pb.k))
+    lead = _rows_lead(pb)
+    copies = [pb.batch if pb.row_batched else 1, pb.batch if pb.col_batched else 1]
+    copies[lead] *= _copies(pb, cpu)
+    packed_rows = copies[0] * rows * blocks * EDGE**2
+    packed_columns = copies[1] * columns * blocks * EDGE**2
+    cost: float = pb.batch * rows * columns * (blocks * _BLOCK_CYCLES + _FINISH_CYCLES)
+    cost += (packed_rows + packed_columns) * _PACK_CYCLES
+    cost += 0 if pb.row_k_inner else packed_rows * _TURN_CYCLES
+    cost += packed_columns * _TURN_CYCLES if pb.col_k_inner else 0
+    return cost + (pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0)
+
+
+def suits(pb: Problem, cpu: CpuTarget) -> bool:
+    """True if the machine has the unit and it computes this type."""
+    return cpu.matrix_unit and pb.dtype == "float32"
+
+
+def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
+    """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
+    pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
+    visits = ceil_div(ceil_div(pb.k, EDGE), _VISIT)
+    visit = ceil_div(ceil_div(pb.k, EDGE), visits)
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row_batched, pb.row, visit)
+    columns = Operand(
+        False,
+        pb.n,
+        pb.k,
+        not pb.col_k_inner,
+        pb.col_plain,
+        pb.col_batched,
+        lambda bt, line, k: pb.col(bt, k, line),
+        visit,
+    )
+    lead, other = (rows, columns) if _rows_lead(pb) else (columns, rows)
+    copies = pb.batch if other.batched and pb.batch > 1 else _copies(pb, cpu)
+    packed = packed_memory(copies, other.panels, other.blocks, other.visits, builder.scratch_buffer)
+    by_batch = other.batched and pb.batch > 1
+    return [other.stage(packed, by_batch), _Product(pb, lead, other, packed, cpu).stage()]
+
+
+def _unit(name: str, *operands: Expr) -> Stmt:
+    """One instruction of the matrix unit."""
+    t = tvm().tirx
+    return t.Evaluate(t.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
+
+
+def _tile(number: int) -> Expr:
+    return const(number, "int8")
+
+
+def _address(memory: Memory, *index: Expr) -> Expr:
+    return tvm().tirx.address_of(load(memory, *index))
+
+
+# Of the rows and of the columns: packed memory, and (copy, panel, first block, visit) in it.
+_Places = tuple[
+    tuple[Packed, tuple[Expr, Expr, Expr, Expr]], tuple[Packed, tuple[Expr, Expr, Expr, Expr]]
+]
+_Slot = tuple[Memory, Expr, Expr]  # a block of 32 x 32 sums
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The stage that packs the leading operand and multiplies."""
+
+    pb: Problem
+    lead: Operand
+    other: Operand
+    packed: Packed  # the other operand
+    cpu: CpuTarget
+
+    def _groups(self) -> tuple[int, int]:
+        """Panels of the leading and of the other operand in a parallel tile."""
+        lead, other = self.lead.panels, self.other.panels
+        own = _OWN_BYTES // (self.lead.visit * BLOCK_BYTES)
+        # Each tile reads all of the other operand, from the second-level cache if it fits.
+        stays = other * self.lead.blocks * BLOCK_BYTES <= self.cpu.l2_bytes * 3 // 4
+        again = 0.05 if stays else 0.3
+        blocks = lead * other * self.lead.blocks * _BLOCK_CYCLES
+        pack = lead * self.lead.blocks * EDGE**2 * (_PACK_CYCLES + _TURN_CYCLES)
+        best: tuple[float, int, int] | None = None
+        for r in range(1, min(lead, own) + 1):
+            for c in range(1, min(other, _MOST_PANELS) + 1):
+                if self.lead.visits > 1 and r * c * EDGE**2 * 4 > _SUMS_BYTES:
+                    break
+                turns = ceil_div(other, c)
+                tiles = self.pb.batch * ceil_div(lead, r) * turns
+                even = ceil_div(lead, r) * r * turns * c / (lead * other)
+                cost = blocks * (1 + again / r) * (1 + 0.2 * (even - 1)) + pack * turns
+                cost *= 1 + 1.5 / tiles
+                if best is None or cost < best[0]:
+                    best = (cost, r, c)
+        assert best is not None
+        return best[1:]
+
+    def stage(self) -> Stage:
+        """The stage."""
+        sizes = self._groups()
+        counts = [
+            ceil_div(o.panels, n) for o, n in zip((self.lead, self.other), sizes, strict=True)
+        ]
+        per_batch = counts[0] * counts[1]
+        tiles = self.pb.batch * per_batch
+
+        def body(tile: Var) -> Stmt:
+            bt = tile // per_batch if self.pb.batch > 1 else const(0)
+            first = (tile // counts[1] % counts[0] * sizes[0], tile % counts[1] * sizes[1])
+            copy = const(0)
+            if self.packed.magnitude.shape[0] > 1:
+                copy = bt
+                if self.pb.batch == 1:
+                    # The copy of the worker that the queues give this tile to.
+                    for worker in range(1, self.cpu.workers):
+                        start = first_tile(tiles, self.cpu.workers, worker)
+                        copy = copy + (tile >= start).astype("int32")
+            return self._tile(bt, copy, first, sizes)
+
+        return parallel_stage("gemm", tiles, body)
+
+    def _tile(self, bt: Expr, copy: Expr, first: tuple[Expr, Expr], size: tuple[int, int]) -> Stmt:
+        counts: list[Expr] = []
+        for operand, step, start in zip((self.lead, self.other), size, first, strict=True):
+            whole = operand.panels % step == 0
+            counts.append(step if whole else minimum(step, operand.panels - start))
+        visits = self.lead.visits
+        kept = size if visits > 1 else (1, 1)
+        sums = local_buffer((*kept, EDGE, EDGE), "float32", "sums")
+        own = packed_memory(1, size[0], self.lead.visit, 1, local_buffer)
+
+        def pack(v: Expr, r: Expr) -> Stmt:
+            zero = const(0)
+            return self.lead.pack(own, bt, first[0] + r, v, (zero, r, zero, zero))
+
+        def block(v: Expr, r: Expr, c: Expr) -> Stmt:
+            places = (
+                (own, (const(0), r, const(0), const(0))),
+                (self.packed, (copy, first[1] + c, v * self.lead.visit, v)),
+            )
+            at = (first[0] + r, first[1] + c)
+            if not self._rows_lead:
+                places, at = places[::-1], at[::-1]
+            slot = (r, c) if visits > 1 else (0, 0)
+            product = self._block(bt, at, v, places, (sums, *slot))
+            finish = self._finish(bt, at, (sums, *slot))
+            if visits > 1:
+                finish = when(tvm().tirx.EQ(v, const(visits - 1)), finish)
+            return seq(product, finish)
+
+        def visit(v: Expr) -> Stmt:
+            return seq(
+                serial(counts[0], lambda r: pack(v, r), "r"),
+                serial(counts[1], lambda c: serial(counts[0], lambda r: block(v, r, c), "r"), "c"),
+            )
+
+        return seq(
+            _configure(),
+            [alloc(m) for m in (sums, own.tiles, own.magnitude)],
+            serial(visits, visit, "v"),
+            _unit("tilerelease"),
+        )
+
+    @property
+    def _rows_lead(self) -> bool:
+        return self.lead.is_row
+
+    def _block(
+        self, bt: Expr, at: tuple[Expr, Expr], v: Expr, places: _Places, slot: _Slot
+    ) -> Stmt:
+        """Add the products of one visit to a block of sums."""
+        t = tvm().tirx
+        sizes = [load(p.magnitude, copy, panel, visit) for p, (copy, panel, _, visit) in places]
+        a, set_a = bind("a", sizes[0])
+        b, set_b = bind("b", sizes[1])
+        zero = const(0.0, "float32")
+        inside = t.all(
+            a * b > const(_LEAST_PRODUCT, "float32"), a * b < const(_MOST_PRODUCT, "float32")
+        )
+        # A NaN times zero is NaN: a panel of zeros meets an irregular one outside the unit.
+        nothing = t.all(t.EQ(a * b, zero), t.any(t.EQ(a, zero), t.EQ(b, zero)))
+        fast = self._on_unit(v, places, slot)
+        slow = self._in_float32(bt, at, v, slot)
+        return seq(set_a, set_b, when(t.any(inside, nothing), fast, slow))
+
+    def _on_unit(self, v: Expr, places: _Places, slot: _Slot) -> Stmt:
+        stride = const(64, "int64")
+        across = const(4 * EDGE, "int64")
+        quarters = [(i, j) for i in range(HALVES) for j in range(HALVES)]
+        sums, *where = slot
+
+        def quarter(i: int, j: int) -> Expr:
+            return _address(sums, *where, i * LANES, j * LANES)
+
+        zero = seq([_unit("tilezero", _tile(n)) for n in range(4)])
+        if self.lead.visits > 1:
+            again = seq(
+                [
+                    _unit("tileloadd64", _tile(n), quarter(i, j), across)
+                    for n, (i, j) in enumerate(quarters)
+                ]
+            )
+            zero = when(tvm().tirx.EQ(v, const(0)), zero, again)
+
+        def fetch(side: int, part: int, half: int, b: Expr) -> Stmt:
+            packed, (copy, panel, first, _) = places[side]
+            source = _address(packed.tiles, copy, panel, first + b, part, half, 0)
+            return _unit("tileloadd64", _tile(4 + 2 * side + half), source, stride)
+
+        def step(b: Expr) -> Stmt:
+            statements: list[Stmt] = []
+            for side in (0, 1):
+                statements += [fetch(side, _PRODUCTS[0][side], half, b) for half in (0, 1)]
+            for now, then in itertools.zip_longest(_PRODUCTS, _PRODUCTS[1:]):
+                # One operand changes: each of its halves is fetched as soon as it is free.
+                changes = 2 if then is None else int(now[0] == then[0])
+                for n in (0, 1):
+                    for m in (0, 1):
+                        i, j = (m, n) if changes == 1 else (n, m)
+                        numbers = _tile(2 * i + j), _tile(4 + i), _tile(6 + j)
+                        statements.append(_unit("tdpbf16ps", *numbers))
+                    if then is not None:
+                        statements.append(fetch(changes, then[changes], n, b))
+            return seq(statements)
+
+        keep = [
+            _unit("tilestored64", _tile(n), quarter(i, j), across)
+            for n, (i, j) in enumerate(quarters)
+        ]
+        return seq(zero, serial(self.lead.count(v), step, "b"), keep)
+
+    def _in_float32(self, bt: Expr, at: tuple[Expr, Expr], v: Expr, slot: _Slot) -> Stmt:
+        """The same sums by fused multiply-adds of the operands as they are."""
+        pb = self.pb
+        sums, *where = slot
+        depth = min(self.lead.visit * EDGE, pb.k)
+        k0 = v * depth
+        count: Expr = depth if pb.k % depth == 0 else minimum(depth, pb.k - k0)
+        lines = local_buffer((depth, EDGE), "float32", "lines")
+        i0, j0 = at[0] * EDGE, at[1] * EDGE
+
+        def copy(k: Expr, j: Expr) -> Stmt:
+            return store(lines, pb.col(bt, k0 + k, minimum(j0 + j, pb.n - 1)), k, j)
+
+        gather = serial(count, lambda k: serial(EDGE, lambda j: copy(k, j), "j"), "k")
+        nothing = splat(const(0.0, "float32"), LANES)
+        halves = [h * LANES for h in range(HALVES)]
+        together = 4
+
+        def rows(g: Expr) -> Stmt:
+            every = ramp(0, LANES)
+            acc = {
+                (r, h): local_buffer((LANES,), "float32", "acc")
+                for r in range(together)
+                for h in halves
+            }
+
+            def place(r: int, h: int) -> tuple[Expr, ...]:
+                return (*where, g * together + r, ramp(h, LANES))
+
+            def step(k: Expr) -> Stmt:
+                statements = []
+                for r in range(together):
+                    i = minimum(i0 + g * together + r, pb.m - 1)
+                    factor, set_factor = bind("x", pb.row(bt, i, k0 + k))
+                    statements.append(set_factor)
+                    for h in halves:
+                        target = acc[r, h]
+                        more = splat(factor, LANES) * load(lines, k, ramp(h, LANES))
+                        statements.append(store(target, load(target, every) + more, every))
+                return seq(statements)
+
+            clear = seq([store(m, nothing, every) for m in acc.values()])
+            resume = seq([store(m, load(sums, *place(r, h)), every) for (r, h), m in acc.items()])
+            begin = when(tvm().tirx.EQ(v, const(0)), clear, resume)
+            if self.lead.visits == 1:
+                begin = clear
+            return seq(
+                [alloc(m) for m in acc.values()],
+                begin,
+                serial(count, step, "k"),
+                [store(sums, load(m, every), *place(r, h)) for (r, h), m in acc.items()],
+            )
+
+        return seq(alloc(lines), gather, serial(EDGE // together, rows, "g"))
+
+    def _finish(self, bt: Expr, at: tuple[Expr, Expr], slot: _Slot) -> Stmt:
+        """Hand a block of sums on to the epilogue."""
+        pb = self.pb
+        sums, *where = slot
+        i0, j0 = at[0] * EDGE, at[1] * EDGE
+        height: Expr = EDGE if pb.m % EDGE == 0 else minimum(EDGE, pb.m - i0)
+
+        def write(width: int) -> Stmt:
+            return pb.write_tile(
+                bt, (i0, j0), (height, width), lambda i, j: load(sums, *where, i, j)
+            )
+
+        rest = pb.n % EDGE
+        if not rest:
+            return write(EDGE)
+        if pb.n < EDGE:
+            return write(rest)
+        return when(at[1] < pb.n // EDGE, write(EDGE), write(rest))
+
+
+def _configure() -> Stmt:
+    """Tell the unit that all eight tiles have 16 rows of 64 bytes."""
+    words = [0] * 16
+    words[0] = 1
+    words[4:8] = [0x00400040] * 4
+    words[12:14] = [0x10101010] * 2
+    layout = local_buffer((16,), "int32", "layout")
+    return seq(
+        alloc(layout),
+        [store(layout, const(word), i) for i, word in enumerate(words)],
+        _unit("ldtilecfg", _address(layout, 0)),
+    )

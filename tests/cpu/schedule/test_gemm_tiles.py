@@ -1,0 +1,223 @@
+"""Float32 products on the matrix unit: accuracy, irregular numbers, shapes, copies, determinism.
+
+Needs a processor with the unit; the schedules that others use are tested in test_gemm.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_gemm import LAYOUTS, Case, build, check
+
+import minitorch_tvm as mt
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
+from minitorch_tvm.compiler.target import CpuTarget, host
+from minitorch_tvm.core import config
+from minitorch_tvm.core.tvm_api import global_func
+
+pytestmark = pytest.mark.skipif(
+    not host().matrix_unit, reason="the processor multiplies no tiles of bfloat16"
+)
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products too run on the unit."""
+    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: float(pb.swapped) / 2 - 1)
+    monkeypatch.setattr(gemm, "suits", lambda pb, cpu: False)
+
+
+def machine(workers: int = 2) -> CpuTarget:
+    return dataclasses.replace(host(), workers=workers)
+
+
+SHAPES = [
+    (1, 1, 1, 1),
+    (1, 7, 13, 5),
+    (1, 32, 32, 32),
+    (1, 33, 31, 65),
+    (1, 97, 101, 289),
+    (1, 200, 40, 600),
+    (1, 30, 200, 530),
+    (2, 31, 70, 17),
+    (3, 64, 32, 320),
+]
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+def test_shapes(shape: tuple[int, ...], a_transposed: bool, b_transposed: bool) -> None:
+    case = build(Gemm(*shape, "float32", a_transposed, b_transposed), cpu=machine())
+    assert case.stage_names == ["gemm_split", "gemm"]
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 9])
+def test_copies_for_workers(workers: int) -> None:
+    # Beyond four workers they share one copy.  Two threads serve any number of queues.
+    case = build(Gemm(1, 150, 70, 300, "float32", False, True), cpu=machine(workers))
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize("m", [1, 40, 70])
+def test_every_element_is_written_once(m: int) -> None:
+    spec = Gemm(3, m, 50, 340, "float32", False, False)
+    case = build(spec, cpu=machine(), epilogue="accumulate", shared_b=True)
+    before = case.out.astype(np.float64)
+    case.run()
+    check(case, before + case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_operands_computed_on_the_way(a_transposed: bool, b_transposed: bool) -> None:
+    spec = Gemm(1, 70, 100, 290, "float32", a_transposed, b_transposed)
+    case = build(spec, cpu=machine(), epilogue="bias_relu", a_scale=0.5, b_scale=3.0)
+    case.run()
+    check(case, np.maximum(1.5 * case.want() + case.extra, 0.0))
+
+
+def test_transposed_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: -float(pb.swapped) - 1)
+    case = build(Gemm(1, 70, 100, 290, "float32", True, True), cpu=machine())
+    case.run()
+    check(case, case.want())
+
+
+def errors(case: Case) -> np.ndarray:
+    """Error of every element over the sum of the magnitudes of its terms."""
+    a, b = case.a.astype(np.float64), case.b.astype(np.float64)
+    return np.abs(case.out - a @ b) / (np.abs(a) @ np.abs(b))
+
+
+@pytest.mark.parametrize("k", [1, 2, 40, 1000])
+@pytest.mark.parametrize("spread", [0, 8])
+def test_errors_are_those_of_float32(k: int, spread: int) -> None:
+    spec = Gemm(1, 64, 64, k, "float32", False, False)
+    unit = build(spec, cpu=machine())
+    plain = build(spec, cpu=dataclasses.replace(host(), matrix_unit=False))
+    rng = np.random.default_rng(k)
+    for name in ("a", "b"):
+        own = getattr(unit, name)
+        own[...] = rng.standard_normal(own.shape)
+        own *= 2.0 ** rng.integers(-spread, spread + 1, own.shape)
+        getattr(plain, name)[...] = own
+    unit.run()
+    plain.run()
+    eps = float(np.finfo(np.float32).eps)
+    # One term: half a unit of rounding, and up to one for the products of parts left out.
+    assert errors(unit).max() <= max(1.5 * eps, errors(plain).max())
+    if k >= 40:
+        assert errors(unit).mean() <= errors(plain).mean()
+
+
+def test_integers_are_exact() -> None:
+    case = build(Gemm(1, 64, 64, 64, "float32", False, False), cpu=machine())
+    rng = np.random.default_rng(0)
+    for own in (case.a, case.b):
+        own[...] = rng.integers(-511, 512, own.shape)
+    case.run()
+    np.testing.assert_array_equal(case.out, case.want())
+
+
+IRREGULAR = {
+    "nan": np.nan,
+    "infinite": np.inf,
+    "largest": np.finfo(np.float32).max,
+    "least normal": np.finfo(np.float32).tiny,
+    "denormal": 1e-42,
+    "tiny": 1e-33,
+    "negative zero": -0.0,
+}
+
+
+@pytest.mark.parametrize("value", IRREGULAR.values(), ids=IRREGULAR)
+@pytest.mark.parametrize("where", ["a", "b"])
+@pytest.mark.parametrize("others", [1.0, 0.0, 1e30])
+def test_irregular_numbers(value: float, where: str, others: float) -> None:
+    """The value alone in its row and column, beside ordinary numbers in other panels."""
+    case = build(Gemm(1, 70, 66, 300, "float32", False, False), cpu=machine())
+    rng = np.random.default_rng(1)
+    for own in (case.a, case.b):
+        own[...] = rng.standard_normal(own.shape)
+    own, other = (case.a, case.b) if where == "a" else (case.b, case.a)
+    line = (0, 40, slice(None)) if where == "a" else (0, slice(None), 40)
+    own[line] = 0
+    other[...] = np.where(other > 0, others, -others)
+    own[(0, 40, 270) if where == "a" else (0, 270, 40)] = value
+    case.run()
+    with np.errstate(all="ignore"):
+        want = case.a.astype(np.float64) @ case.b.astype(np.float64)
+        want32 = want.astype(np.float32)
+    row = (0, 40) if where == "a" else (0, slice(None), 40)
+    np.testing.assert_array_equal(np.isnan(case.out[row]), np.isnan(want[row]))
+    # One term each: float32 gives the exact product, rounded once.
+    np.testing.assert_array_equal(case.out[row], want32[row])
+    np.testing.assert_array_equal(np.isfinite(case.out), np.isfinite(want32))
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e-20, 1e-25])
+def test_products_near_underflow(scale: float) -> None:
+    case = build(Gemm(1, 64, 64, 64, "float32", False, False), cpu=machine())
+    case.a *= np.float32(scale)
+    case.b *= np.float32(scale)
+    case.run()
+    want = case.want()
+    smallest = 2.0**-149
+    assert np.all(np.abs(case.out - want) <= 4e-6 * np.abs(want).max() + 64 * smallest)
+
+
+def test_one_and_two_threads_give_the_same_bits() -> None:
+    case = build(Gemm(1, 175, 200, 600, "float32", False, False), cpu=machine())
+    case.a[0, 100, 50] = 1e-40  # some blocks are computed without the unit
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 2)
+    case.run()
+    two = case.out.copy()
+    case.out[...] = 0
+    configure(1, 1)
+    try:
+        case.run()
+    finally:
+        configure(1, 2)
+    np.testing.assert_array_equal(case.out, two)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(
+        st.integers(1, 3), st.integers(1, 100), st.integers(1, 150), st.integers(1, 350)
+    ),
+    layout=st.sampled_from(LAYOUTS),
+    scales=st.tuples(st.sampled_from([None, 2.0]), st.sampled_from([None, 0.5])),
+    workers=st.integers(1, 3),
+)
+def test_random_products(
+    shape: tuple[int, ...],
+    layout: tuple[bool, bool],
+    scales: tuple[float | None, float | None],
+    workers: int,
+) -> None:
+    case = build(
+        Gemm(*shape, "float32", *layout),
+        cpu=machine(workers),
+        a_scale=scales[0],
+        b_scale=scales[1],
+    )
+    case.run()
+    check(case, case.want() * (scales[0] or 1.0) * (scales[1] or 1.0))
+
+
+def test_the_setting_turns_it_off() -> None:
+    a = mt.randn(256, 256)
+    with config.override(matrix_unit=False):
+        off = (a @ a).numpy()
+    on = (a @ a).numpy()
+    assert not np.array_equal(on, off)
+    np.testing.assert_allclose(on, off, rtol=1e-4, atol=1e-4)
