@@ -59,7 +59,8 @@ class Packed:
     """Tiles ``[copy, panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
 
     Copies are those of different batches, or several of one.  The magnitude of a visit to a panel,
-    ``[copy, panel, visit]``, is the largest of its elements, NaN if any is irregular.
+    ``[copy, panel, visit, 0]``, is the largest of its elements, NaN if any is irregular; behind it
+    stands 0 if all parts but the first are zero (numbers of 8 bits, such as pixels), else 1.
     """
 
     tiles: Memory
@@ -72,7 +73,7 @@ def packed_memory(
     """Memory for a packed operand; ``make(shape, dtype, name)`` declares one block of it."""
     return Packed(
         make((copies, panels, blocks, PARTS, HALVES, LANES * LANES), "uint32", "tiles"),
-        make((copies, panels, visits), "float32", "magnitude"),
+        make((copies, panels, visits, 2), "float32", "magnitude"),
     )
 
 
@@ -167,7 +168,8 @@ class Operand:
             range_.start(),
             serial(self.count(visit), one, "kb"),
             size[0],
-            store(packed.magnitude, size[1], to[0], to[1], to[3]),
+            store(packed.magnitude, size[1], to[0], to[1], to[3], 0),
+            store(packed.magnitude, size[2], to[0], to[1], to[3], 1),
         )
 
     def _whole(self, panel: Expr, kb: Expr) -> Expr | bool:
@@ -235,10 +237,19 @@ class Operand:
             return transpose_rows(_SQUARE, "float32", fill, write)
 
         count = EDGE // _SQUARE
-        return serial(
-            count,
-            lambda r: serial(count, lambda c: square(r * _SQUARE, c * _SQUARE), "c"),
-            "r",
+        later = (origin[0], origin[1] + _AHEAD * EDGE)
+
+        def ask(i: Expr) -> Stmt:
+            places = [(c, i) if self.is_row else (i, c) for c in (0, LANES)]
+            return seq([prefetch(self.element(bt, later[0] + x, later[1] + k)) for x, k in places])
+
+        return seq(
+            serial(EDGE, ask, "i"),
+            serial(
+                count,
+                lambda r: serial(count, lambda c: square(r * _SQUARE, c * _SQUARE), "c"),
+                "r",
+            ),
         )
 
     def _split(
@@ -265,7 +276,7 @@ class Operand:
                 statements += before
                 x = _lane(found, statements)
                 statements += range_.note(x)
-                split.append(_parts(x, statements))
+                split.append(_parts(x, statements, range_))
             for s, (low, high) in enumerate(zip(*split, strict=True)):
                 word = (_bits(low) >> _words(16)) | _bits(high)
                 at = (copy, panel, kb, s, half)
@@ -298,7 +309,7 @@ def _lane(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Expr:
     return load(memory, ramp(0, LANES))
 
 
-def _parts(x: Expr, statements: list[Stmt]) -> tuple[Expr, Expr, Expr]:
+def _parts(x: Expr, statements: list[Stmt], range_: _Range) -> tuple[Expr, Expr, Expr]:
     """The three bfloat16 (as float32) whose sum is x.
 
     Adding and taking away 1.5 * 2**16 times the power of two below ``|x|`` rounds to 8 bits, ties
@@ -314,6 +325,7 @@ def _parts(x: Expr, statements: list[Stmt]) -> tuple[Expr, Expr, Expr]:
 
     first = rounded(x, 1.5 * 2.0**16)
     rest = _lane(x - first, statements)
+    statements.append(range_.note_rest(rest))
     second = rounded(rest, 1.5 * 2.0**8)
     return first, second, _lane(rest - second, statements)
 
@@ -324,6 +336,7 @@ class _Range:
     def __init__(self) -> None:
         self.top = local_buffer((LANES,), "uint32", "top")
         self.low = local_buffer((LANES,), "uint32", "low")
+        self.rest = local_buffer((LANES,), "uint32", "rest")
 
     def start(self) -> list[Stmt]:
         """Nothing seen yet."""
@@ -331,6 +344,8 @@ class _Range:
         return [
             alloc(self.top),
             alloc(self.low),
+            alloc(self.rest),
+            store(self.rest, _words(0), every),
             store(self.top, _words(0), every),
             store(self.low, _words(0xFFFFFFFF), every),
         ]
@@ -349,24 +364,30 @@ class _Range:
             store(self.low, t.Select(low < less, low, less), every),
         ]
 
-    def size(self) -> tuple[Stmt, Expr]:
-        """The largest magnitude, NaN if one is irregular, and the statements before it."""
+    def note_rest(self, rest: Expr) -> Stmt:
+        """Take what the first part leaves of a vector into account."""
+        every = ramp(0, LANES)
+        return store(self.rest, load(self.rest, every) | _bits(rest), every)
+
+    def size(self) -> tuple[Stmt, Expr, Expr]:
+        """Statements; the largest magnitude (NaN if one is irregular); 0 if all is exact."""
         t = tvm().tirx
-        top = local_buffer((1,), "uint32", "all_top")
-        low = local_buffer((1,), "uint32", "all_low")
+        names = ("all_top", "all_low", "all_rest")
+        top, low, rest = (local_buffer((1,), "uint32", name) for name in names)
 
         def lane(i: Expr) -> Stmt:
             a, b = load(self.top, i), load(self.low, i)
             return seq(
                 store(top, t.Select(load(top, 0) > a, load(top, 0), a), 0),
                 store(low, t.Select(load(low, 0) < b, load(low, 0), b), 0),
+                store(rest, load(rest, 0) | load(self.rest, i), 0),
             )
 
         statements = seq(
-            alloc(top),
-            alloc(low),
+            [alloc(memory) for memory in (top, low, rest)],
             store(top, const(0, "uint32"), 0),
             store(low, const(0xFFFFFFFF, "uint32"), 0),
+            store(rest, const(0, "uint32"), 0),
             serial(LANES, lane, "lane"),
         )
         regular = t.all(
@@ -374,7 +395,12 @@ class _Range:
             load(low, 0) >= const(_pattern(_SMALLEST) - 1, "uint32"),
         )
         word = t.Select(regular, load(top, 0), const(0x7FC00000, "uint32"))
-        return statements, t.reinterpret("float32", word)
+        exact = t.EQ(load(rest, 0), const(0, "uint32"))
+        return (
+            statements,
+            t.reinterpret("float32", word),
+            t.Select(exact, const(0.0, "float32"), const(1.0, "float32")),
+        )
 
 
 def _pattern(value: float) -> int:

@@ -24,6 +24,7 @@ cores are few.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....core.tvm_api import tvm
@@ -59,10 +60,14 @@ from .bfloat_parts import (
     Packed,
     packed_memory,
 )
+from .conv_layout import transpose_rows
 from .gemm_problem import Problem, ceil_div
 
-# The products of parts (of a row, of a column), smallest first.
+# The products of parts (of a row, of a column), smallest first; those left if the row's elements
+# have one part only, and if the column's do.
 _PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+_ROW_EXACT = ((0, 2), (0, 1), (0, 0))
+_COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
 # Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
 _VISIT = 8
 _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
@@ -71,11 +76,12 @@ _OWN_BYTES, _SUMS_BYTES = 200 << 10, 128 << 10
 _MOST_PANELS = 16  # of the other operand in a tile
 # Products of the largest magnitudes of two panels: beyond, sums or their smallest parts could leave
 # the range of normal numbers.
+_SQUARE = 8  # transposed at once
 _LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
 
 # Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
-# element that is transposed on the way, of one that is written across its row.
-_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 0.9, 0.5, 2.0
+# element that is transposed on the way in or out.
+_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 0.9, 0.5, 0.6
 
 
 def _rows_lead(pb: Problem) -> bool:
@@ -149,7 +155,7 @@ def _address(memory: Memory, *index: Expr) -> Expr:
 _Places = tuple[
     tuple[Packed, tuple[Expr, Expr, Expr, Expr]], tuple[Packed, tuple[Expr, Expr, Expr, Expr]]
 ]
-_Slot = tuple[Memory, Expr, Expr]  # a block of 32 x 32 sums
+_Slot = tuple[Memory, Expr, Expr]  # sums [panel, row, column]: the panel, the first column
 
 
 @dataclass(frozen=True)
@@ -216,33 +222,46 @@ class _Product:
             whole = operand.panels % step == 0
             counts.append(step if whole else minimum(step, operand.panels - start))
         visits = self.lead.visits
-        kept = size if visits > 1 else (1, 1)
-        sums = local_buffer((*kept, EDGE, EDGE), "float32", "sums")
+        lead = int(not self.lead.is_row)
+        row, column = (
+            (counts[lead], first[lead], size[lead]),
+            (
+                counts[1 - lead],
+                first[1 - lead],
+                size[1 - lead],
+            ),
+        )
+        # Lines of sums apart by a multiple of 4 KB would share few places of the cache.
+        pitch = column[2] * EDGE + LANES
+        sums = local_buffer((row[2] if visits > 1 else 1, EDGE, pitch), "float32", "sums")
         own = packed_memory(1, size[0], self.lead.visit, 1, local_buffer)
+        zero = const(0)
 
-        def pack(v: Expr, r: Expr) -> Stmt:
-            zero = const(0)
-            return self.lead.pack(own, bt, first[0] + r, v, (zero, r, zero, zero))
+        def pack(v: Expr, p: Expr) -> Stmt:
+            return self.lead.pack(own, bt, first[0] + p, v, (zero, p, zero, zero))
 
         def block(v: Expr, r: Expr, c: Expr) -> Stmt:
+            mine, others = (c, r) if lead else (r, c)
             places = (
-                (own, (const(0), r, const(0), const(0))),
-                (self.packed, (copy, first[1] + c, v * self.lead.visit, v)),
+                (own, (zero, mine, zero, zero)),
+                (self.packed, (copy, first[1] + others, v * self.lead.visit, v)),
             )
-            at = (first[0] + r, first[1] + c)
-            if not self._rows_lead:
-                places, at = places[::-1], at[::-1]
-            slot = (r, c) if visits > 1 else (0, 0)
-            product = self._block(bt, at, v, places, (sums, *slot))
-            finish = self._finish(bt, at, (sums, *slot))
+            slot = (sums, r if visits > 1 else zero, c * EDGE)
+            at = (row[1] + r, column[1] + c)
+            return self._block(bt, at, v, places[::-1] if lead else places, slot)
+
+        def line(v: Expr, r: Expr) -> Stmt:
+            finish = self._finish(
+                bt, (row[1] + r, *column), (sums, r if visits > 1 else zero, zero)
+            )
             if visits > 1:
                 finish = when(tvm().tirx.EQ(v, const(visits - 1)), finish)
-            return seq(product, finish)
+            return seq(serial(column[0], lambda c: block(v, r, c), "c"), finish)
 
         def visit(v: Expr) -> Stmt:
             return seq(
-                serial(counts[0], lambda r: pack(v, r), "r"),
-                serial(counts[1], lambda c: serial(counts[0], lambda r: block(v, r, c), "r"), "c"),
+                serial(counts[0], lambda p: pack(v, p), "p"),
+                serial(row[0], lambda r: line(v, r), "r"),
             )
 
         return seq(
@@ -252,78 +271,72 @@ class _Product:
             _unit("tilerelease"),
         )
 
-    @property
-    def _rows_lead(self) -> bool:
-        return self.lead.is_row
-
     def _block(
         self, bt: Expr, at: tuple[Expr, Expr], v: Expr, places: _Places, slot: _Slot
     ) -> Stmt:
         """Add the products of one visit to a block of sums."""
         t = tvm().tirx
-        sizes = [load(p.magnitude, copy, panel, visit) for p, (copy, panel, _, visit) in places]
-        a, set_a = bind("a", sizes[0])
-        b, set_b = bind("b", sizes[1])
+        (a, b), (a_rest, b_rest) = (
+            [load(p.magnitude, copy, panel, visit, i) for p, (copy, panel, _, visit) in places]
+            for i in (0, 1)
+        )
+        a, set_a = bind("a", a)
+        b, set_b = bind("b", b)
         zero = const(0.0, "float32")
         inside = t.all(
             a * b > const(_LEAST_PRODUCT, "float32"), a * b < const(_MOST_PRODUCT, "float32")
         )
         # A NaN times zero is NaN: a panel of zeros meets an irregular one outside the unit.
         nothing = t.all(t.EQ(a * b, zero), t.any(t.EQ(a, zero), t.EQ(b, zero)))
-        fast = self._on_unit(v, places, slot)
+
+        def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
+            return serial(self.lead.count(v), lambda b: self._step(b, places, products), "b")
+
+        steps = when(t.EQ(b_rest, zero), all_of(_COLUMN_EXACT), all_of(_PRODUCTS))
+        steps = when(t.EQ(a_rest, zero), all_of(_ROW_EXACT), steps)
+        before, after = self._sums(v, slot)
         slow = self._in_float32(bt, at, v, slot)
-        return seq(set_a, set_b, when(t.any(inside, nothing), fast, slow))
+        return seq(set_a, set_b, when(t.any(inside, nothing), seq(before, steps, after), slow))
 
-    def _on_unit(self, v: Expr, places: _Places, slot: _Slot) -> Stmt:
-        stride = const(64, "int64")
-        across = const(4 * EDGE, "int64")
-        quarters = [(i, j) for i in range(HALVES) for j in range(HALVES)]
-        sums, *where = slot
-
-        def quarter(i: int, j: int) -> Expr:
-            return _address(sums, *where, i * LANES, j * LANES)
-
-        zero = seq([_unit("tilezero", _tile(n)) for n in range(4)])
+    def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
+        """Statements that bring a block of sums to the unit, and back."""
+        sums, r, j0 = slot
+        across = const(4 * sums.shape[2], "int64")
+        quarters = [
+            (_tile(n), _address(sums, r, n // 2 * LANES, j0 + n % 2 * LANES), across)
+            for n in range(4)
+        ]
+        start = seq([_unit("tilezero", _tile(n)) for n in range(4)])
         if self.lead.visits > 1:
-            again = seq(
-                [
-                    _unit("tileloadd64", _tile(n), quarter(i, j), across)
-                    for n, (i, j) in enumerate(quarters)
-                ]
-            )
-            zero = when(tvm().tirx.EQ(v, const(0)), zero, again)
+            again = seq([_unit("tileloadd64", *quarter) for quarter in quarters])
+            start = when(tvm().tirx.EQ(v, const(0)), start, again)
+        return start, [_unit("tilestored64", *quarter) for quarter in quarters]
 
-        def fetch(side: int, part: int, half: int, b: Expr) -> Stmt:
+    def _step(self, b: Expr, places: _Places, products: Sequence[tuple[int, int]]) -> Stmt:
+        """Products of one block of k."""
+
+        def fetch(side: int, part: int, half: int) -> Stmt:
             packed, (copy, panel, first, _) = places[side]
             source = _address(packed.tiles, copy, panel, first + b, part, half, 0)
-            return _unit("tileloadd64", _tile(4 + 2 * side + half), source, stride)
+            return _unit("tileloadd64", _tile(4 + 2 * side + half), source, const(64, "int64"))
 
-        def step(b: Expr) -> Stmt:
-            statements: list[Stmt] = []
-            for side in (0, 1):
-                statements += [fetch(side, _PRODUCTS[0][side], half, b) for half in (0, 1)]
-            for now, then in itertools.zip_longest(_PRODUCTS, _PRODUCTS[1:]):
-                # One operand changes: each of its halves is fetched as soon as it is free.
-                changes = 2 if then is None else int(now[0] == then[0])
-                for n in (0, 1):
-                    for m in (0, 1):
-                        i, j = (m, n) if changes == 1 else (n, m)
-                        numbers = _tile(2 * i + j), _tile(4 + i), _tile(6 + j)
-                        statements.append(_unit("tdpbf16ps", *numbers))
-                    if then is not None:
-                        statements.append(fetch(changes, then[changes], n, b))
-            return seq(statements)
-
-        keep = [
-            _unit("tilestored64", _tile(n), quarter(i, j), across)
-            for n, (i, j) in enumerate(quarters)
-        ]
-        return seq(zero, serial(self.lead.count(v), step, "b"), keep)
+        statements = [fetch(side, products[0][side], half) for side in (0, 1) for half in (0, 1)]
+        for now, then in itertools.zip_longest(products, products[1:]):
+            # One operand changes: each of its halves is fetched as soon as it is free.
+            changes = 2 if then is None else int(now[0] == then[0])
+            for n in (0, 1):
+                for m in (0, 1):
+                    i, j = (m, n) if changes == 1 else (n, m)
+                    numbers = _tile(2 * i + j), _tile(4 + i), _tile(6 + j)
+                    statements.append(_unit("tdpbf16ps", *numbers))
+                if then is not None:
+                    statements.append(fetch(changes, then[changes], n))
+        return seq(statements)
 
     def _in_float32(self, bt: Expr, at: tuple[Expr, Expr], v: Expr, slot: _Slot) -> Stmt:
         """The same sums by fused multiply-adds of the operands as they are."""
         pb = self.pb
-        sums, *where = slot
+        sums, slot_row, slot_column = slot
         depth = min(self.lead.visit * EDGE, pb.k)
         k0 = v * depth
         count: Expr = depth if pb.k % depth == 0 else minimum(depth, pb.k - k0)
@@ -347,7 +360,7 @@ class _Product:
             }
 
             def place(r: int, h: int) -> tuple[Expr, ...]:
-                return (*where, g * together + r, ramp(h, LANES))
+                return (slot_row, g * together + r, ramp(slot_column + h, LANES))
 
             def step(k: Expr) -> Stmt:
                 statements = []
@@ -375,24 +388,75 @@ class _Product:
 
         return seq(alloc(lines), gather, serial(EDGE // together, rows, "g"))
 
-    def _finish(self, bt: Expr, at: tuple[Expr, Expr], slot: _Slot) -> Stmt:
-        """Hand a block of sums on to the epilogue."""
-        pb = self.pb
-        sums, *where = slot
-        i0, j0 = at[0] * EDGE, at[1] * EDGE
-        height: Expr = EDGE if pb.m % EDGE == 0 else minimum(EDGE, pb.m - i0)
+    def _finish(self, bt: Expr, line: tuple[Expr, Expr, Expr, int], slot: _Slot) -> Stmt:
+        """Hand a row panel's sums on to the epilogue.
 
-        def write(width: int) -> Stmt:
-            return pb.write_tile(
-                bt, (i0, j0), (height, width), lambda i, j: load(sums, *where, i, j)
+        ``line`` is the panel, the number of column panels, the first and the most of them.
+        """
+        pb = self.pb
+        sums, r, _ = slot
+        panel, count, column, most = line
+        i0, j0 = panel * EDGE, column * EDGE
+        height: Expr = EDGE if pb.m % EDGE == 0 else minimum(EDGE, pb.m - i0)
+        if not pb.swapped:
+            return self._widths(
+                column,
+                most,
+                lambda width: pb.write_tile(
+                    bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j)
+                ),
+            )
+        turned = local_buffer((most * EDGE, EDGE), "float32", "turned")
+
+        def square(i: Expr, j: Expr) -> Stmt:
+            every = ramp(0, _SQUARE)
+            return transpose_rows(
+                _SQUARE,
+                "float32",
+                lambda memory, n: store(
+                    memory, load(sums, r, i * _SQUARE + n, ramp(j * _SQUARE, _SQUARE)), n, every
+                ),
+                lambda n, vector: store(
+                    turned, vector, j * _SQUARE + n, ramp(i * _SQUARE, _SQUARE)
+                ),
             )
 
-        rest = pb.n % EDGE
-        if not rest:
-            return write(EDGE)
-        if pb.n < EDGE:
-            return write(rest)
-        return when(at[1] < pb.n // EDGE, write(EDGE), write(rest))
+        per_panel = EDGE // _SQUARE
+        return seq(
+            alloc(turned),
+            serial(
+                count * per_panel,
+                lambda j: serial(per_panel, lambda i: square(i, j), "i"),
+                "j",
+            ),
+            self._widths(
+                column,
+                most,
+                lambda width: pb.write_tile(
+                    bt, (i0, j0), (_opaque(height, panel), width), lambda i, j: load(turned, j, i)
+                ),
+            ),
+        )
+
+    def _widths(self, column: Expr, most: int, write: Callable[[Expr], Stmt]) -> Stmt:
+        """Write all columns from panel ``column`` on: as many as a tile has, fewer in the last."""
+        groups = ceil_div(self.pb.n, most * EDGE)
+        width, last = most * EDGE, self.pb.n - (groups - 1) * most * EDGE
+        if last == width or groups == 1:
+            return write(_opaque(last, column))
+        full, rest = write(_opaque(width, column)), write(_opaque(last, column))
+        return when(column < (groups - 1) * most, full, rest)
+
+
+def _opaque(size: Expr, number: Expr) -> Expr:
+    """A short loop's length as a number that LLVM does not know.
+
+    It would unroll the loop and take the next outer one for vectors, whose elements lie apart.
+    ``number`` is not negative, which LLVM does not know either.
+    """
+    if not isinstance(size, int) or size > 2 * EDGE:
+        return size
+    return minimum(size, number + size)
 
 
 def _configure() -> Stmt:
