@@ -69,7 +69,7 @@ _PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
 _ROW_EXACT = ((0, 2), (0, 1), (0, 0))
 _COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
 # Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
-_VISIT = 8
+_VISIT = 16
 _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
 # Memory of a worker's stack: for the panels that a tile packs, and for its sums between visits.
 _OWN_BYTES, _SUMS_BYTES = 200 << 10, 128 << 10
@@ -81,7 +81,7 @@ _LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
 
 # Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
 # element that is transposed on the way in or out.
-_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 0.9, 0.5, 0.6
+_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 1.1, 0.5, 0.6
 
 
 def _rows_lead(pb: Problem) -> bool:
