@@ -122,7 +122,7 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
 
 
 # A worker's stack is 8 MB; a larger block comes from TVM's workspace pool.
-_STACK_BYTES = 256 << 10
+_STACK_BYTES = 512 << 10
 _LINE_BYTES = 64
 
 

@@ -72,7 +72,7 @@ _COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
 _VISIT = 16
 _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
 # Memory of a worker's stack: for the panels that a tile packs, and for its sums between visits.
-_OWN_BYTES, _SUMS_BYTES = 200 << 10, 128 << 10
+_OWN_BYTES, _SUMS_BYTES = 400 << 10, 256 << 10
 _MOST_PANELS = 16  # of the other operand in a tile
 # Products of the largest magnitudes of two panels: beyond, sums or their smallest parts could leave
 # the range of normal numbers.
