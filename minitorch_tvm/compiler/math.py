@@ -17,6 +17,8 @@ Expr = Any
 Keep = Callable[[Expr], Expr]
 
 
+_LAST_FINITE = 88.7228317  # the largest float32 whose exponential is one
+
 _ERF_BELOW_ONE = (
     7.8758750627e-5,
     -8.0168642872e-4,
@@ -73,11 +75,10 @@ def _power_of_two(n: Expr) -> Expr:
 
 
 def exp(x: Expr, keep: Keep) -> Expr:
-    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, scaled twice by 2**(n/2)."""
+    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent."""
     t = tvm().tirx
-    # Beyond these bounds the result is 0 or infinity; the two-step scale reaches both.
-    nan = t.isnan(x)
-    y = keep(_select(nan, _f(0.0), t.max(t.min(x, _f(89.0)), _f(-104.0))))
+    nan, nothing = t.isnan(x), x < _f(-104.0)
+    y = keep(_select(t.any(nan, nothing), _f(0.0), t.min(x, _f(89.0))))
     n = keep(t.floor(y * _f(1.44269504088896341) + _f(0.5)))
     r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
     p = _polynomial(
@@ -93,8 +94,13 @@ def exp(x: Expr, keep: Keep) -> Expr:
     )
     p = keep((p * r) * r + r + _f(1.0))
     whole = keep(n.astype("int32"))
-    half = keep(t.shift_right(whole, _i(1)))
-    return _select(nan, x, p * _power_of_two(half) * _power_of_two(whole - half))
+    bits = t.reinterpret("int32", p) + t.shift_left(whole, _i(23))
+    # Processors take some hundred cycles to multiply into a denormal number, whose bits are the
+    # nearest integer to p 2**(n + 149).
+    units = p * _power_of_two(t.min(whole, _i(-126)) + _i(149)) + _f(0.5)
+    bits = _select(whole < _i(-125), units.astype("int32"), bits)
+    result = _select(x > _f(_LAST_FINITE), t.infinity("float32"), t.reinterpret("float32", bits))
+    return _select(nan, x, _select(nothing, _f(0.0), result))
 
 
 def log(x: Expr, keep: Keep) -> Expr:
