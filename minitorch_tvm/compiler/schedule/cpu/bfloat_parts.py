@@ -137,7 +137,7 @@ class Operand:
     ) -> Stmt:
         """Pack one visit of a panel ``to`` (copy, panel, first block, visit) of ``packed``."""
         first = visit * self.visit
-        range_ = _Range()
+        range_ = Range()
         block = local_buffer((EDGE, EDGE), "float32", "block")
 
         def one(b: Expr) -> Stmt:
@@ -257,7 +257,7 @@ class Operand:
         packed: Packed,
         where: tuple[Expr, Expr, Expr],
         vector: _Vector,
-        range_: _Range,
+        range_: Range,
     ) -> Stmt:
         """Store the three parts of a block and note its range."""
         copy, panel, kb = where
@@ -269,19 +269,14 @@ class Operand:
             else:
                 assert isinstance(half, int)
                 sources = [(row, half * LANES), (row + LANES, half * LANES)]
-            statements: list[Stmt] = []
-            split = []
-            for r, c in sources:
-                before, found = vector(r, c)
-                statements += before
-                x = _lane(found, statements)
-                statements += range_.note(x)
-                split.append(_parts(x, statements, range_))
-            for s, (low, high) in enumerate(zip(*split, strict=True)):
-                word = (_bits(low) >> _words(16)) | _bits(high)
-                at = (copy, panel, kb, s, half)
-                statements.append(store(packed.tiles, word, *at, ramp(row * LANES, LANES)))
-            return seq(statements)
+            found = [vector(r, c) for r, c in sources]
+
+            def put(part: int, word: Expr) -> Stmt:
+                at = (copy, panel, kb, part, half, ramp(row * LANES, LANES))
+                return store(packed.tiles, word, *at)
+
+            before = [statement for fetch, _ in found for statement in fetch]
+            return seq(before, split_pair(found[0][1], found[1][1], range_, put))
 
         if self.is_row:
             return serial(
@@ -290,7 +285,7 @@ class Operand:
         return serial(LANES, lambda row: seq(pair(row, 0), pair(row, 1)), "row")
 
 
-def _words(value: int) -> Expr:
+def words(value: int) -> Expr:
     return splat(const(value, "uint32"), LANES)
 
 
@@ -298,7 +293,7 @@ def _floats(value: float) -> Expr:
     return splat(const(value, "float32"), LANES)
 
 
-def _bits(x: Expr) -> Expr:
+def bits(x: Expr) -> Expr:
     return tvm().tirx.reinterpret(f"uint32x{LANES}", x)
 
 
@@ -309,13 +304,13 @@ def _lane(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Expr:
     return load(memory, ramp(0, LANES))
 
 
-def _parts(x: Expr, statements: list[Stmt], range_: _Range) -> tuple[Expr, Expr, Expr]:
+def parts(x: Expr, statements: list[Stmt], range_: Range) -> tuple[Expr, Expr, Expr]:
     """The three bfloat16 (as float32) whose sum is x.
 
     Adding and taking away 1.5 * 2**16 times the power of two below ``|x|`` rounds to 8 bits, ties
     to even; all is exact but that rounding, whether or not LLVM fuses multiplications into it.
     """
-    power = _bits(x) & _words(0x7F800000)
+    power = bits(x) & words(0x7F800000)
     power = _lane(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
 
     def rounded(value: Expr, scale: float) -> Expr:
@@ -330,7 +325,22 @@ def _parts(x: Expr, statements: list[Stmt], range_: _Range) -> tuple[Expr, Expr,
     return first, second, _lane(rest - second, statements)
 
 
-class _Range:
+def split_pair(
+    low: Expr, high: Expr, range_: Range, put: Callable[[int, Expr], Stmt]
+) -> list[Stmt]:
+    """``put(part, word)`` with the three parts of two vectors, side by side in words."""
+    statements: list[Stmt] = []
+    split = []
+    for value in (low, high):
+        x = _lane(value, statements)
+        statements += range_.note(x)
+        split.append(parts(x, statements, range_))
+    for part, (a, b) in enumerate(zip(*split, strict=True)):
+        statements.append(put(part, (bits(a) >> words(16)) | bits(b)))
+    return statements
+
+
+class Range:
     """Running range of magnitudes, as the bits of floats (which are ordered as the numbers are)."""
 
     def __init__(self) -> None:
@@ -345,18 +355,18 @@ class _Range:
             alloc(self.top),
             alloc(self.low),
             alloc(self.rest),
-            store(self.rest, _words(0), every),
-            store(self.top, _words(0), every),
-            store(self.low, _words(0xFFFFFFFF), every),
+            store(self.rest, words(0), every),
+            store(self.top, words(0), every),
+            store(self.low, words(0xFFFFFFFF), every),
         ]
 
     def note(self, x: Expr) -> list[Stmt]:
         """Take a vector into account."""
         every, t = ramp(0, LANES), tvm().tirx
         statements: list[Stmt] = []
-        magnitude = _lane(_bits(x) & _words(0x7FFFFFFF), statements, "uint32")
+        magnitude = _lane(bits(x) & words(0x7FFFFFFF), statements, "uint32")
         # Less one, zeros become the largest number: they are regular, however small.
-        less = _lane(magnitude - _words(1), statements, "uint32")
+        less = _lane(magnitude - words(1), statements, "uint32")
         top, low = load(self.top, every), load(self.low, every)
         return [
             *statements,
@@ -367,7 +377,7 @@ class _Range:
     def note_rest(self, rest: Expr) -> Stmt:
         """Take what the first part leaves of a vector into account."""
         every = ramp(0, LANES)
-        return store(self.rest, load(self.rest, every) | _bits(rest), every)
+        return store(self.rest, load(self.rest, every) | bits(rest), every)
 
     def size(self) -> tuple[Stmt, Expr, Expr]:
         """Statements; the largest magnitude (NaN if one is irregular); 0 if all is exact."""

@@ -23,7 +23,6 @@ cores are few.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,23 +61,25 @@ from .bfloat_parts import (
 )
 from .conv_layout import transpose_rows
 from .gemm_problem import Problem, ceil_div
+from .matrix_unit import (
+    COLUMN_EXACT,
+    PRODUCTS,
+    ROW_EXACT,
+    address,
+    configure,
+    may_use,
+    multiply,
+    tile,
+    unit,
+)
 
-# The products of parts (of a row, of a column), smallest first; those left if the row's elements
-# have one part only, and if the column's do.
-_PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
-_ROW_EXACT = ((0, 2), (0, 1), (0, 0))
-_COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
 # Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
 _VISIT = 16
 _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
 # Memory of a worker's stack: for the panels that a tile packs, and for its sums between visits.
 _OWN_BYTES, _SUMS_BYTES = 400 << 10, 256 << 10
 _MOST_PANELS = 16  # of the other operand in a tile
-# Products of the largest magnitudes of two panels: beyond, sums or their smallest parts could leave
-# the range of normal numbers.
 _SQUARE = 8  # transposed at once
-_LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
-
 # Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
 # element that is transposed on the way in or out.
 _BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 1.1, 0.5, 0.6
@@ -135,20 +136,6 @@ def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stag
     packed = packed_memory(copies, other.panels, other.blocks, other.visits, builder.scratch_buffer)
     by_batch = other.batched and pb.batch > 1
     return [other.stage(packed, by_batch), _Product(pb, lead, other, packed, cpu).stage()]
-
-
-def _unit(name: str, *operands: Expr) -> Stmt:
-    """One instruction of the matrix unit."""
-    t = tvm().tirx
-    return t.Evaluate(t.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
-
-
-def _tile(number: int) -> Expr:
-    return const(number, "int8")
-
-
-def _address(memory: Memory, *index: Expr) -> Expr:
-    return tvm().tirx.address_of(load(memory, *index))
 
 
 # Of the rows and of the columns: packed memory, and (copy, panel, first block, visit) in it.
@@ -265,10 +252,10 @@ class _Product:
             )
 
         return seq(
-            _configure(),
+            configure(),
             [alloc(m) for m in (sums, own.tiles, own.magnitude)],
             serial(visits, visit, "v"),
-            _unit("tilerelease"),
+            unit("tilerelease"),
         )
 
     def _block(
@@ -283,55 +270,39 @@ class _Product:
         a, set_a = bind("a", a)
         b, set_b = bind("b", b)
         zero = const(0.0, "float32")
-        inside = t.all(
-            a * b > const(_LEAST_PRODUCT, "float32"), a * b < const(_MOST_PRODUCT, "float32")
-        )
-        # A NaN times zero is NaN: a panel of zeros meets an irregular one outside the unit.
-        nothing = t.all(t.EQ(a * b, zero), t.any(t.EQ(a, zero), t.EQ(b, zero)))
 
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
             return serial(self.lead.count(v), lambda b: self._step(b, places, products), "b")
 
-        steps = when(t.EQ(b_rest, zero), all_of(_COLUMN_EXACT), all_of(_PRODUCTS))
-        steps = when(t.EQ(a_rest, zero), all_of(_ROW_EXACT), steps)
+        steps = when(t.EQ(b_rest, zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
+        steps = when(t.EQ(a_rest, zero), all_of(ROW_EXACT), steps)
         before, after = self._sums(v, slot)
         slow = self._in_float32(bt, at, v, slot)
-        return seq(set_a, set_b, when(t.any(inside, nothing), seq(before, steps, after), slow))
+        return seq(set_a, set_b, when(may_use(a, b), seq(before, steps, after), slow))
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
         """Statements that bring a block of sums to the unit, and back."""
         sums, r, j0 = slot
         across = const(4 * sums.shape[2], "int64")
         quarters = [
-            (_tile(n), _address(sums, r, n // 2 * LANES, j0 + n % 2 * LANES), across)
+            (tile(n), address(sums, r, n // 2 * LANES, j0 + n % 2 * LANES), across)
             for n in range(4)
         ]
-        start = seq([_unit("tilezero", _tile(n)) for n in range(4)])
+        start = seq([unit("tilezero", tile(n)) for n in range(4)])
         if self.lead.visits > 1:
-            again = seq([_unit("tileloadd64", *quarter) for quarter in quarters])
+            again = seq([unit("tileloadd64", *quarter) for quarter in quarters])
             start = when(tvm().tirx.EQ(v, const(0)), start, again)
-        return start, [_unit("tilestored64", *quarter) for quarter in quarters]
+        return start, [unit("tilestored64", *quarter) for quarter in quarters]
 
     def _step(self, b: Expr, places: _Places, products: Sequence[tuple[int, int]]) -> Stmt:
         """Products of one block of k."""
 
-        def fetch(side: int, part: int, half: int) -> Stmt:
+        def fetch(side: int, part: int, half: int, number: int) -> Stmt:
             packed, (copy, panel, first, _) = places[side]
-            source = _address(packed.tiles, copy, panel, first + b, part, half, 0)
-            return _unit("tileloadd64", _tile(4 + 2 * side + half), source, const(64, "int64"))
+            source = address(packed.tiles, copy, panel, first + b, part, half, 0)
+            return unit("tileloadd64", tile(number), source, const(64, "int64"))
 
-        statements = [fetch(side, products[0][side], half) for side in (0, 1) for half in (0, 1)]
-        for now, then in itertools.zip_longest(products, products[1:]):
-            # One operand changes: each of its halves is fetched as soon as it is free.
-            changes = 2 if then is None else int(now[0] == then[0])
-            for n in (0, 1):
-                for m in (0, 1):
-                    i, j = (m, n) if changes == 1 else (n, m)
-                    numbers = _tile(2 * i + j), _tile(4 + i), _tile(6 + j)
-                    statements.append(_unit("tdpbf16ps", *numbers))
-                if then is not None:
-                    statements.append(fetch(changes, then[changes], n))
-        return seq(statements)
+        return seq(multiply(fetch, products))
 
     def _in_float32(self, bt: Expr, at: tuple[Expr, Expr], v: Expr, slot: _Slot) -> Stmt:
         """The same sums by fused multiply-adds of the operands as they are."""
@@ -457,17 +428,3 @@ def _opaque(size: Expr, number: Expr) -> Expr:
     if not isinstance(size, int) or size > 2 * EDGE:
         return size
     return minimum(size, number + size)
-
-
-def _configure() -> Stmt:
-    """Tell the unit that all eight tiles have 16 rows of 64 bytes."""
-    words = [0] * 16
-    words[0] = 1
-    words[4:8] = [0x00400040] * 4
-    words[12:14] = [0x10101010] * 2
-    layout = local_buffer((16,), "int32", "layout")
-    return seq(
-        alloc(layout),
-        [store(layout, const(word), i) for i, word in enumerate(words)],
-        _unit("ldtilecfg", _address(layout, 0)),
-    )

@@ -1,0 +1,102 @@
+"""Instructions of the matrix unit, and how products of parts are put together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from ....core.tvm_api import tvm
+from ...loops import Expr, Memory, Stmt, alloc, const, load, local_buffer, seq, store
+from .bfloat_parts import HALVES
+
+# The products of parts (of a row, of a column), smallest first; those left if the row's elements
+# have one part only, and if the column's do.
+PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+ROW_EXACT = ((0, 2), (0, 1), (0, 0))
+COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
+# Products of the largest magnitudes of two operands: beyond, sums or their smallest parts could
+# leave the range of normal numbers.
+_LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
+
+
+def unit(name: str, *operands: Expr) -> Stmt:
+    """One instruction of the matrix unit."""
+    t = tvm().tirx
+    return t.Evaluate(t.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
+
+
+def tile(number: int) -> Expr:
+    """One of the eight tile registers."""
+    return const(number, "int8")
+
+
+def address(memory: Memory, *index: Expr) -> Expr:
+    """Where an element lies."""
+    return tvm().tirx.address_of(load(memory, *index))
+
+
+def configure() -> Stmt:
+    """Tell the unit that all eight tiles have 16 rows of 64 bytes."""
+    words = [0] * 16
+    words[0] = 1
+    words[4:8] = [0x00400040] * 4
+    words[12:14] = [0x10101010] * 2
+    layout = local_buffer((16,), "int32", "layout")
+    return seq(
+        alloc(layout),
+        [store(layout, const(word), i) for i, word in enumerate(words)],
+        unit("ldtilecfg", address(layout, 0)),
+    )
+
+
+def may_use(a: Expr, b: Expr) -> Expr:
+    """Whether operands with these largest magnitudes (NaN: irregular) are safe on the unit."""
+    t = tvm().tirx
+    zero = const(0.0, "float32")
+    inside = t.all(
+        a * b > const(_LEAST_PRODUCT, "float32"), a * b < const(_MOST_PRODUCT, "float32")
+    )
+    # A NaN times zero is NaN: zeros meet an irregular operand outside the unit.
+    nothing = t.all(t.EQ(a * b, zero), t.any(t.EQ(a, zero), t.EQ(b, zero)))
+    return t.any(inside, nothing)
+
+
+def multiply(
+    fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
+) -> list[Stmt]:
+    """Add a block of 32 x 32 x 32 to tiles 0 to 3.
+
+    ``fetch(side, part, half, number)`` loads half of a part of the row (side 0) or column operand
+    into tile ``number``.
+    """
+
+    def load_half(side: int, part: int, half: int) -> Stmt:
+        return fetch(side, part, half, 4 + 2 * side + half)
+
+    statements = [load_half(side, products[0][side], h) for side in (0, 1) for h in range(HALVES)]
+    for now, then in itertools.zip_longest(products, products[1:]):
+        # One operand changes: each of its halves is fetched as soon as it is free.
+        changes = 2 if then is None else int(now[0] == then[0])
+        for n in range(HALVES):
+            for m in range(HALVES):
+                i, j = (m, n) if changes == 1 else (n, m)
+                numbers = tile(2 * i + j), tile(4 + i), tile(6 + j)
+                statements.append(unit("tdpbf16ps", *numbers))
+            if then is not None:
+                statements.append(load_half(changes, then[changes], n))
+    return statements
+
+
+def multiply_narrow(fetch: Callable[[int, int, int, int], Stmt]) -> list[Stmt]:
+    """Add a block of 16 rows x 64 columns x 32 to tiles 0 to 3; as :func:`multiply`."""
+    statements: list[Stmt] = []
+    row: int | None = None
+    for a, b in PRODUCTS:
+        if a != row:
+            statements.append(fetch(0, a, 0, 4))
+            row = a
+        for j in range(4):
+            number = 5 + j % 3
+            statements.append(fetch(1, b, j, number))
+            statements.append(unit("tdpbf16ps", tile(j), tile(4), tile(number)))
+    return statements
