@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
 from ...target import CpuTarget
-from . import conv_tiles
+from . import conv_tiles, conv_weight_tiles
 from .conv_correlate import (
     Write4,
     correlate,
@@ -129,6 +129,8 @@ def conv_grad_weight_stages(
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
+    if conv_weight_tiles.suits(s, cpu):
+        return conv_weight_tiles.outer_products_on_unit(s, load_x, load_ct, write, builder, cpu)
     return outer_products(s, load_x, load_ct, write, builder, cpu)
 
 

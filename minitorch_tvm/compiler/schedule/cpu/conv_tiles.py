@@ -54,7 +54,7 @@ from .matrix_unit import (
     configure,
     may_use,
     multiply,
-    multiply_narrow,
+    multiply_four,
     tile,
     unit,
 )
@@ -314,7 +314,7 @@ class _Images:
                 source = address(tiles, part, group * LANES, start + half * LANES)
                 return unit("tileloadd64", tile(number), source, pitch)
 
-            return seq(multiply_narrow(fetch) if p.narrow else multiply(fetch, PRODUCTS))
+            return seq(multiply_four(fetch, 1) if p.narrow else multiply(fetch, PRODUCTS))
 
         across = const(4 * sums.shape[1], "int64")
 

@@ -10,6 +10,7 @@ alone, so every thread count gives the same bits.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ...loops import (
     Builder,
@@ -131,7 +132,12 @@ def outer_products(
         return serial(run_tiles * height, row, "r")
 
     def total(sums: Memory, parts: int) -> Stage:
-        return _total(s, sums, parts, groups, width, lanes, write)
+        def vector(part: Expr, o: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
+            block = div(o, width)
+            return load(sums, part, block, i, group, row, ramp(o - block * width, lanes))
+
+        return total_of_parts(s, parts, lanes, vector, write)
 
     if s.n >= 8 and image_bytes <= cpu.l2_bytes // 2 and sums_bytes <= cpu.l2_bytes // 4:
         # Each part packs its own images, a few at a time, so the copies stay in cache.
@@ -213,34 +219,37 @@ def outer_products(
     return [*stages, *more, bounded_stage("conv_dw", pieces, matrix_stage), total(sums, parts)]
 
 
-def _total(
-    s: Conv, sums: Memory, parts: int, groups: int, width: int, lanes: int, write: Write4
+def total_of_parts(
+    s: Conv,
+    parts: int,
+    lanes: int,
+    vector: Callable[[Expr, Expr, Expr, Expr, Expr], Expr],
+    write: Write4,
 ) -> Stage:
-    """Add the parts in order and hand the result to the epilogue in OIHW order."""
+    """Add the parts in order and hand the result to the epilogue in OIHW order.
+
+    ``vector(part, o, c, i, j)`` loads the sums of ``lanes`` output channels from ``o`` on.
+    """
     flat = s.c * s.kh * s.kw
     span = min(ceil_div(flat, lanes), 16) * lanes  # positions per tile
     spans = ceil_div(flat, span)
 
     def body(index: Expr) -> Stmt:
-        vector, chunk = split(index, spans)
-        o0, q0 = vector * lanes, chunk * span
+        group, chunk = split(index, spans)
+        o0, q0 = group * lanes, chunk * span
         planes = local_buffer((lanes, span), s.dtype, "planes")
 
         def shuffle(b: Expr) -> Stmt:
             def fill(block: Memory, r: Expr) -> Stmt:
                 c, i, j = split(minimum(q0 + b * lanes + r, flat - 1), s.kh, s.kw)
-                group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
-                column = ramp(o0 - div(o0, width) * width, lanes)
-
-                def term(part: Expr) -> Expr:
-                    return load(sums, part, div(o0, width), i, group, row, column)
 
                 def add(part: Expr) -> Stmt:
                     own = load(block, r, ramp(0, lanes))
-                    return store(block, own + term(part + 1), r, ramp(0, lanes))
+                    more = vector(part + 1, o0, c, i, j)
+                    return store(block, own + more, r, ramp(0, lanes))
 
                 return seq(
-                    store(block, term(const(0)), r, ramp(0, lanes)),
+                    store(block, vector(const(0), o0, c, i, j), r, ramp(0, lanes)),
                     *([serial(parts - 1, add, "g")] if parts > 1 else []),
                 )
 

@@ -87,16 +87,21 @@ def multiply(
     return statements
 
 
-def multiply_narrow(fetch: Callable[[int, int, int, int], Stmt]) -> list[Stmt]:
-    """Add a block of 16 rows x 64 columns x 32 to tiles 0 to 3; as :func:`multiply`."""
+def multiply_four(fetch: Callable[[int, int, int, int], Stmt], side: int) -> list[Stmt]:
+    """Add four blocks of 16 x 16 x 32 that share an operand to tiles 0 to 3.
+
+    ``side`` is the operand that has four tiles (their number takes the place of ``half``), the
+    other one has one; ``fetch`` as in :func:`multiply`.
+    """
     statements: list[Stmt] = []
-    row: int | None = None
-    for a, b in PRODUCTS:
-        if a != row:
-            statements.append(fetch(0, a, 0, 4))
-            row = a
+    shared: int | None = None
+    for product in PRODUCTS if side else [(a, b) for b, a in PRODUCTS]:
+        if product[1 - side] != shared:
+            shared = product[1 - side]
+            statements.append(fetch(1 - side, shared, 0, 4))
         for j in range(4):
-            number = 5 + j % 3
-            statements.append(fetch(1, b, j, number))
-            statements.append(unit("tdpbf16ps", tile(j), tile(4), tile(number)))
+            own = 5 + j % 3
+            statements.append(fetch(side, product[side], j, own))
+            row, column = (4, own) if side else (own, 4)
+            statements.append(unit("tdpbf16ps", tile(j), tile(row), tile(column)))
     return statements

@@ -1,0 +1,139 @@
+"""Convolutions on the matrix unit: all three directions, shapes, irregular numbers, threads.
+
+Needs a processor with the unit; the schedules that others use are tested in test_conv.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_conv import CASES, HOST, Case, reference, spec
+
+from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles
+from minitorch_tvm.compiler.schedule.cpu.conv import Conv
+from minitorch_tvm.core.tvm_api import global_func
+
+pytestmark = pytest.mark.skipif(
+    not HOST.matrix_unit, reason="the processor multiplies no tiles of bfloat16"
+)
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small convolutions too run on the unit."""
+    monkeypatch.setattr(conv_tiles.Correlation, "cycles", 0.0)
+    monkeypatch.setattr(conv_weight_tiles._Shape, "cycles", 0.0)
+
+
+def on_unit(case: Case) -> list[str]:
+    """Stages of this module's schedules: they pack no channels-last copies."""
+    names = [stage.name for stage in case.stages]
+    return (
+        [n for n in names if n in ("conv", "conv_dx", "conv_dw")] if "w_pack" not in names else []
+    )
+
+
+PLAIN = {
+    name: s
+    for name, s in CASES.items()
+    if s.stride == s.dilation == (1, 1) and max(s.w, s.h) < 100 and s.padding < (s.kh, s.kw)
+}
+
+
+@pytest.mark.parametrize("s", PLAIN.values(), ids=PLAIN)
+def test_every_direction(s: Conv) -> None:
+    case = Case(s)
+    assert on_unit(case) == ["conv", "conv_dx", "conv_dw"]
+    case.check()
+
+
+@pytest.mark.parametrize("channels", [1, 15, 16, 17, 32, 33, 64])
+@pytest.mark.parametrize("outputs", [1, 16, 20, 40])
+def test_channels(channels: int, outputs: int) -> None:
+    Case(spec(3, channels, (7, 9), outputs, (3, 2), padding=(1, 1))).check()
+
+
+def test_operands_computed_on_the_way() -> None:
+    s = spec(9, 20, (9, 11), 36, (3, 3), padding=(1, 1))
+    case = Case(s, fused=True)
+    assert on_unit(case)
+    found = case.run()
+    start = case.start
+    x, ct = (np.maximum(start[k], 0) * 2 for k in ("x", "ct"))
+    truth = reference(s, x, start["w"], ct)
+    total = truth["y"] + start["bias"][None, :, None, None]
+    for name, want in (("pre", total), ("y", np.maximum(total, 0))):
+        np.testing.assert_allclose(found[name], want, atol=2e-5 * np.abs(total).max())
+    for name in ("dx", "dw"):
+        want = truth[name] + start[name]
+        np.testing.assert_allclose(found[name], want, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38, 1e-40])
+@pytest.mark.parametrize("where", ["x", "w", "ct"])
+@pytest.mark.parametrize("others", [1.0, 0.0])
+def test_irregular_numbers(value: float, where: str, others: float) -> None:
+    """One such number among ordinary ones, or among zeros."""
+    s = spec(3, 18, (6, 7), 34, (3, 3), padding=(1, 1))
+    case = Case(s)
+    assert on_unit(case)
+    for name in ("y", "dx", "dw"):
+        case.start[name][...] = 0
+    for name in ("x", "w", "ct"):
+        case.start[name] *= np.float32(others if name == where else 1.0)
+    case.start[where][1, 2, 0, 1] = value
+    for name in ("x", "w", "ct"):
+        case.arrays[name][...] = case.start[name]
+    found = case.run()
+    with np.errstate(all="ignore"):
+        truth = reference(s, *(case.start[k] for k in ("x", "w", "ct")))
+        for name, want in truth.items():
+            if name == "dx" and where == "w" and not np.isfinite(value):
+                # Like all schedules here, these multiply weights with the zeros around ct, too.
+                continue
+            want32 = want.astype(np.float32)
+            np.testing.assert_array_equal(np.isnan(found[name]), np.isnan(want32), err_msg=name)
+            np.testing.assert_array_equal(np.isinf(found[name]), np.isinf(want32), err_msg=name)
+            finite = np.isfinite(want32)
+            scale = max(float(np.abs(want32[finite]).max(initial=0)), 1e-38)
+            np.testing.assert_allclose(
+                found[name][finite] / scale, want32[finite] / scale, atol=2e-5, err_msg=name
+            )
+
+
+def test_thread_count_does_not_change_a_bit() -> None:
+    case = Case(spec(18, 32, (14, 14), 64, (5, 5), padding=(2, 2)))
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 2)
+    two = case.run()
+    configure(1, 1)
+    try:
+        one = case.run()
+    finally:
+        configure(1, 2)
+    for name in ("y", "dx", "dw"):
+        np.testing.assert_array_equal(one[name], two[name])
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    n=st.integers(1, 20),
+    channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    size=st.tuples(st.integers(1, 13), st.integers(1, 13)),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    data=st.data(),
+)
+def test_random_shapes(
+    n: int,
+    channels: tuple[int, int],
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    data: st.DataObject,
+) -> None:
+    padding = tuple(
+        data.draw(st.integers(min(k - 1, max(0, (k - m + 1) // 2)), k - 1))
+        for k, m in zip(kernel, size, strict=True)
+    )
+    Case(spec(n, channels[0], size, channels[1], kernel, padding=padding)).check()
