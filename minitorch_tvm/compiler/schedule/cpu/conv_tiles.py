@@ -61,8 +61,8 @@ from .matrix_unit import (
 
 # Memory on a worker's stack: words of an image, sums of its results.
 _WORD_BYTES, _SUM_BYTES = 448 << 10, 256 << 10
-# Measured cycles: of a block of 32 x 32 x 32, of a word's worth of image, of a result, of a weight;
-# of a multiply-add of a vector in the other schedule.
+# Measured cycles: of a block of 32 x 32 x 32 (twice that if narrow), of 16 words of an image, of a
+# result, of a weight; of a multiply-add of a vector in the other schedule.
 _BLOCK_CYCLES, _WORD_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES, _OTHER_CYCLES = 650, 4.0, 1.0, 8, 0.75
 
 
@@ -140,7 +140,9 @@ class Correlation:
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         rows = ceil_div(self.outputs, EDGE)
-        per_image: float = rows * self.panels * self.steps * _BLOCK_CYCLES
+        per_image: float = (
+            rows * self.panels * self.steps * _BLOCK_CYCLES * (2 if self.narrow else 1)
+        )
         per_image += self.planes * self.line * PARTS / LANES * _WORD_CYCLES
         per_image += self.outputs * self.result[0] * self.result[1] * _RESULT_CYCLES
         return self.images * per_image + rows * EDGE * self.steps * EDGE * _WEIGHT_CYCLES

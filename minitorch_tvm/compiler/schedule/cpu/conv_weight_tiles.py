@@ -66,11 +66,13 @@ from .matrix_unit import (
 )
 
 _PIECES = 16
+_TOGETHER = 2  # blocks of pixels between two visits of a sum
 # Memory on a worker's stack: words of an image, its packed ct.
 _WORD_BYTES, _PACKED_BYTES = 448 << 10, 448 << 10
-# Measured cycles: of a block of four tiles' products, of four tiles' sums fetched and stored, of
-# 16 words, of an element of ct; of a multiply-add of a vector in the other schedule.
-_BLOCK_CYCLES, _SUM_CYCLES, _WORD_CYCLES, _CT_CYCLES, _OTHER_CYCLES = 620, 300, 20, 2.0, 0.75
+# Measured cycles: of a block of four tiles' products (twice that if they share an operand), of four
+# tiles' sums fetched and stored, of 16 words, of an element of ct; of a multiply-add of a vector in
+# the other schedule.
+_BLOCK_CYCLES, _SUM_CYCLES, _WORD_CYCLES, _CT_CYCLES, _OTHER_CYCLES = 650, 250, 20, 2.0, 0.75
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ class _Shape:
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         s = self.s
-        per_image: float = self.groups * self.panels * (self.blocks * _BLOCK_CYCLES + _SUM_CYCLES)
+        visits = ceil_div(self.blocks, _TOGETHER)
+        one = self.blocks * _BLOCK_CYCLES * (2 if self.tall else 1) + visits * _SUM_CYCLES
+        per_image: float = self.groups * self.panels * one
         per_image += self.channel_tiles * self.line * _WORD_CYCLES
         per_image += self.panels * EDGE * self.blocks * EDGE * _CT_CYCLES
         return s.n * per_image
@@ -231,11 +235,7 @@ class _Images:
                     lambda o: operand.pack(packed, zero, o, zero, (zero, o, zero, zero)),
                     "o",
                 ),
-                serial(
-                    p.panels,
-                    lambda o: self._panel(part, o, (plane, tiles, size), (ct, packed)),
-                    "o",
-                ),
+                self._products(part, (plane, tiles, size), (ct, packed)),
             )
 
         # What copies never write stays zero: borders, and pixels between rows.
@@ -290,20 +290,44 @@ class _Images:
             store(size, largest, 0),
         )
 
-    def _panel(
-        self,
-        part: Expr,
-        o: Expr,
-        image: tuple[Memory, Memory, Memory],
-        ct: tuple[Memory, Packed],
+    def _products(
+        self, part: Expr, image: tuple[Memory, Memory, Memory], ct: tuple[Memory, Packed]
     ) -> Stmt:
-        """Add one image to the sums of 32 outputs."""
+        """Add one image to the sums."""
+        p, t = self.p, tvm().tirx
         plane, tiles, size = image
         lines, packed = ct
-        a, set_a = bind("a", load(size, 0))
-        b, set_b = bind("b", load(packed.magnitude, const(0), o, const(0), 0))
-        fast = serial(self.p.groups, lambda g: self._group(part, o, g, tiles, packed), "g")
-        return seq(set_a, set_b, when(may_use(a, b), fast, self._in_float32(part, o, plane, lines)))
+        largest = local_buffer((1,), "float32", "largest")
+
+        def note(o: Expr) -> Stmt:
+            b, set_b = bind("b", load(packed.magnitude, const(0), o, const(0), 0))
+            return seq(set_b, when(t.any(b > load(largest, 0), t.isnan(b)), store(largest, b, 0)))
+
+        def some(first: Expr, count: Expr) -> Stmt:
+            # The image's pixels stay in the first-level cache from one tap to the next.
+            return serial(
+                p.groups,
+                lambda g: serial(
+                    p.panels,
+                    lambda o: self._group(part, o, g, tiles, packed, (first, count)),
+                    "o",
+                ),
+                "g",
+            )
+
+        chunks = ceil_div(p.blocks, _TOGETHER)
+        fast = serial(
+            chunks,
+            lambda c: some(c * _TOGETHER, minimum(_TOGETHER, p.blocks - c * _TOGETHER)),
+            "chunk",
+        )
+        slow = serial(p.panels, lambda o: self._in_float32(part, o, plane, lines), "o")
+        return seq(
+            alloc(largest),
+            store(largest, const(0.0, "float32"), 0),
+            serial(p.panels, note, "o"),
+            when(may_use(load(size, 0), load(largest, 0)), fast, slow),
+        )
 
     def _tap(self, tap: Expr) -> Expr:
         """Pixels by which a tap shifts the image (the last tap for tiles past the end)."""
@@ -311,15 +335,25 @@ class _Images:
         i, j = split(minimum(tap, s.kh * s.kw - 1), s.kw)
         return i * p.pitch + j
 
-    def _group(self, part: Expr, o: Expr, g: Expr, tiles: Memory, packed: Packed) -> Stmt:
-        """Two row tiles by two column tiles, or four by one, over all pixels of an image."""
+    def _group(
+        self,
+        part: Expr,
+        o: Expr,
+        g: Expr,
+        tiles: Memory,
+        packed: Packed,
+        blocks: tuple[Expr, Expr],
+    ) -> Stmt:
+        """Two row tiles by two column tiles, or four by one, over some blocks of pixels."""
         p = self.p
         width = p.sums[2]
         numbers = [g * p.together + r for r in range(p.together)]
         bound = [bind(f"s{r}", self._tap(n // p.channel_tiles)) for r, n in enumerate(numbers)]
         pitch = const(4 * p.line, "int64")
 
-        def step(b: Expr) -> Stmt:
+        def step(k: Expr) -> Stmt:
+            b = blocks[0] + k
+
             def fetch(side: int, part: int, half: int, number: int) -> Stmt:
                 if side == 1:
                     source = address(packed.tiles, const(0), o, b, part, half, 0)
@@ -340,7 +374,7 @@ class _Images:
         return seq(
             [statement for _, statement in bound],
             [unit("tileloadd64", *where) for where in sums],
-            serial(p.blocks, step, "b"),
+            serial(blocks[1], step, "b"),
             [unit("tilestored64", *where) for where in sums],
         )
 
