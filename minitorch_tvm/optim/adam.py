@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..core.dtype import DType
 from ..ir.node import Node, apply, effect, numbers
 from ..ops import build as b
+from ..ops.composite import composite, record
 from ..tensor import Tensor
 from ..tensor.creation import tensor
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
@@ -52,6 +53,36 @@ def _numbers(group: Group, dtype: DType, state: Mapping[str, Any]) -> _Numbers:
 def _older(states: Sequence[dict[str, Any]]) -> None:
     for state in states:
         state["step"] += 1
+
+
+def _direction(p: Node, g: Node, decay: Node, coupled: bool, maximize: bool) -> Node:
+    g = b.cast(g, p.dtype)
+    if maximize:
+        g = b.neg(g)
+    return b.add(g, b.mul(p, decay)) if coupled else g
+
+
+def _mean(
+    p: Node, g: Node, decay: Node, m: Node, rise: Node, coupled: bool, maximize: bool
+) -> Node:
+    g = _direction(p, g, decay, coupled, maximize)
+    return b.add(m, b.mul(b.sub(g, m), rise))
+
+
+def _square(
+    p: Node, g: Node, decay: Node, v: Node, keep: Node, rise: Node, coupled: bool, maximize: bool
+) -> Node:
+    g = _direction(p, g, decay, coupled, maximize)
+    return b.add(b.mul(v, keep), b.mul(b.mul(g, g), rise))
+
+
+def _step(
+    p: Node, decay: Node, m: Node, v: Node, scale: Node, eps: Node, size: Node, decoupled: bool
+) -> Node:
+    if decoupled:
+        p = b.mul(p, decay)
+    spread = b.add(b.mul(apply(b.SQRT, v), scale), eps)
+    return b.sub(p, b.mul(b.div(m, spread), size))
 
 
 class Adam(Optimizer):
@@ -116,8 +147,12 @@ class Adam(Optimizer):
             raise ValueError("differentiable=True is not supported")
 
     def _update(self, group: Group) -> None:
-        decoupled, amsgrad = group["decoupled_weight_decay"], group["amsgrad"]
-        decay, maximize = group["weight_decay"] != 0, group["maximize"]
+        amsgrad = group["amsgrad"]
+        decays, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
+        direction = (decays and not decoupled, group["maximize"])
+        mean = composite("AdamMean", _mean, *direction)
+        square = composite("AdamSquare", _square, *direction)
+        step = composite("Adam", _step, decays and decoupled)
         known: dict[tuple[DType, int], _Numbers] = {}
         updated = [p for p in group["params"] if p._grad is not None]
         for p in updated:
@@ -135,26 +170,17 @@ class Adam(Optimizer):
             n = known.get((dtype, state["step"]))
             if n is None:
                 n = known[dtype, state["step"]] = _numbers(group, dtype, state)
-            g: Node = b.cast(p._grad.node, dtype)
-            if maximize:
-                g = b.neg(g)
-            if decay:
-                if decoupled:
-                    node = b.mul(node, n.decay)
-                else:
-                    g = b.add(g, b.mul(node, n.decay))
+            g: Node = p._grad.node
             first, second = state["exp_avg"], state["exp_avg_sq"]
-            m = first.node
-            m = b.add(m, b.mul(b.sub(g, m), n.rise1))
+            m = record(mean, node, g, n.decay, first.node, n.rise1)
             first._become(m)
-            v = b.add(b.mul(second.node, n.beta2), b.mul(b.mul(g, g), n.rise2))
+            v = record(square, node, g, n.decay, second.node, n.beta2, n.rise2)
             second._become(v)
             if amsgrad:
                 largest = state["max_exp_avg_sq"]
                 v = apply(b.MAXIMUM, largest.node, v)
                 largest._become(v)
-            spread = b.add(b.mul(apply(b.SQRT, v), n.scale), n.eps)
-            p._become(b.sub(node, b.mul(b.div(m, spread), n.size)))
+            p._become(record(step, node, n.decay, m, v, n.scale, n.eps, n.size))
 
     def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
         return {k: tensor(float(v)) if k == "step" else v for k, v in state.items()}

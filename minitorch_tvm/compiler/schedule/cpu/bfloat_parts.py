@@ -285,7 +285,7 @@ class Operand:
         return serial(LANES, lambda row: seq(pair(row, 0), pair(row, 1)), "row")
 
 
-def words(value: int) -> Expr:
+def _words(value: int) -> Expr:
     return splat(const(value, "uint32"), LANES)
 
 
@@ -293,7 +293,7 @@ def _floats(value: float) -> Expr:
     return splat(const(value, "float32"), LANES)
 
 
-def bits(x: Expr) -> Expr:
+def _bits(x: Expr) -> Expr:
     return tvm().tirx.reinterpret(f"uint32x{LANES}", x)
 
 
@@ -310,7 +310,7 @@ def parts(x: Expr, statements: list[Stmt], range_: Range) -> tuple[Expr, Expr, E
     Adding and taking away 1.5 * 2**16 times the power of two below ``|x|`` rounds to 8 bits, ties
     to even; all is exact but that rounding, whether or not LLVM fuses multiplications into it.
     """
-    power = bits(x) & words(0x7F800000)
+    power = _bits(x) & _words(0x7F800000)
     power = _lane(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
 
     def rounded(value: Expr, scale: float) -> Expr:
@@ -336,7 +336,7 @@ def split_pair(
         statements += range_.note(x)
         split.append(parts(x, statements, range_))
     for part, (a, b) in enumerate(zip(*split, strict=True)):
-        statements.append(put(part, (bits(a) >> words(16)) | bits(b)))
+        statements.append(put(part, (_bits(a) >> _words(16)) | _bits(b)))
     return statements
 
 
@@ -355,18 +355,18 @@ class Range:
             alloc(self.top),
             alloc(self.low),
             alloc(self.rest),
-            store(self.rest, words(0), every),
-            store(self.top, words(0), every),
-            store(self.low, words(0xFFFFFFFF), every),
+            store(self.rest, _words(0), every),
+            store(self.top, _words(0), every),
+            store(self.low, _words(0xFFFFFFFF), every),
         ]
 
     def note(self, x: Expr) -> list[Stmt]:
         """Take a vector into account."""
         every, t = ramp(0, LANES), tvm().tirx
         statements: list[Stmt] = []
-        magnitude = _lane(bits(x) & words(0x7FFFFFFF), statements, "uint32")
+        magnitude = _lane(_bits(x) & _words(0x7FFFFFFF), statements, "uint32")
         # Less one, zeros become the largest number: they are regular, however small.
-        less = _lane(magnitude - words(1), statements, "uint32")
+        less = _lane(magnitude - _words(1), statements, "uint32")
         top, low = load(self.top, every), load(self.low, every)
         return [
             *statements,
@@ -377,7 +377,7 @@ class Range:
     def note_rest(self, rest: Expr) -> Stmt:
         """Take what the first part leaves of a vector into account."""
         every = ramp(0, LANES)
-        return store(self.rest, load(self.rest, every) | bits(rest), every)
+        return store(self.rest, load(self.rest, every) | _bits(rest), every)
 
     def size(self) -> tuple[Stmt, Expr, Expr]:
         """Statements; the largest magnitude (NaN if one is irregular); 0 if all is exact."""
