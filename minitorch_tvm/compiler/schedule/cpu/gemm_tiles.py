@@ -37,6 +37,7 @@ from ...loops import (
     alloc,
     bind,
     const,
+    grid,
     load,
     local_buffer,
     minimum,
@@ -82,7 +83,7 @@ _MOST_PANELS = 16  # of the other operand in a tile
 _SQUARE = 8  # transposed at once
 # Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
 # element that is transposed on the way in or out.
-_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 500, 1.1, 0.5, 0.6
+_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 800, 1.1, 0.5, 0.6
 
 
 def _rows_lead(pb: Problem) -> bool:
@@ -138,6 +139,7 @@ def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stag
     return [other.stage(packed, by_batch), _Product(pb, lead, other, packed, cpu).stage()]
 
 
+_Extent = tuple[Expr, Expr, int]  # panels of a tile: their number, the first, the most
 # Of the rows and of the columns: packed memory, and (copy, panel, first block, visit) in it.
 _Places = tuple[
     tuple[Packed, tuple[Expr, Expr, Expr, Expr]], tuple[Packed, tuple[Expr, Expr, Expr, Expr]]
@@ -220,7 +222,8 @@ class _Product:
         )
         # Lines of sums apart by a multiple of 4 KB would share few places of the cache.
         pitch = column[2] * EDGE + LANES
-        sums = local_buffer((row[2] if visits > 1 else 1, EDGE, pitch), "float32", "sums")
+        keeps = visits > 1 or self.pb.swapped
+        sums = local_buffer((row[2] if keeps else 1, EDGE, pitch), "float32", "sums")
         own = packed_memory(1, size[0], self.lead.visit, 1, local_buffer)
         zero = const(0)
 
@@ -233,17 +236,19 @@ class _Product:
                 (own, (zero, mine, zero, zero)),
                 (self.packed, (copy, first[1] + others, v * self.lead.visit, v)),
             )
-            slot = (sums, r if visits > 1 else zero, c * EDGE)
+            slot = (sums, r if keeps else zero, c * EDGE)
             at = (row[1] + r, column[1] + c)
             return self._block(bt, at, v, places[::-1] if lead else places, slot)
 
         def line(v: Expr, r: Expr) -> Stmt:
-            finish = self._finish(
-                bt, (row[1] + r, *column), (sums, r if visits > 1 else zero, zero)
-            )
+            products = serial(column[0], lambda c: block(v, r, c), "c")
+            if self.pb.swapped:
+                return products
+            slot = (sums, r if keeps else zero, zero)
+            finish = self._finish(bt, row[1] + r, column, slot)
             if visits > 1:
                 finish = when(tvm().tirx.EQ(v, const(visits - 1)), finish)
-            return seq(serial(column[0], lambda c: block(v, r, c), "c"), finish)
+            return seq(products, finish)
 
         def visit(v: Expr) -> Stmt:
             return seq(
@@ -251,11 +256,13 @@ class _Product:
                 serial(row[0], lambda r: line(v, r), "r"),
             )
 
+        finish = [self._finish_turned(bt, row, column, sums)] if self.pb.swapped else []
         return seq(
             configure(),
             [alloc(m) for m in (sums, own.tiles, own.magnitude)],
             serial(visits, visit, "v"),
             unit("tilerelease"),
+            finish,
         )
 
     def _block(
@@ -359,64 +366,60 @@ class _Product:
 
         return seq(alloc(lines), gather, serial(EDGE // together, rows, "g"))
 
-    def _finish(self, bt: Expr, line: tuple[Expr, Expr, Expr, int], slot: _Slot) -> Stmt:
-        """Hand a row panel's sums on to the epilogue.
-
-        ``line`` is the panel, the number of column panels, the first and the most of them.
-        """
+    def _finish(self, bt: Expr, panel: Expr, column: _Extent, slot: _Slot) -> Stmt:
+        """Hand the sums of a row panel on to the epilogue."""
         pb = self.pb
         sums, r, _ = slot
-        panel, count, column, most = line
-        i0, j0 = panel * EDGE, column * EDGE
+        i0, j0 = panel * EDGE, column[1] * EDGE
         height: Expr = EDGE if pb.m % EDGE == 0 else minimum(EDGE, pb.m - i0)
-        if not pb.swapped:
-            return self._widths(
-                column,
-                most,
-                lambda width: pb.write_tile(
-                    bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j)
-                ),
-            )
-        turned = local_buffer((most * EDGE, EDGE), "float32", "turned")
 
-        def square(i: Expr, j: Expr) -> Stmt:
-            every = ramp(0, _SQUARE)
-            return transpose_rows(
-                _SQUARE,
-                "float32",
-                lambda memory, n: store(
-                    memory, load(sums, r, i * _SQUARE + n, ramp(j * _SQUARE, _SQUARE)), n, every
-                ),
-                lambda n, vector: store(
-                    turned, vector, j * _SQUARE + n, ramp(i * _SQUARE, _SQUARE)
-                ),
-            )
+        def write(width: Expr) -> Stmt:
+            return pb.write_tile(bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j))
 
+        return _sizes(pb.n, column, write)
+
+    def _finish_turned(self, bt: Expr, row: _Extent, column: _Extent, sums: Memory) -> Stmt:
+        """Transpose all sums of a tile, whose columns are the user's rows, and hand them on."""
+        pb = self.pb
+        turned = local_buffer((column[2] * EDGE, row[2] * EDGE), "float32", "turned")
+        every = ramp(0, _SQUARE)
         per_panel = EDGE // _SQUARE
+
+        def square(r: Expr, j: Expr, i: Expr) -> Stmt:
+            def fill(memory: Memory, n: Expr) -> Stmt:
+                line = load(sums, r, i * _SQUARE + n, ramp(j * _SQUARE, _SQUARE))
+                return store(memory, line, n, every)
+
+            def put(n: Expr, vector: Expr) -> Stmt:
+                at = ramp(r * EDGE + i * _SQUARE, _SQUARE)
+                return store(turned, vector, j * _SQUARE + n, at)
+
+            return transpose_rows(_SQUARE, "float32", fill, put)
+
+        i0, j0 = row[1] * EDGE, column[1] * EDGE
+        width: Expr = column[2] * EDGE
+        if pb.n % width:
+            width = minimum(width, pb.n - j0)
+
+        def write(height: Expr) -> Stmt:
+            return pb.write_tile(bt, (i0, j0), (height, width), lambda i, j: load(turned, j, i))
+
         return seq(
             alloc(turned),
-            serial(
-                count * per_panel,
-                lambda j: serial(per_panel, lambda i: square(i, j), "i"),
-                "j",
-            ),
-            self._widths(
-                column,
-                most,
-                lambda width: pb.write_tile(
-                    bt, (i0, j0), (_opaque(height, panel), width), lambda i, j: load(turned, j, i)
-                ),
-            ),
+            grid((row[0], column[0] * per_panel, per_panel), square),
+            _sizes(pb.m, row, write),
         )
 
-    def _widths(self, column: Expr, most: int, write: Callable[[Expr], Stmt]) -> Stmt:
-        """Write all columns from panel ``column`` on: as many as a tile has, fewer in the last."""
-        groups = ceil_div(self.pb.n, most * EDGE)
-        width, last = most * EDGE, self.pb.n - (groups - 1) * most * EDGE
-        if last == width or groups == 1:
-            return write(_opaque(last, column))
-        full, rest = write(_opaque(width, column)), write(_opaque(last, column))
-        return when(column < (groups - 1) * most, full, rest)
+
+def _sizes(size: int, extent: _Extent, write: Callable[[Expr], Stmt]) -> Stmt:
+    """``write`` for as many lines as a tile has, or for those that the last one has."""
+    _, first, most = extent
+    groups = ceil_div(size, most * EDGE)
+    full, last = most * EDGE, size - (groups - 1) * most * EDGE
+    if last == full or groups == 1:
+        return write(_opaque(last, first))
+    whole, rest = write(_opaque(full, first)), write(_opaque(last, first))
+    return when(first < (groups - 1) * most, whole, rest)
 
 
 def _opaque(size: Expr, number: Expr) -> Expr:
