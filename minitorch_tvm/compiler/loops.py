@@ -121,8 +121,8 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
     return _memory(shape, dtype, name, "local")
 
 
-# A worker's stack is 8 MB; a larger block comes from TVM's workspace pool.
-_STACK_BYTES = 512 << 10
+# The stack of a user's thread may be small: a larger block comes from TVM's workspace pool.
+_STACK_BYTES = 48 << 10
 _LINE_BYTES = 64
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products too run on the unit."""
-    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: float(pb.swapped) / 2 - 1)
+    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb: float(pb.swapped) / 2 - 1)
     monkeypatch.setattr(gemm, "suits", lambda pb, cpu: False)
 
 
@@ -84,7 +84,7 @@ def test_operands_computed_on_the_way(a_transposed: bool, b_transposed: bool) ->
 
 
 def test_transposed_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: -float(pb.swapped) - 1)
+    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb: -float(pb.swapped) - 1)
     case = build(Gemm(1, 70, 100, 290, "float32", True, True), cpu=machine())
     case.run()
     check(case, case.want())
@@ -171,6 +171,48 @@ def test_products_near_underflow(scale: float) -> None:
     want = case.want()
     smallest = 2.0**-149
     assert np.all(np.abs(case.out - want) <= 4e-6 * np.abs(want).max() + 64 * smallest)
+
+
+@pytest.mark.parametrize("power", [40, 50, 55, 58, 62, 70])
+def test_small_rows_and_columns_beside_ordinary_ones(power: int) -> None:
+    case = build(Gemm(1, 64, 64, 600, "float32", False, False), cpu=machine())
+    case.a[0, 1] *= 2.0**-power
+    case.b[0, :, 1] *= 2.0**-power
+    case.run()
+    # Below the normal numbers, half a unit of the last place is 2**-150.
+    bound = 2.0**-22 * (np.abs(case.a.astype(np.float64)) @ np.abs(case.b.astype(np.float64)))
+    assert np.all(np.abs(case.out - case.want()) <= bound + 600 * 2.0**-149)
+
+
+@pytest.mark.parametrize("others", [0.0, 1.0])
+def test_a_denormal_sum_outlives_later_blocks_of_k(others: float) -> None:
+    # Sums of the first k must not be lost when later ones have nothing to add to them.
+    for low, high in ((1e-40, 1.0), (2.0**-65, 2.0**-66)):
+        case = build(Gemm(1, 40, 40, 1100, "float32", False, False), cpu=machine())
+        case.a[...], case.b[...] = 0, 0
+        case.a[0, :, 0], case.b[0, 0] = low, high
+        case.a[0, 1:, 600], case.b[0, 600] = others, others
+        case.run()
+        np.testing.assert_array_equal(case.out[0, 0], np.float32(low * high))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Gemm(1, 398, 664, 306, "float32", True, False),
+        Gemm(1, 1563, 952, 32, "float32", False, True),
+        Gemm(1, 413, 157, 2024, "float32", False, True),
+    ],
+)
+def test_the_number_of_workers_changes_no_bit(spec: Gemm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the choice of schedule is part of what is tested
+    first = build(spec, cpu=machine(1))
+    first.run()
+    for workers in (2, 4, 5):
+        again = build(spec, cpu=machine(workers))
+        again.a[...], again.b[...] = first.a, first.b
+        again.run()
+        np.testing.assert_array_equal(again.out, first.out)
 
 
 def test_one_and_two_threads_give_the_same_bits() -> None:

@@ -60,7 +60,8 @@ class Packed:
 
     Copies are those of different batches, or several of one.  The magnitude of a visit to a panel,
     ``[copy, panel, visit, 0]``, is the largest of its elements, NaN if any is irregular; behind it
-    stands 0 if all parts but the first are zero (numbers of 8 bits, such as pixels), else 1.
+    stand the smallest that is not zero (infinity if all are), and 0 if all parts but the first are
+    zero (numbers of 8 bits, such as pixels), else 1.
     """
 
     tiles: Memory
@@ -73,7 +74,7 @@ def packed_memory(
     """Memory for a packed operand; ``make(shape, dtype, name)`` declares one block of it."""
     return Packed(
         make((copies, panels, blocks, PARTS, HALVES, LANES * LANES), "uint32", "tiles"),
-        make((copies, panels, visits, 2), "float32", "magnitude"),
+        make((copies, panels, visits, 3), "float32", "magnitude"),
     )
 
 
@@ -168,8 +169,7 @@ class Operand:
             range_.start(),
             serial(self.count(visit), one, "kb"),
             size[0],
-            store(packed.magnitude, size[1], to[0], to[1], to[3], 0),
-            store(packed.magnitude, size[2], to[0], to[1], to[3], 1),
+            [store(packed.magnitude, x, to[0], to[1], to[3], i) for i, x in enumerate(size[1])],
         )
 
     def _whole(self, panel: Expr, kb: Expr) -> Expr | bool:
@@ -379,8 +379,8 @@ class Range:
         every = ramp(0, LANES)
         return store(self.rest, load(self.rest, every) | _bits(rest), every)
 
-    def size(self) -> tuple[Stmt, Expr, Expr]:
-        """Statements; the largest magnitude (NaN if one is irregular); 0 if all is exact."""
+    def size(self) -> tuple[Stmt, tuple[Expr, Expr, Expr]]:
+        """Statements, then largest magnitude, smallest and exactness as in :class:`Packed`."""
         t = tvm().tirx
         names = ("all_top", "all_low", "all_rest")
         top, low, rest = (local_buffer((1,), "uint32", name) for name in names)
@@ -405,10 +405,14 @@ class Range:
             load(low, 0) >= const(_pattern(_SMALLEST) - 1, "uint32"),
         )
         word = t.Select(regular, load(top, 0), const(0x7FC00000, "uint32"))
-        exact = t.EQ(load(rest, 0), const(0, "uint32"))
-        return (
-            statements,
+        nothing = t.EQ(load(low, 0), const(0xFFFFFFFF, "uint32"))
+        one = const(1, "uint32")
+        least = t.Select(nothing, const(0x7F800000, "uint32"), load(low, 0) + one)
+        # What is left of -0.0 is -0.0.
+        exact = t.EQ(load(rest, 0) & const(0x7FFFFFFF, "uint32"), const(0, "uint32"))
+        return statements, (
             t.reinterpret("float32", word),
+            t.reinterpret("float32", least),
             t.Select(exact, const(0.0, "float32"), const(1.0, "float32")),
         )
 

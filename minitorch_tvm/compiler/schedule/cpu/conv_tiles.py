@@ -59,7 +59,7 @@ from .matrix_unit import (
     unit,
 )
 
-# Memory on a worker's stack: words of an image, sums of its results.
+# Memory of a worker: words of an image, sums of its results.
 _WORD_BYTES, _SUM_BYTES = 448 << 10, 256 << 10
 # Measured cycles: of a block of 32 x 32 x 32 (twice that if narrow), of 16 words of an image, of a
 # result, of a weight; of a multiply-add of a vector in the other schedule.
@@ -216,7 +216,7 @@ class _Images:
         plane = local_buffer((lines * p.line + LANES,), "float32", "plane")
         tiles = local_buffer((PARTS, p.planes, p.line), "uint32", "words")
         sums = local_buffer((EDGE, p.panels * p.width + LANES), "float32", "sums")
-        size = local_buffer((1,), "float32", "size")
+        size = local_buffer((2,), "float32", "size")
         memory = (plane, tiles, sums, size)
         return seq(
             [alloc(m) for m in memory],
@@ -246,7 +246,7 @@ class _Images:
         )
 
     def _words(self, plane: Memory, tiles: Memory, size: Memory) -> Stmt:
-        """The parts of the image, and its largest magnitude."""
+        """The parts of the image, its largest and smallest magnitude."""
         p = self.p
         range_ = Range()
 
@@ -262,7 +262,7 @@ class _Images:
             return seq(split_pair(pair[0], pair[1], range_, put))
 
         count = p.channels if p.paired else p.planes
-        before, largest, _ = range_.size()
+        before, (largest, smallest, _) = range_.size()
         nothing = splat(const(0, "uint32"), LANES)
 
         def clear(line: Expr, v: Expr) -> Stmt:
@@ -276,6 +276,7 @@ class _Images:
             rest,
             before,
             store(size, largest, 0),
+            store(size, smallest, 1),
         )
 
     def _outputs(self, n: Expr, o: Expr, memory: tuple[Memory, Memory, Memory, Memory]) -> Stmt:
@@ -283,20 +284,28 @@ class _Images:
         p = self.p
         plane, tiles, sums, size = memory
         t = tvm().tirx
-        weight = local_buffer((1,), "float32", "weight")
+        weight = local_buffer((2,), "float32", "weight")
 
         def visit(v: Expr) -> Stmt:
             x, set_x = bind("x", load(self.packed.magnitude, const(0), o, v, 0))
-            worse = t.any(x > load(weight, 0), t.isnan(x))
-            return seq(set_x, when(worse, store(weight, x, 0)))
+            y, set_y = bind("y", load(self.packed.magnitude, const(0), o, v, 1))
+            # A NaN stays: nothing is larger, and only other NaNs replace it.
+            larger = t.any(x > load(weight, 0), t.isnan(x))
+            return seq(
+                set_x,
+                set_y,
+                when(larger, store(weight, x, 0)),
+                when(y < load(weight, 1), store(weight, y, 1)),
+            )
 
         fast = serial(p.panels, lambda q: self._panel(o, q, tiles, sums), "q")
+        largest, smallest = ((load(weight, i), load(size, i)) for i in range(2))
         return seq(
             alloc(weight),
             store(weight, const(0.0, "float32"), 0),
-            # A NaN stays: nothing is larger, and other NaNs may replace it.
+            store(weight, t.infinity("float32"), 1),
             serial(self.rows.visits, visit, "v"),
-            when(may_use(load(weight, 0), load(size, 0)), fast, self._in_float32(o, plane, sums)),
+            when(may_use(largest, smallest), fast, self._in_float32(o, plane, sums)),
             self._finish(n, o, sums),
         )
 

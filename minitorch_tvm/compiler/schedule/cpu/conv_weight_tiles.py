@@ -67,7 +67,7 @@ from .matrix_unit import (
 
 _PIECES = 16
 _TOGETHER = 2  # blocks of pixels between two visits of a sum
-# Memory on a worker's stack: words of an image, its packed ct.
+# Memory of a worker: words of an image, its packed ct.
 _WORD_BYTES, _PACKED_BYTES = 448 << 10, 448 << 10
 # Measured cycles: of a block of four tiles' products (twice that if they share an operand), of four
 # tiles' sums fetched and stored, of 16 words, of an element of ct; of a multiply-add of a vector in
@@ -206,7 +206,8 @@ class _Images:
         plane = local_buffer((depth * p.line + LANES,), "float32", "plane")
         tiles = local_buffer((PARTS, depth, p.line), "uint32", "words")
         ct = local_buffer((s.o, p.blocks * EDGE), "float32", "ct")
-        size = local_buffer((1,), "float32", "size")
+        size = local_buffer((2,), "float32", "size")
+        plain = local_buffer((1,), "int32", "plain")
         operand = Operand(
             False,
             s.o,
@@ -235,13 +236,14 @@ class _Images:
                     lambda o: operand.pack(packed, zero, o, zero, (zero, o, zero, zero)),
                     "o",
                 ),
-                self._products(part, (plane, tiles, size), (ct, packed)),
+                self._products(part, (plane, tiles, size), (ct, packed), plain),
             )
 
         # What copies never write stays zero: borders, and pixels between rows.
         vectors = (depth * p.line + LANES) // LANES
         return seq(
-            [alloc(m) for m in (plane, tiles, ct, size, packed.tiles, packed.magnitude)],
+            [alloc(m) for m in (plane, tiles, ct, size, plain, packed.tiles, packed.magnitude)],
+            store(plain, zero, 0),
             configure(),
             grid(p.sums[:2], clear),
             serial(vectors, lambda v: store(plane, nothing, ramp(v * LANES, LANES)), "v"),
@@ -269,7 +271,7 @@ class _Images:
         return seq(grid((s.c, s.h), row), grid((s.o, s.oh), ct_row))
 
     def _words(self, plane: Memory, tiles: Memory, size: Memory) -> Stmt:
-        """The parts of the image, and its largest magnitude."""
+        """The parts of the image, its largest and smallest magnitude."""
         p = self.p
         range_ = Range()
 
@@ -282,26 +284,41 @@ class _Images:
             pair = [load(plane, ramp(first + shift, LANES)) for shift in (0, LANES)]
             return seq(split_pair(pair[0], pair[1], range_, put))
 
-        before, largest, _ = range_.size()
+        before, (largest, smallest, _) = range_.size()
         return seq(
             range_.start(),
             grid((p.channel_tiles * LANES, p.line // LANES), vector),
             before,
             store(size, largest, 0),
+            store(size, smallest, 1),
         )
 
     def _products(
-        self, part: Expr, image: tuple[Memory, Memory, Memory], ct: tuple[Memory, Packed]
+        self,
+        part: Expr,
+        image: tuple[Memory, Memory, Memory],
+        ct: tuple[Memory, Packed],
+        plain: Memory,
     ) -> Stmt:
-        """Add one image to the sums."""
+        """Add one image to the sums.
+
+        ``plain`` is set once the unit was not used: sums may then be denormal, and the unit would
+        take them for zero with the next image.
+        """
         p, t = self.p, tvm().tirx
         plane, tiles, size = image
         lines, packed = ct
-        largest = local_buffer((1,), "float32", "largest")
+        own = local_buffer((2,), "float32", "own")
 
         def note(o: Expr) -> Stmt:
-            b, set_b = bind("b", load(packed.magnitude, const(0), o, const(0), 0))
-            return seq(set_b, when(t.any(b > load(largest, 0), t.isnan(b)), store(largest, b, 0)))
+            x, set_x = bind("x", load(packed.magnitude, const(0), o, const(0), 0))
+            y, set_y = bind("y", load(packed.magnitude, const(0), o, const(0), 1))
+            return seq(
+                set_x,
+                set_y,
+                when(t.any(x > load(own, 0), t.isnan(x)), store(own, x, 0)),
+                when(y < load(own, 1), store(own, y, 1)),
+            )
 
         def some(first: Expr, count: Expr) -> Stmt:
             # The image's pixels stay in the first-level cache from one tap to the next.
@@ -322,11 +339,15 @@ class _Images:
             "chunk",
         )
         slow = serial(p.panels, lambda o: self._in_float32(part, o, plane, lines), "o")
+        slow = seq(store(plain, const(1), 0), slow)
+        largest, smallest = ((load(size, i), load(own, i)) for i in range(2))
+        unset = t.EQ(load(plain, 0), const(0))
         return seq(
-            alloc(largest),
-            store(largest, const(0.0, "float32"), 0),
+            alloc(own),
+            store(own, const(0.0, "float32"), 0),
+            store(own, t.infinity("float32"), 1),
             serial(p.panels, note, "o"),
-            when(may_use(load(size, 0), load(largest, 0)), fast, slow),
+            when(t.all(may_use(largest, smallest), unset), fast, slow),
         )
 
     def _tap(self, tap: Expr) -> Expr:

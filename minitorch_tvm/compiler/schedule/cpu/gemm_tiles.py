@@ -11,8 +11,8 @@ multiply-adds, so that six products are still 2.7 times as fast; sums of some do
 have smaller errors than those of multiply-adds, being rounded less often (the tests measure both).
 
 The unit treats denormal numbers as zero, and parts of infinity make NaN.  Blocks whose operands are
-irregular, or whose products could leave the range, are computed by plain float32 arithmetic from
-the operands themselves, several times slower.
+irregular, or some product of whose elements could leave the range, are computed by plain float32
+arithmetic from the operands themselves, several times slower.
 
 A parallel tile covers a few panels of the operand that has more of them and many or all of the
 other, visit after visit of some blocks of k.  It packs its few panels itself, in memory of its own,
@@ -77,7 +77,7 @@ from .matrix_unit import (
 # Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
 _VISIT = 16
 _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
-# Memory of a worker's stack: for the panels that a tile packs, and for its sums between visits.
+# Memory of a worker: for the panels that a tile packs, and for its sums between visits.
 _OWN_BYTES, _SUMS_BYTES = 400 << 10, 256 << 10
 _MOST_PANELS = 16  # of the other operand in a tile
 _SQUARE = 8  # transposed at once
@@ -96,12 +96,14 @@ def _copies(pb: Problem, cpu: CpuTarget) -> int:
     return 1 if pb.batch > 1 or cpu.workers > _MOST_COPIES else cpu.workers
 
 
-def cycles(pb: Problem, cpu: CpuTarget) -> float:
+def cycles(pb: Problem) -> float:
     """Estimated cycles of a product with these stages (compare: the other schedules' estimate)."""
     rows, columns, blocks = (ceil_div(size, EDGE) for size in (pb.m, pb.n, pb.k))
     lead = _rows_lead(pb)
     copies = [pb.batch if pb.row_batched else 1, pb.batch if pb.col_batched else 1]
-    copies[lead] *= _copies(pb, cpu)
+    if pb.batch == 1:
+        # Not the real number: what is computed, and in which order, must not depend on threads.
+        copies[lead] = 2
     packed_rows = copies[0] * rows * blocks * EDGE**2
     packed_columns = copies[1] * columns * blocks * EDGE**2
     cost: float = pb.batch * rows * columns * (blocks * _BLOCK_CYCLES + _FINISH_CYCLES)
@@ -118,7 +120,7 @@ def suits(pb: Problem, cpu: CpuTarget) -> bool:
 
 def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
-    pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
+    pb = min(problem, problem.swap(), key=cycles)
     visits = ceil_div(ceil_div(pb.k, EDGE), _VISIT)
     visit = ceil_div(ceil_div(pb.k, EDGE), visits)
     rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row_batched, pb.row, visit)
@@ -224,6 +226,7 @@ class _Product:
         pitch = column[2] * EDGE + LANES
         keeps = visits > 1 or self.pb.swapped
         sums = local_buffer((row[2] if keeps else 1, EDGE, pitch), "float32", "sums")
+        plain = local_buffer((row[2], column[2]), "int32", "plain")
         own = packed_memory(1, size[0], self.lead.visit, 1, local_buffer)
         zero = const(0)
 
@@ -238,7 +241,8 @@ class _Product:
             )
             slot = (sums, r if keeps else zero, c * EDGE)
             at = (row[1] + r, column[1] + c)
-            return self._block(bt, at, v, places[::-1] if lead else places, slot)
+            flag = (plain, r, c)
+            return self._block(bt, at, v, places[::-1] if lead else places, slot, flag)
 
         def line(v: Expr, r: Expr) -> Stmt:
             products = serial(column[0], lambda c: block(v, r, c), "c")
@@ -259,33 +263,44 @@ class _Product:
         finish = [self._finish_turned(bt, row, column, sums)] if self.pb.swapped else []
         return seq(
             configure(),
-            [alloc(m) for m in (sums, own.tiles, own.magnitude)],
+            [alloc(m) for m in (sums, plain, own.tiles, own.magnitude)],
+            grid(plain.shape, lambda r, c: store(plain, zero, r, c)),
             serial(visits, visit, "v"),
             unit("tilerelease"),
             finish,
         )
 
     def _block(
-        self, bt: Expr, at: tuple[Expr, Expr], v: Expr, places: _Places, slot: _Slot
+        self,
+        bt: Expr,
+        at: tuple[Expr, Expr],
+        v: Expr,
+        places: _Places,
+        slot: _Slot,
+        flag: tuple[Memory, Expr, Expr],
     ) -> Stmt:
-        """Add the products of one visit to a block of sums."""
+        """Add the products of one visit to a block of sums.
+
+        ``flag`` is set once the unit was not used: sums may then be denormal, and the unit would
+        take them for zero at the next visit.
+        """
         t = tvm().tirx
-        (a, b), (a_rest, b_rest) = (
-            [load(p.magnitude, copy, panel, visit, i) for p, (copy, panel, _, visit) in places]
-            for i in (0, 1)
+        largest, smallest, rest = (
+            tuple(load(p.magnitude, copy, panel, visit, i) for p, (copy, panel, _, visit) in places)
+            for i in range(3)
         )
-        a, set_a = bind("a", a)
-        b, set_b = bind("b", b)
         zero = const(0.0, "float32")
 
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
             return serial(self.lead.count(v), lambda b: self._step(b, places, products), "b")
 
-        steps = when(t.EQ(b_rest, zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
-        steps = when(t.EQ(a_rest, zero), all_of(ROW_EXACT), steps)
+        steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
+        steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
         before, after = self._sums(v, slot)
-        slow = self._in_float32(bt, at, v, slot)
-        return seq(set_a, set_b, when(may_use(a, b), seq(before, steps, after), slow))
+        slow = seq(store(flag[0], const(1), *flag[1:]), self._in_float32(bt, at, v, slot))
+        unset = t.EQ(load(*flag), const(0))
+        fast = t.all(may_use(largest, smallest), unset)
+        return when(fast, seq(before, steps, after), slow)
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
         """Statements that bring a block of sums to the unit, and back."""

@@ -14,9 +14,9 @@ from .bfloat_parts import HALVES
 PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
 ROW_EXACT = ((0, 2), (0, 1), (0, 0))
 COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
-# Products of the largest magnitudes of two operands: beyond, sums or their smallest parts could
-# leave the range of normal numbers.
-_LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-80, 2.0**100
+# Products of the smallest magnitudes of two operands: below, products of their parts would leave
+# the range of normal numbers.  Of the largest: beyond, sums could.
+_LEAST_PRODUCT, _MOST_PRODUCT = 2.0**-100, 2.0**100
 
 
 def unit(name: str, *operands: Expr) -> Stmt:
@@ -49,16 +49,16 @@ def configure() -> Stmt:
     )
 
 
-def may_use(a: Expr, b: Expr) -> Expr:
-    """Whether operands with these largest magnitudes (NaN: irregular) are safe on the unit."""
-    t = tvm().tirx
-    zero = const(0.0, "float32")
-    inside = t.all(
-        a * b > const(_LEAST_PRODUCT, "float32"), a * b < const(_MOST_PRODUCT, "float32")
+def may_use(largest: tuple[Expr, Expr], smallest: tuple[Expr, Expr]) -> Expr:
+    """Whether the unit multiplies operands with these magnitudes as float32 would.
+
+    The magnitudes are those of :class:`.bfloat_parts.Packed`: NaN, which an irregular operand has,
+    makes the comparison false.
+    """
+    return tvm().tirx.all(
+        largest[0] * largest[1] < const(_MOST_PRODUCT, "float32"),
+        smallest[0] * smallest[1] > const(_LEAST_PRODUCT, "float32"),
     )
-    # A NaN times zero is NaN: zeros meet an irregular operand outside the unit.
-    nothing = t.all(t.EQ(a * b, zero), t.any(t.EQ(a, zero), t.EQ(b, zero)))
-    return t.any(inside, nothing)
 
 
 def multiply(
