@@ -138,6 +138,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     for file in filter(None, (args.save, args.plot)):
         if not Path(file).absolute().parent.is_dir():
             parser.error(f"{file}: there is no such folder to write to")
+        if Path(file).is_dir():
+            parser.error(f"{file}: is a folder, not a file to write")
+    if args.plot and Path(args.plot).suffix.lower() != ".png":
+        parser.error(f"--plot draws a PNG; name a file that ends in .png, not {args.plot}")
     if args.plot and not mnist_report.can_plot():
         parser.error("--plot needs matplotlib: pip install 'minitorch_tvm[examples]'")
     return args

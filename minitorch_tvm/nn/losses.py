@@ -273,6 +273,12 @@ def cross_entropy(
     _check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    for position, (name, value) in enumerate((("self", input), ("target", target)), 1):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"cross_entropy_loss(): argument '{name}' (position {position}) must be Tensor, "
+                f"not {type(value).__name__}"
+            )
     if input.shape == target.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)

@@ -70,8 +70,13 @@ class Parameter(Tensor):
 def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
     """A realised parameter of zeros (float32 by default), to be initialised by its layer.
 
-    Raises RuntimeError for devices other than "cpu".
+    Raises RuntimeError for devices other than "cpu" and for negative sizes.
     """
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
     if device is not None and str(device) != "cpu":
         raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)

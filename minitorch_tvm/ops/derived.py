@@ -573,6 +573,9 @@ def matmul(x: Node, y: Node) -> Node:
             "have the same number of elements, but got "
             f"{x.shape[0]} and {y.shape[0]} elements respectively"
         )
+    if len(x.shape) == 2 and len(y.shape) == 1 and x.shape[1] != y.shape[0]:
+        n, m = x.shape
+        raise RuntimeError(f"size mismatch, got input ({n}), mat ({n}x{m}), vec ({y.shape[0]})")
     rows = x if len(x.shape) > 1 else b.reshape(x, (1, x.shape[0]))
     columns = y if len(y.shape) > 1 else b.reshape(y, (y.shape[0], 1))
     if len(rows.shape) > 2 and len(columns.shape) == 2:

@@ -10,12 +10,15 @@ import numpy as np
 
 from .. import random as rng
 from ..core import dtype as dt
+from ..core.shape import numel
 from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import Buffer
 from .core import Number, leaf_of
 from .tensor import Tensor, _sizes
+
+_MOST_ELEMENTS = 1 << 60  # of 8 bytes: more than 64 bits can address
 
 
 def _finish(node: Node, requires_grad: bool) -> Tensor:
@@ -74,7 +77,21 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 def full(
     size: Sequence[int], fill_value: Number, *, dtype: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Every element ``fill_value``; its Python type decides the dtype unless given."""
+    """Every element ``fill_value``; its Python type decides the dtype unless given.
+
+    Raises TypeError for a size that is no sequence of ints and a value that is no number.
+    """
+    if not isinstance(size, Sequence):
+        raise TypeError(
+            f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
+        )
+    if isinstance(fill_value, Tensor) and not fill_value.ndim:
+        fill_value = fill_value.item()
+    if not isinstance(fill_value, (bool, int, float, np.generic)):
+        raise TypeError(
+            "full(): argument 'fill_value' (position 2) must be Number, not "
+            f"{type(fill_value).__name__}"
+        )
     kind = dt.of_number(fill_value) if dtype is None else dt.as_dtype(dtype)
     shape = _shape(tuple(size))
     return _finish(b.expand(d.lift(fill_value, kind), shape), requires_grad)
@@ -87,6 +104,8 @@ def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
             raise RuntimeError(
                 f"Trying to create tensor with negative dimension {n}: {list(shape)}"
             )
+    if numel(shape) >= _MOST_ELEMENTS:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
     return shape
 
 
@@ -136,6 +155,11 @@ def arange(
     """start, start + step, ... below ``end``; int64 if all are ints, else float32."""
     if end is None:
         start, end = 0, start
+    for name, value in (("start", start), ("end", end), ("step", step)):
+        if not isinstance(value, (int, float, np.number)):
+            raise TypeError(
+                f"arange(): argument '{name}' must be Number, not {type(value).__name__}"
+            )
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dtype as dt
+from ..ir.node import Node
 from ..ops import derived as d
 from .core import Number, TensorBase
 from .tensor import Dims, Tensor
@@ -17,8 +18,26 @@ def _as_node_or_number(value: Any) -> Any:
     return value.node if isinstance(value, TensorBase) else value
 
 
+def _argument(function: str, name: str, position: int, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
+            f"{type(value).__name__}"
+        )
+
+
+def _elements(tensors: Sequence[Tensor]) -> list[Node]:
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
+            )
+    return [t.node for t in tensors]
+
+
 def where(condition: Tensor, input: Any, other: Any) -> Tensor:
     """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast."""
+    _argument("where", "condition", 1, condition)
     return Tensor._wrap(
         d.where(condition.node, _as_node_or_number(input), _as_node_or_number(other))
     )
@@ -31,12 +50,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
     torch.Size([3, 2])
     """
-    return Tensor._wrap(d.cat([t.node for t in tensors], dim))
+    return Tensor._wrap(d.cat(_elements(tensors), dim))
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
-    return Tensor._wrap(d.stack([t.node for t in tensors], dim))
+    return Tensor._wrap(d.stack(_elements(tensors), dim))
 
 
 def split(
@@ -185,11 +204,13 @@ def relu(input: Tensor) -> Tensor:
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger; NaN if either is."""
+    _argument("maximum", "other", 2, other)
     return _tensor(input).maximum(other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN if either is."""
+    _argument("minimum", "other", 2, other)
     return _tensor(input).minimum(other)
 
 

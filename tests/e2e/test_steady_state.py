@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
-from minitorch_tvm import lazy, nn
+from minitorch_tvm import lazy
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.utils.data import DataLoader, TensorDataset
 from minitorch_tvm.utils.data.images import ImageDataset
@@ -108,24 +108,22 @@ def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str) -> None:
 
 @pytest.mark.slow
 def test_memory_is_flat_over_10000_steps(rng: np.random.Generator) -> None:
-    # The structure of the course's MLP at a size that lets 10,000 steps take seconds.
-    model = nn.Sequential(
-        nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 10)
-    )
-    images = mt.tensor(rng.random((200, 1, 4, 4), np.float32))
-    labels = mt.tensor(rng.integers(0, 10, 200))
-    loader = DataLoader(TensorDataset(images, labels), batch_size=4, shuffle=True)
+    model = mnist_models.build("mlp", course=True)
+    images = mt.tensor(rng.random((10_000, 1, 28, 28), np.float32))
+    labels = mt.tensor(rng.integers(0, 10, 10_000))
+    # In file order, as the course's batches are.
+    loader = DataLoader(TensorDataset(images, labels), batch_size=1000)
     optimizer = mt.optim.SGD(model.parameters(), lr=0.01)
 
     def train(epochs: int) -> None:
         for _ in range(epochs):
             mnist.train_epoch(model, optimizer, loader)
 
-    train(20)
+    train(2)
     gc.collect()
     counts, resident, objects = _Counts(), _resident(), len(gc.get_objects())
     programs = len(lazy.executors())
-    train(200)
+    train(1000)
     assert counts["native_calls"] == 10_000
     assert counts["compiles"] == 0
     assert counts["allocations"] == 0

@@ -79,7 +79,6 @@ def download_gzip(
             except _TransferError as error:
                 reason = str(error)
             failures.append(f"{mirror + name}: {reason}")
-            print(f"download failed: {failures[-1]}", file=sys.stderr)
     raise DownloadError(
         f"could not download {name}:\n  "
         + "\n  ".join(failures)
