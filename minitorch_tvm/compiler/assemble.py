@@ -66,18 +66,18 @@ def _pointer_type(buffer: Buffer) -> Any:
     return t.ir.PointerType(t.ir.PrimType(str(buffer.dtype)))
 
 
+def _on_cpu(body: Stmt) -> Stmt:
+    """Tell which device local buffers live on: TVM asks its pool for the large ones."""
+    attribute, zero = tvm().tirx.AttrStmt, const(0)
+    return attribute(zero, "device_id", zero, attribute(zero, "device_type", const(1), body))
+
+
 def _raw(stage: Stage, buffers: Sequence[Buffer]) -> Any:
     t = tvm()
     pointers = [t.tirx.Var(f"p{i}", _pointer_type(b)) for i, b in enumerate(buffers)]
     declared = [t.tirx.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
+    body = _on_cpu(t.tirx.SeqStmt([*declared, stage.body]))
     zero = const(0)
-    # Local buffers need to know which device they live on.
-    body = t.tirx.AttrStmt(
-        zero,
-        "device_id",
-        zero,
-        t.tirx.AttrStmt(zero, "device_type", const(1), t.tirx.SeqStmt([*declared, stage.body])),
-    )
     return (
         t.tirx.PrimFunc(
             [*pointers, stage.tile],
@@ -171,7 +171,7 @@ def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> tuple[Any,
         waits = _waits([step.places for step in steps])
         body = seq([queues.run(i, body_of(s), waits[i]) for i, s in enumerate(steps)])
         launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), body)
-        body = seq(queues.prepare(), launch)
+        body = _on_cpu(seq(queues.prepare(), launch))
     entry = (
         t.tirx.PrimFunc(
             [table_pointer], t.tirx.SeqStmt([t.tirx.DeclBuffer(table, data=table_pointer), body])

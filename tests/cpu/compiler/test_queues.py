@@ -46,6 +46,15 @@ def test_every_tile_runs_once(tiles: int, workers: int) -> None:
     assert not seen[tiles:].any()
 
 
+def test_a_program_of_many_stages_keeps_its_queues_off_the_stack() -> None:
+    # Queues of so many stages are more than local memory holds on a stack.
+    counts = pointer_buffer((4,), "int32", "counts")
+    stage = parallel_stage("count", 4, lambda t: store(counts, load(counts, t) + 1, t))
+    seen = np.zeros(4, np.int32)
+    _run([stage] * 600, [counts], [seen], 2)
+    assert seen.tolist() == [600] * 4
+
+
 @pytest.mark.skipif(pool.get_num_threads() < 2, reason="one core")
 def test_tiles_of_a_waiting_thread_are_taken_by_the_other() -> None:
     threads = pointer_buffer((16,), "int64", "threads")
