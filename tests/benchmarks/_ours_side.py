@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from _cases import Case, expression
 from _program import model, parts, training_step
 from _rows import Array, Row, Weights
@@ -14,6 +16,7 @@ from _rows import Array, Row, Weights
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.runtime.executor import Executor
 
 # Every case of a kind is another program from the same line: here that is meant.
@@ -33,10 +36,30 @@ def has_disk_cache() -> bool:
     return any(v.name == "MTVM_CACHE_DIR" for v in config.VARIABLES)
 
 
+def _trainer(side: str, row: Row, net: Any) -> Callable[[Array, Array], Any]:
+    step = _maybe_compiled(side, training_step(*parts(mt, row, net)))
+    return lambda x, y: step(mt.from_numpy(x), mt.from_numpy(y))
+
+
 def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], Any]:
     """``step(x, y)`` over numpy batches."""
-    step = _maybe_compiled(side, training_step(*parts(mt, row, weights)))
-    return lambda x, y: step(mt.from_numpy(x), mt.from_numpy(y))
+    return _trainer(side, row, model(mt, row, weights))
+
+
+def trained(side: str, row: Row, weights: Weights, data: Iterable[tuple[Array, Array]]) -> Any:
+    """The bits of the model's state after a step per batch, and how they came about."""
+    net = model(mt, row, weights)
+    step = _trainer(side, row, net)
+    for x, y in data:
+        step(x, y)
+    state = {name: t.detach().numpy().tobytes() for name, t in net.state_dict().items()}
+    return {
+        "bits": hashlib.sha256(b"".join(state.values())).hexdigest(),
+        "digests": {name: hashlib.sha256(bits).hexdigest()[:12] for name, bits in state.items()},
+        "finite": bool(all(np.isfinite(t.detach().numpy()).all() for t in net.parameters())),
+        "threads": mt.get_num_threads(),
+        "events": EVENTS.snapshot(),
+    }
 
 
 def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:

@@ -125,9 +125,8 @@ def model(lib: Any, row: Row, weights: Weights) -> Any:
     return made
 
 
-def parts(lib: Any, row: Row, weights: Weights) -> tuple[Step, Any]:
-    """``loss_of(x, y)`` and the optimizer."""
-    net = model(lib, row, weights)
+def parts(lib: Any, row: Row, net: Any) -> tuple[Step, Any]:
+    """``loss_of(x, y)`` of a model and its optimizer."""
     optimizer = getattr(lib.optim, row.optimizer)(net.parameters(), **row.options)
     cross_entropy = lib.nn.functional.cross_entropy
     return lambda x, y: cross_entropy(net(x), y), optimizer

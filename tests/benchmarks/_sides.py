@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import json
 import os
 import statistics
@@ -105,6 +106,12 @@ def train(side: str, row: str, weights: str, checked: str) -> tuple[Answer, Hand
     if side == "ours":
         ready |= {"work": sides.work(), "disk_cache": sides.has_disk_cache()}
     return ready, _loop(step, data)
+
+
+def weights(side: str, row: str, initial: str, steps: str) -> tuple[Answer, Handler]:
+    """Bits of the weights after ``steps`` training steps."""
+    data = itertools.islice(itertools.cycle(batches(ROWS[row])), int(steps))
+    return framework(side).trained(side, ROWS[row], load(initial), data), lambda _: {}
 
 
 def infer(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
@@ -234,7 +241,7 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 
 
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
-    f.__name__: f for f in (train, infer, kernels, limits, overhead, loader, epoch)
+    f.__name__: f for f in (train, weights, infer, kernels, limits, overhead, loader, epoch)
 }
 
 

@@ -18,7 +18,7 @@ torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], Any]:
     """``step(x, y)`` over numpy batches; compiled: the loss and the update, as torch advises."""
-    loss_of, optimizer = parts(torch, row, weights)
+    loss_of, optimizer = parts(torch, row, model(torch, row, weights))
     if side == "torch.compile":
         loss_of = torch.compile(loss_of)
         optimizer.step = torch.compile(optimizer.step)

@@ -9,6 +9,8 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * cold: from the start of the process, and from the call, to the result of the first step.
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
+* determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
+  status 1 if any differ.
 * epoch: an epoch of the course's MLP, also with TVM's default schedules.
 """
 
@@ -19,6 +21,7 @@ import json
 import os
 from pathlib import Path
 
+import _determinism
 import _fresh
 import _steps
 import _work
@@ -34,6 +37,7 @@ COMMANDS = {
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
     "epoch": _steps.epoch,
+    "determinism": _determinism.determinism,
 }
 
 
@@ -44,6 +48,7 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="+", choices=list(COMMANDS))
     parser.add_argument("--turns", type=int, default=15, help="turns per measurement")
+    parser.add_argument("--steps", type=int, default=200, help="training steps of determinism")
     parser.add_argument("--threads", type=int, default=2, help="cores for every side")
     parser.add_argument(
         "--rows",
@@ -71,7 +76,8 @@ def main() -> None:
         found = results.setdefault(what, {})
         try:
             with neighbours(arguments.busy):
-                COMMANDS[what](rows, arguments.turns, found)
+                amount = arguments.steps if what == "determinism" else arguments.turns
+                COMMANDS[what](rows, amount, found)
         finally:  # what an interrupted run has measured is kept
             if path:
                 path.write_text(json.dumps(results, indent=1))
