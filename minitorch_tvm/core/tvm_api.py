@@ -89,7 +89,10 @@ def identity() -> str:
 
 
 class _Deferred(ModuleType):
-    """A module that is executed when somebody asks for a name it does not have yet."""
+    """A module that is executed when somebody asks for a name it does not have yet.
+
+    Once it is, only names that it lacks for good come here, and are missing as in any module.
+    """
 
     def __getattr__(self, name: str) -> Any:
         with _EXECUTING:  # other threads wait; this one sees what there is so far
@@ -97,7 +100,6 @@ class _Deferred(ModuleType):
                 spec = vars(self)["__spec__"]
                 self.__path__ = list(spec.submodule_search_locations)
                 spec.loader.exec_module(self)
-                self.__class__ = ModuleType  # type: ignore[assignment]
         return ModuleType.__getattribute__(self, name)
 
 

@@ -83,6 +83,7 @@ def server(monkeypatch) -> Iterator[Server]:
         socket.create_connection(httpd.server_address[:2], 1).close()
     except OSError as error:
         httpd.shutdown()
+        thread.join()
         httpd.server_close()
         pytest.skip(f"no network at all, not even to this machine: {error}")
     yield state
