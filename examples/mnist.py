@@ -23,6 +23,7 @@ import mnist_report
 import minitorch_tvm as mt
 from minitorch_tvm import nn
 from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.utils.data import CorruptedFileError
 
 EPOCHS = {"logreg": 5, "mlp": 5, "cnn": 3}
@@ -84,11 +85,12 @@ def run(args: argparse.Namespace) -> None:
     for number in range(1, args.epochs + 1):
         steps = min(left, len(data.train))
         bar = mnist_report.progress(data.train, steps, f"epoch {number}")
-        start = time.perf_counter()
+        start, before = time.perf_counter(), EVENTS.get("compiles")
         losses = train_epoch(model, optimizer, itertools.islice(bar, steps))
         seconds = time.perf_counter() - start
+        compiled = EVENTS.get("compiles") - before
         valid = accuracy(model, data.validation)
-        history.append(mnist_report.Epoch(number, *losses, seconds, valid))
+        history.append(mnist_report.Epoch(number, *losses, seconds, valid, compiled))
         print(history[-1], flush=True)
         left -= steps
         if not left:

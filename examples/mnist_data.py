@@ -36,7 +36,7 @@ def load(
 
     Raises MNISTNotFoundError or CorruptedFileError for a folder without good files.
     """
-    return batches(*load_mnist_or_synthetic(folder), batch_size, course=course)
+    return batches(*load_mnist_or_synthetic(folder, named="--data"), batch_size, course=course)
 
 
 def batches(

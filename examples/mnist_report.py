@@ -20,6 +20,7 @@ class Epoch:
     last_loss: float
     seconds: float  # training only
     accuracy: float
+    compiled: int = 0  # programs compiled while it trained
 
     def __str__(self) -> str:
         return (
@@ -52,8 +53,11 @@ def _plain(batches: Iterable[Any], total: int, label: str) -> Iterator[Any]:
 
 
 def time_per_epoch(epochs: Sequence[Epoch]) -> str:
-    """Training seconds per epoch; the first epoch, which also compiles, stands apart."""
-    text = f"time per epoch: first {epochs[0].seconds:.3f} s (with compilation)"
+    """Training seconds per epoch; the first, which also compiles or loads, stands apart."""
+    compiled = epochs[0].compiled
+    programs = "1 program" if compiled == 1 else f"{compiled} programs"
+    how = f"{programs} compiled" if compiled else "nothing compiled: all from the cache"
+    text = f"time per epoch: first {epochs[0].seconds:.3f} s ({how})"
     if len(epochs) > 1:
         later = statistics.median(e.seconds for e in epochs[1:])
         text += f", later {later:.3f} s (median)"

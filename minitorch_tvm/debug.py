@@ -19,10 +19,10 @@ def programs() -> list[Program]:
 def explain() -> str:
     """A report on every compiled program in memory, as text of several lines.
 
-    Per program: values (nodes of the simplified graph), kernels, stages (loop nests; the kernels'
+    Per program: nodes (of the simplified graph), kernels, stages (loop nests; the kernels'
     sum) and native calls so far; bytes of the arena as planned, as the naive sum of all
     intermediates, and as the lower bound (the largest sum alive at once); seconds per compiler
-    stage.  Then one row per kernel: the schedule rule that was chosen, stages, values computed,
+    stage.  Then one row per kernel: the schedule rule that was chosen, stages, nodes computed,
     MFLOP (10^6 multiplications and additions of products and reductions), MB (10^6 bytes read and
     written at least) and the line where its first value was recorded.
 

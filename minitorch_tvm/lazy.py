@@ -372,7 +372,7 @@ def _compile(plan: Plan) -> Executor | ReferenceExecutor:
             entry.store(program)
     log(
         "compile",
-        f"{len(recorded.values)} values, {len(program.kernels)} kernels, arena "
+        f"{len(recorded.values)} nodes, {len(program.kernels)} kernels, arena "
         f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s "
         f"({', '.join(program.seconds)}) at {errors.describe(place)}",
     )

@@ -81,7 +81,7 @@ class Program:
     def summary(self) -> str:
         """One line: the sizes of the program."""
         stages = sum(k.stages for k in self.kernels)
-        return f"{len(self.graph.values)} values, {len(self.kernels)} kernels, {stages} stages"
+        return f"{len(self.graph.values)} nodes, {len(self.kernels)} kernels, {stages} stages"
 
     def report(self) -> str:
         """Memory, compile time and a row per kernel, as text of several lines."""
@@ -94,7 +94,7 @@ class Program:
             f"  compile seconds: {sum(self.seconds.values()):.3f} ({seconds})",
         ]
         rows: list[tuple[str, ...]] = [
-            ("kernel", "rule", "stages", "values", "MFLOP", "MB", "recorded at")
+            ("kernel", "rule", "stages", "nodes", "MFLOP", "MB", "recorded at")
         ]
         rows += [self._row(k) for k in self.kernels]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

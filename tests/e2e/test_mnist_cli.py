@@ -17,6 +17,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.core import config
 from minitorch_tvm.utils.data import DataLoader, SyntheticDigits, TensorDataset
 from minitorch_tvm.utils.data.images import ImageDataset
 
@@ -27,7 +28,7 @@ SCRIPT = Path(mnist.__file__)
 @pytest.fixture
 def small(few_digits: Digits, monkeypatch: pytest.MonkeyPatch) -> Digits:
     """The command line finds 1,200 synthetic digits instead of MNIST."""
-    monkeypatch.setattr(mnist_data, "load_mnist_or_synthetic", lambda folder: few_digits)
+    monkeypatch.setattr(mnist_data, "load_mnist_or_synthetic", lambda folder, **_: few_digits)
     return few_digits
 
 
@@ -60,7 +61,7 @@ def test_explain(small: Digits, capsys: pytest.CaptureFixture[str], schedule: st
     options = ["--model", "logreg", "--batch-size", "20", "--steps", "1", "--explain"]
     assert mnist.main([*options, "--schedule", schedule]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"program 1 of 3: \d+ values, \d+ kernels, \d+ stages, 1 calls", text)
+    assert re.search(r"program 1 of 3: \d+ nodes, \d+ kernels, \d+ stages, 1 calls", text)
     arena = re.search(
         r"arena: ([\d,]+) bytes planned .*naive sum ([\d,]+), lower bound ([\d,]+)", text
     )
@@ -74,6 +75,22 @@ def test_explain(small: Digits, capsys: pytest.CaptureFixture[str], schedule: st
     else:
         assert "product" in rules
         assert "default" not in rules
+
+
+def test_the_last_line_says_whether_the_first_epoch_compiled(
+    small: Digits,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    options = ["--model", "logreg", "--batch-size", "30", "--steps", "2"]
+    with config.override(check=False, cache_dir=str(tmp_path)):
+        lines = []
+        for _ in range(2):
+            lazy.clear_cache()  # in memory; the second run finds the files of the first
+            assert mnist.main(options) == 0
+            lines.append(capsys.readouterr().out.splitlines()[-1])
+    assert re.fullmatch(r"time per epoch: first [\d.]+ s \([1-9]\d* programs? compiled\)", lines[0])
+    assert lines[1].endswith("s (nothing compiled: all from the cache)")
 
 
 def test_explain_before_anything_ran() -> None:
@@ -160,9 +177,13 @@ def test_wrong_options(
 def test_wrong_data_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wrong = tmp_path / "nowhere"
     assert mnist.main(["--data", str(wrong)]) == 2
-    assert f"there is no folder {wrong}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"--data: there is no folder {wrong}" in said
+    assert "root" not in said.replace(str(tmp_path), "")
     assert mnist.main(["--data", str(tmp_path)]) == 2
-    assert "train-images-idx3-ubyte" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--data: found neither train-images-idx3-ubyte nor" in said
+    assert "as --data" in said
 
 
 def test_corrupted_file(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class MNIST(ImageDataset):
         transform: applied to an image, uint8 ``[28, 28]`` numpy. None leaves it as it is.
         target_transform: applied to a label, an int.
         download: fetch what is missing into the folder (``MNIST/raw`` below it).
+        named: what messages call ``root``; a program that passes a user's option on names it here.
 
     Attributes:
         data: uint8 numpy array ``[n, 28, 28]``. targets: int64 numpy array ``[n]``.
@@ -97,13 +98,15 @@ class MNIST(ImageDataset):
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         download: bool = False,
+        *,
+        named: str = "root",
     ) -> None:
-        self.root, source = _search_root(root)
+        self.root, source = _search_root(root, named)
         self.train = train
         wanted = self.train_files if train else self.test_files
         if not download and not self.root.is_dir():
-            raise MNISTNotFoundError(f"{source}: there is no folder {self.root}. {_ADVICE}")
-        paths = [self._locate(resource, source, download) for resource in wanted]
+            raise MNISTNotFoundError(f"{source}: there is no folder {self.root}. {_advice(named)}")
+        paths = [self._locate(resource, source, named, download) for resource in wanted]
         images, labels = (
             read_idx(path, sha256=resource.sha256)
             for path, resource in zip(paths, wanted, strict=True)
@@ -116,7 +119,7 @@ class MNIST(ImageDataset):
         """Where downloaded files are put."""
         return str(self.root / self.folder / "raw")
 
-    def _locate(self, resource: Resource, source: str, download: bool) -> Path:
+    def _locate(self, resource: Resource, source: str, named: str, download: bool) -> Path:
         raw = Path(self.raw_folder)
         folders = (raw, self.root / "raw", self.root)
         for folder in folders:
@@ -126,7 +129,7 @@ class MNIST(ImageDataset):
         if not download:
             raise MNISTNotFoundError(
                 f"{source}: found neither {resource.name} nor {resource.name}.gz in "
-                f"{', '.join(map(str, folders))}. {_ADVICE}"
+                f"{', '.join(map(str, folders))}. {_advice(named)}"
             )
         download_gzip(
             f"{resource.name}.gz",
@@ -138,9 +141,9 @@ class MNIST(ImageDataset):
         return raw / resource.name
 
 
-_ADVICE = (
-    "Pass the folder that holds the files as root, name it in MTVM_DATA, or pass download=True."
-)
+def _advice(named: str) -> str:
+    text = f"Pass the folder that holds the files as {named}, or name it in MTVM_DATA"
+    return f"{text}, or pass download=True." if named == "root" else f"{text}."
 
 
 def load_mnist_or_synthetic(
@@ -150,6 +153,7 @@ def load_mnist_or_synthetic(
     target_transform: Transform | None = None,
     download: bool = True,
     dataset: type[MNIST] = MNIST,
+    named: str = "root",
 ) -> tuple[ImageDataset, ImageDataset]:
     """Training and test set: real MNIST if it can be had, else :class:`SyntheticDigits`.
 
@@ -162,6 +166,7 @@ def load_mnist_or_synthetic(
         transform: for the images. target_transform: for the labels.
         download: try the mirrors if the cache has no files.
         dataset: the class to load, for data sets in the same format.
+        named: what messages call ``root``.
 
     Returns:
         ``(train, test)``; ``isinstance(train, SyntheticDigits)`` tells which.
@@ -175,8 +180,8 @@ def load_mnist_or_synthetic(
     try:
         fetch = download and not asked
         return (
-            dataset(root, True, *both, download=fetch),
-            dataset(root, False, *both, download=fetch),
+            dataset(root, True, *both, download=fetch, named=named),
+            dataset(root, False, *both, download=fetch, named=named),
         )
     except (MNISTNotFoundError, DownloadError) as error:
         if asked:
@@ -191,10 +196,10 @@ def load_mnist_or_synthetic(
     return SyntheticDigits(True, None, 0, *both), SyntheticDigits(False, None, 0, *both)
 
 
-def _search_root(root: str | os.PathLike[str] | None) -> tuple[Path, str]:
+def _search_root(root: str | os.PathLike[str] | None, named: str) -> tuple[Path, str]:
     """The folder to search, and who named it (for error messages)."""
     if root is not None:
-        return Path(root).expanduser(), "root"
+        return Path(root).expanduser(), named
     if config.CONFIG.data is not None:
         return Path(config.CONFIG.data).expanduser(), "environment variable MTVM_DATA"
     # The specification of XDG base directories: a relative path is to be ignored.
