@@ -7,6 +7,7 @@ nodes; derivatives of derivatives therefore need no further rule.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from .core import dtype as dt
 from .core import errors
+from .core.arguments import kind_of
 from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
 from .ops import build
@@ -83,6 +86,11 @@ class set_grad_enabled(_GradMode):
     """Switch recording of gradients on or off at once; as a context manager, for a block."""
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
+                f"{kind_of(mode)}"
+            )
         super().__init__(mode)
         self._outer = MODE.grad_enabled
         MODE.grad_enabled = mode
@@ -250,6 +258,8 @@ def _initial(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[
             if t.numel() != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             ct = build.full(node.shape, 1.0, node.dtype)
+        elif not hasattr(g, "node"):
+            raise TypeError(f"gradients can be either Tensors or None, but got {kind_of(g)}")
         else:
             ct = g.node
             if ct.shape != node.shape:
@@ -323,10 +333,10 @@ def grad(
     sources = _as_list(inputs)
     given = None if grad_outputs is None else _as_list(grad_outputs)
     ids = {id(t.node) for t in sources}
+    pairs = _initial(_as_list(outputs), given)
     for t in sources:
         if not t.node.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    pairs = _initial(_as_list(outputs), given)
     keep = create_graph if retain_graph is None else retain_graph
     found = cotangents(pairs, lambda n: id(n) in ids, keep, create_graph)
     results = []
@@ -366,7 +376,8 @@ def gradcheck(
 
     ``inputs`` is a float64 tensor or a tuple; those that require grad are checked, elementwise,
     against a fixed random weighting of ``func``'s outputs.  Returns True, or raises
-    :class:`GradcheckError` (False if ``raise_exception`` is off).
+    :class:`GradcheckError` (False if ``raise_exception`` is off).  Warns about inputs of lower
+    precision, whose rounding errors are larger than the differences that are compared.
 
     >>> import minitorch_tvm as mt
     >>> x = mt.tensor([1.0, 2.0], dtype=mt.float64, requires_grad=True)
@@ -380,6 +391,14 @@ def gradcheck(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             "have requires_grad=True."
         )
+    for i in checked:
+        if given[i].dtype is not dt.float64:
+            warnings.warn(
+                f"Input #{i} requires gradient and is not a double precision floating point. This "
+                "check will likely fail if all the inputs are not of double precision floating "
+                f"point: use .double() (float64; got {given[i].dtype.name}).",
+                stacklevel=2,
+            )
     rng = np.random.default_rng(0)
     outputs = [o for o in _as_list(func(*given)) if o.requires_grad]
     if not outputs:

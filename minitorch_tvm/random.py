@@ -38,7 +38,12 @@ class Generator:
         self._draws = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Restart the stream of ``seed`` (taken modulo 2**64).  Returns self."""
+        """Restart the stream of ``seed`` (taken modulo 2**64).  Returns self.
+
+        Raises RuntimeError unless ``seed`` is an int.
+        """
+        if not hasattr(seed, "__index__"):
+            raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         with self._lock:
             self._seed = int(seed) % (1 << 64)
             self._draws = 0
@@ -110,16 +115,18 @@ def manual_seed(seed: int) -> Generator:
     >>> manual_seed(0) is default_generator
     True
     """
-    return default_generator.manual_seed(seed)
+    return default_generator.manual_seed(int(seed))
 
 
 def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
     """Record uniform numbers in [0, 1), multiples of 2**-24.
 
-    Raises RuntimeError for dtypes that are not floating point.
+    Raises NotImplementedError for dtypes that are not floating point.
     """
     if not dtype.is_floating_point:
-        raise RuntimeError(f"\"check_uniform_bounds\" not implemented for '{dtype.torch_name}'")
+        raise NotImplementedError(
+            f"\"check_uniform_bounds\" not implemented for '{dtype.torch_name}'"
+        )
     bits = (generator or default_generator).bits(shape)
     return b.mul(b.cast(_high_bits(bits), dtype), b.full((), 2.0**-24, dtype))
 
@@ -131,7 +138,7 @@ def _high_bits(bits: Node) -> Node:
 def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
     """Record standard normal numbers: sqrt(-2 log(1 - u)) cos(2 pi v) (Box and Muller, 1958)."""
     if not dtype.is_floating_point:
-        raise RuntimeError(f"\"normal_kernel_cpu\" not implemented for '{dtype.torch_name}'")
+        raise NotImplementedError(f"\"normal_kernel_cpu\" not implemented for '{dtype.torch_name}'")
     radius = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
     angle = b.mul(uniform(shape, dtype, generator), b.full((), 2.0 * math.pi, dtype))
     length = apply(b.SQRT, b.mul(b.log(radius), b.full((), -2.0, dtype)))

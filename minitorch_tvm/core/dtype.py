@@ -45,10 +45,24 @@ class DType:
         return self.category is Category.FLOAT
 
     @property
+    def scalar_name(self) -> str:
+        """What PyTorch's messages call a number of this type: "float", "long int", ..."""
+        return _SCALAR_NAMES.get(self.torch_name, self.torch_name.lower())
+
+    @property
+    def lowest(self) -> float | int:
+        """The value that every other one replaces as a maximum."""
+        if self.is_floating_point:
+            return float("-inf")
+        return 0 if self.name[0] in "bu" else -(1 << self.itemsize * 8 - 1)
+
+    @property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype with the same bytes."""
         return _NUMPY[self.name]
 
+
+_SCALAR_NAMES: Final = {"Long": "long int", "Byte": "unsigned char"}
 
 bool_: Final = DType("bool", 1, Category.BOOL, 0, "Bool")
 uint8: Final = DType("uint8", 1, Category.INT, 1, "Byte")

@@ -58,7 +58,7 @@ class Conv2d(Module):
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
                 raise ValueError(
-                    f"Invalid padding string {padding!r}, should be one of 'valid', 'same'"
+                    f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
                 )
             if padding == "same" and self.stride != (1, 1):
                 raise ValueError("padding='same' is not supported for strided convolutions")

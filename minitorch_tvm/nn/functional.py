@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import arguments as arg
+from ..core import dtype as dt
 from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
@@ -72,20 +74,6 @@ def pair(value: Any, name: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def _positive(value: Any, name: str) -> tuple[int, int]:
-    both = pair(value, name)
-    if min(both) <= 0:
-        raise RuntimeError(f"{name} should be greater than zero, but got {both}")
-    return both
-
-
-def _not_negative(value: Any, name: str) -> tuple[int, int]:
-    both = pair(value, name)
-    if min(both) < 0:
-        raise RuntimeError(f"negative {name} is not supported, but got {both}")
-    return both
-
-
 # --- linear maps --------------------------------------------------------------------------------
 
 
@@ -99,12 +87,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    x = _node(input, "linear", "input")
-    w = _node(weight, "linear", "weight")
+    x = _node(input, "linear", "input", 1)
+    w = _node(weight, "linear", "weight", 2)
     if bias is None:
         return Tensor._wrap(net.linear(x, w, None))
-    offset = _node(bias, "linear", "bias")
-    if offset.shape != w.shape[:1] and offset.shape not in ((), (1,)):
+    offset = _node(bias, "linear", "bias", 3)
+    if len(w.shape) == 2 and offset.shape not in (w.shape[:1], (), (1,)):
         raise RuntimeError(
             f"The expanded size of the tensor ({w.shape[0]}) must match the existing size "
             f"({offset.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
@@ -113,13 +101,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return Tensor._wrap(net.linear(x, w, offset))
 
 
-def _batched(x: Node, name: str) -> Node:
-    """[c, h, w] as [1, c, h, w]; raises RuntimeError unless there are 3 or 4 dimensions."""
-    if len(x.shape) not in (3, 4):
-        raise RuntimeError(
-            f"Expected 3D (unbatched) or 4D (batched) input to {name}, but got input of size: "
-            f"{list(x.shape)}"
-        )
+def _batched(x: Node) -> Node:
+    """[c, h, w] as [1, c, h, w]."""
     return x if len(x.shape) == 4 else b.reshape(x, (1, *x.shape))
 
 
@@ -141,6 +124,59 @@ def _same_padding(
     return x, (totals[0] // 2, totals[1] // 2)
 
 
+def _spread(argument: str, position: int, value: Any) -> tuple[int, int]:
+    """A parameter of conv2d as two ints; RuntimeError for another number of them."""
+    numbers = arg.one_or_several("conv2d", argument, position, value)
+    if isinstance(numbers, int):
+        return numbers, numbers
+    if len(numbers) == 1:
+        numbers *= 2
+    if len(numbers) != 2:
+        raise RuntimeError(
+            f"expected {argument} to be a single integer value or a list of 2 values to match the "
+            f"convolution dimensions, but got {argument}={list(numbers)}"
+        )
+    return numbers[0], numbers[1]
+
+
+def _check_conv(
+    x: Node,
+    w: Node,
+    bias: Node | None,
+    steps: tuple[int, int],
+    spread: tuple[int, int],
+    groups: int,
+) -> None:
+    """Refuse what does not fit, in PyTorch's words where it has some for two dimensions."""
+    if len(w.shape) < 3:
+        raise RuntimeError("weight should have at least three dimensions")
+    if len(w.shape) != 4:
+        raise RuntimeError(
+            f"Expected a weight of 4 dimensions for conv2d, but got weight of size: {list(w.shape)}"
+        )
+    if len(x.shape) not in (3, 4):
+        raise RuntimeError(
+            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "
+            f"{list(x.shape)}"
+        )
+    if min(steps) <= 0:
+        raise RuntimeError("non-positive stride is not supported")
+    if min(spread) <= 0:
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(spread)}")
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if bias is not None and bias.dtype is not x.dtype:
+        raise RuntimeError(
+            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
+            "be the same"
+        )
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise RuntimeError(
+            f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
+            f"{w.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
+        )
+
+
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -155,18 +191,12 @@ def conv2d(
     ``padding`` adds zeros: numbers, "valid" (none) or "same" (stride 1 only).  Raises RuntimeError
     if shapes, dtypes or parameters do not fit.
     """
-    image = _node(input, "conv2d", "input")
-    w = _node(weight, "conv2d", "weight")
-    offset = None if bias is None else _node(bias, "conv2d", "bias")
-    if offset is not None and offset.shape != w.shape[:1]:
-        raise RuntimeError(
-            f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
-            f"{w.shape[0]} elements, but got bias of size {list(offset.shape)} instead"
-        )
-    if groups < 1:
-        raise RuntimeError(f"non-positive groups is not supported, but got {groups}")
-    x = _batched(image, "conv2d")
-    steps, spread = _positive(stride, "stride"), _positive(dilation, "dilation")
+    image = _node(input, "conv2d", "input", 1)
+    w = _node(weight, "conv2d", "weight", 2)
+    offset = None if bias is None else _node(bias, "conv2d", "bias", 3)
+    steps, spread = _spread("stride", 4, stride), _spread("dilation", 6, dilation)
+    _check_conv(image, w, offset, steps, spread, groups)
+    x = _batched(image)
     if padding == "same":
         if steps != (1, 1):
             raise RuntimeError("padding='same' is not supported for strided convolutions")
@@ -176,7 +206,9 @@ def conv2d(
     elif isinstance(padding, str):
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     else:
-        margins = _not_negative(padding, "padding")
+        margins = _spread("padding", 5, padding)
+        if min(margins) < 0:
+            raise RuntimeError("negative padding is not supported")
     return _unbatched(net.conv2d(x, w, offset, steps, margins, spread, groups), image)
 
 
@@ -195,16 +227,61 @@ def reject_divisor(divisor_override: int | None) -> None:
         raise ValueError("avg_pool2d: divisor_override is not supported")
 
 
+def _pair_of(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
+    """A parameter of a pooling as two ints; RuntimeError for another number of them."""
+    numbers = arg.one_or_several(function, argument, position, value)
+    if isinstance(numbers, int):
+        return numbers, numbers
+    if len(numbers) not in (1, 2):
+        must = {"stride": "either be omitted,", "dilation": "be either"}.get(argument, "either be")
+        raise RuntimeError(
+            f"{function}: {argument} must {must} a single int, or a tuple of two ints"
+        )
+    return numbers[0], numbers[-1]
+
+
 def _window(
-    kernel_size: IntPair, stride: IntPair | None, padding: IntPair, dilation: IntPair
+    function: str,
+    x: Node,
+    kernel_size: IntPair,
+    stride: IntPair | None,
+    padding: IntPair,
+    dilation: IntPair,
 ) -> tuple[tuple[int, int], ...]:
-    kernel = _positive(kernel_size, "kernel size")
-    return (
-        kernel,
-        kernel if stride is None or stride in ((), []) else _positive(stride, "stride"),
-        _not_negative(padding, "padding"),
-        _positive(dilation, "dilation"),
-    )
+    """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
+    kernel = _pair_of(function, "kernel_size", 2, kernel_size)
+    own = stride is not None and stride not in ((), [])
+    steps = _pair_of(function, "stride", 3, stride) if own else kernel
+    margins = _pair_of(function, "padding", 4, padding)
+    spread = _pair_of(function, "dilation", 5, dilation)
+    if len(x.shape) not in (3, 4):
+        raise RuntimeError(
+            "non-empty 3D or 4D (batch mode) tensor expected for input, but got input of size: "
+            f"{list(x.shape)}"
+        )
+    if 0 in steps:
+        raise RuntimeError("stride should not be zero")
+    if min(kernel) <= 0:
+        raise RuntimeError(
+            f"kernel size should be greater than zero, but got kH: {kernel[0]} kW: {kernel[1]}"
+        )
+    if min(steps) < 0:
+        raise RuntimeError(
+            f"stride should be greater than zero, but got dH: {steps[0]} dW: {steps[1]}"
+        )
+    if min(spread) <= 0:
+        raise RuntimeError(
+            "dilation should be greater than zero, but got dilationH: "
+            f"{spread[0]} dilationW: {spread[1]}"
+        )
+    if min(margins) < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {min(margins)}")
+    if 0 in x.shape[-3:]:
+        raise RuntimeError(
+            "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "
+            f"got:{list(x.shape)}"
+        )
+    return kernel, steps, margins, spread
 
 
 def max_pool2d(
@@ -218,13 +295,15 @@ def max_pool2d(
 ) -> Tensor:
     """Largest element of each window of [n, c, h, w] (or [c, h, w]).
 
-    ``stride`` defaults to ``kernel_size``; padding never wins.  ``return_indices=True`` raises
-    ValueError.
+    ``stride`` defaults to ``kernel_size``; padding never wins.  Raises RuntimeError for sizes that
+    do not fit, NotImplementedError for bool, ValueError for ``return_indices=True``.
     """
     reject_return_indices(return_indices)
-    image = _node(input, "max_pool2d", "input")
-    window = _window(kernel_size, stride, padding, dilation)
-    return _unbatched(net.max_pool2d(_batched(image, "max_pool2d"), window, ceil_mode), image)
+    image = _node(input, "max_pool2d", "input", 1)
+    window = _window("max_pool2d", image, kernel_size, stride, padding, dilation)
+    if image.dtype is dt.bool_:
+        raise NotImplementedError("\"max_pool2d\" not implemented for 'Bool'")
+    return _unbatched(net.max_pool2d(_batched(image), window, ceil_mode), image)
 
 
 def avg_pool2d(
@@ -238,13 +317,14 @@ def avg_pool2d(
 ) -> Tensor:
     """Mean of each window of [n, c, h, w] (or [c, h, w]).
 
-    Padding counts as zeros unless ``count_include_pad`` is False.  ``divisor_override`` raises
-    ValueError.
+    Padding counts as zeros unless ``count_include_pad`` is False.  Raises RuntimeError for sizes
+    that do not fit, NotImplementedError for integers, ValueError for ``divisor_override``.
     """
     reject_divisor(divisor_override)
-    image = _node(input, "avg_pool2d", "input")
-    window = _window(kernel_size, stride, padding, 1)
-    pooled = net.avg_pool2d(_batched(image, "avg_pool2d"), window, ceil_mode, count_include_pad)
+    image = _node(input, "avg_pool2d", "input", 1)
+    window = _window("avg_pool2d", image, kernel_size, stride, padding, 1)
+    floating(image.dtype, "avg_pool2d")
+    pooled = net.avg_pool2d(_batched(image), window, ceil_mode, count_include_pad)
     return _unbatched(pooled, image)
 
 
@@ -259,8 +339,13 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     >>> adaptive_avg_pool2d(mt.arange(16.0).reshape(1, 4, 4), 1)
     tensor([[[7.5000]]])
     """
-    image = _node(input, "adaptive_avg_pool2d", "input")
-    x = _batched(image, "adaptive_avg_pool2d")
+    image = _node(input, "adaptive_avg_pool2d", "input", 1)
+    if len(image.shape) not in (3, 4):
+        raise RuntimeError(
+            f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {list(image.shape)}"
+        )
+    floating(image.dtype, "adaptive_avg_pool2d")
+    x = _batched(image)
     sizes = output_size if isinstance(output_size, Sequence) else (output_size, output_size)
     if len(sizes) != 2:
         raise RuntimeError("adaptive_avg_pool2d: output_size must be 2")
@@ -309,7 +394,7 @@ def pad(
     """
     if mode != "constant":
         raise ValueError(f"pad: only mode='constant' is supported, but got {mode!r}")
-    x = _node(input, "pad", "input")
+    x = _node(input, "pad", "input", 1)
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):
@@ -325,6 +410,7 @@ def pad(
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise."""
+    _node(input, "relu", "input", 1)
     return input.relu_() if inplace else input.relu()
 
 
@@ -348,10 +434,10 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     >>> gelu(mt.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.1587,  0.0000,  0.8413])
     """
-    x = _node(input, "gelu", "input")
+    x = _node(input, "gelu", "input", 1)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    floating(x, "GeluKernelImpl")
+    floating(x.dtype, "GeluKernelImpl")
     return Tensor._wrap(net.gelu(x, approximate))
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
+from ..core.arguments import kind_of, several
+from ..core.dtype import DType
 from ..core.shape import Size, broadcast, numel
 from ..ir.node import Node
 from ..ops import attention as at
@@ -20,23 +22,31 @@ from ..tensor import Tensor
 from ..tensor.gathering import check_positions, out_of_range
 
 
-def node_of(value: Any, function: str, argument: str) -> Node:
+def node_of(value: Any, function: str, argument: str, position: int) -> Node:
     """The value of a tensor argument; TypeError for anything else."""
     if not isinstance(value, Tensor):
         raise TypeError(
-            f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}"
+            f"{function}(): argument '{argument}' (position {position}) must be Tensor, not "
+            f"{kind_of(value)}"
         )
     return value.node
 
 
-def floating(x: Node, kernel: str) -> None:
-    """NotImplementedError, in PyTorch's words, unless x is floating point."""
-    if not x.dtype.is_floating_point:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{x.dtype.torch_name}'")
+def floating(dtype: DType, kernel: str) -> None:
+    """NotImplementedError, in PyTorch's words, unless ``dtype`` is floating point."""
+    if not dtype.is_floating_point:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.torch_name}'")
 
 
-def _optional(value: Tensor | None, function: str, argument: str) -> Node | None:
-    return None if value is None else node_of(value, function, argument)
+def _optional(value: Tensor | None, function: str, argument: str, position: int) -> Node | None:
+    return None if value is None else node_of(value, function, argument, position)
+
+
+def _same_type(x: Node, kernel: str, *rest: Node | None) -> None:
+    """RuntimeError if a normalisation's tensors differ in dtype; NotImplementedError for ints."""
+    if any(n is not None and n.dtype is not x.dtype for n in rest):
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
+    floating(x.dtype, kernel)
 
 
 # --- dropout ------------------------------------------------------------------------------------
@@ -61,7 +71,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     check_probability(p)
     if not training or p == 0.0:
         return input
-    x = d.cast_float(node_of(input, "dropout", "input"))
+    x = d.cast_float(node_of(input, "dropout", "input", 1))
     if p == 1.0:
         # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
         factor = d.lift(0.0, x.dtype)
@@ -93,15 +103,16 @@ def layer_norm(
     >>> layer_norm(mt.tensor([1.0, 3.0]), (2,), eps=0.0)
     tensor([-1.,  1.])
     """
-    x = node_of(input, "layer_norm", "input")
-    shape = tuple(normalized_shape)
-    given = [(n, _optional(v, "layer_norm", n)) for n, v in (("weight", weight), ("bias", bias))]
+    x = node_of(input, "layer_norm", "input", 1)
+    shape = several("layer_norm", "normalized_shape", 2, normalized_shape)
+    w = _optional(weight, "layer_norm", "weight", 3)
+    offset = _optional(bias, "layer_norm", "bias", 4)
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
             "element, but got normalized_shape = []"
         )
-    for name, value in given:
+    for name, value in (("weight", w), ("bias", offset)):
         if value is not None and value.shape != shape:
             raise RuntimeError(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
@@ -113,8 +124,8 @@ def layer_norm(
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but "
             f"got input of size{list(x.shape)}"
         )
-    floating(x, "LayerNormKernelImpl")
-    return Tensor._wrap(norm.layer_norm(x, len(shape), given[0][1], given[1][1], eps))
+    _same_type(x, "LayerNormKernelImpl", w, offset)
+    return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
 
 
 def group_norm(
@@ -129,25 +140,26 @@ def group_norm(
     ``weight`` and ``bias`` [c] scale and shift the channels (Wu, He 2018).  Raises RuntimeError
     where the sizes do not fit.
     """
-    x = node_of(input, "group_norm", "input")
+    x = node_of(input, "group_norm", "input", 1)
     if len(x.shape) < 2:
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {x.shape}"
         )
-    given = [(n, _optional(v, "group_norm", n)) for n, v in (("weight", weight), ("bias", bias))]
+    w = _optional(weight, "group_norm", "weight", 3)
+    offset = _optional(bias, "group_norm", "bias", 4)
     if num_groups <= 0 or x.shape[1] % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
             f"shape {list(x.shape)} and num_groups={num_groups}"
         )
-    for name, value in given:
+    for name, value in (("weight", w), ("bias", offset)):
         if value is not None and value.shape != (x.shape[1],):
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {list(value.shape)} and input of shape {list(x.shape)}"
             )
-    floating(x, "GroupNormKernelImpl")
-    return Tensor._wrap(norm.group_norm(x, num_groups, given[0][1], given[1][1], eps))
+    _same_type(x, "GroupNormKernelImpl", w, offset)
+    return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
 
 
 def batch_norm(
@@ -173,7 +185,7 @@ def batch_norm(
     tensor([[-1.],
             [ 1.]])
     """
-    x = node_of(input, "batch_norm", "input")
+    x = node_of(input, "batch_norm", "input", 1)
     if len(x.shape) < 2:
         raise RuntimeError(f"batch_norm expects at least 2 dimensions, but got {len(x.shape)}")
     channels = x.shape[1]
@@ -187,7 +199,10 @@ def batch_norm(
         "weight": weight,
         "bias": bias,
     }
-    nodes = {name: _optional(value, "batch_norm", name) for name, value in named.items()}
+    nodes = {
+        name: _optional(value, "batch_norm", name, position)
+        for position, (name, value) in enumerate(named.items(), 2)
+    }
     for name, value in nodes.items():
         if value is None and not training and name.startswith("running"):
             raise RuntimeError(f"{name} must be defined in evaluation mode")
@@ -195,7 +210,8 @@ def batch_norm(
             raise RuntimeError(
                 f"{name} should contain {channels} elements not {numel(value.shape)}"
             )
-    floating(x, "batch_norm")
+    floating(x.dtype, "batch_norm")
+    _same_type(x, "batch_norm", *nodes.values())
     mean, variance, w, offset = nodes.values()
     if not training:
         assert mean is not None
@@ -257,8 +273,8 @@ def embedding(
     tensor([[3.],
             [1.]])
     """
-    index = node_of(input, "embedding", "input")
-    table = node_of(weight, "embedding", "weight")
+    index = node_of(input, "embedding", "input", 1)
+    table = node_of(weight, "embedding", "weight", 2)
     reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
     if len(table.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
@@ -284,7 +300,7 @@ def _check_attention(q: Node, k: Node, v: Node, mask: Node | None, is_causal: bo
             f"{ranks[0]} key.dim: {ranks[1]} and value.dim: {ranks[2]} instead."
         )
     if not q.dtype is k.dtype is v.dtype:
-        names = [d.scalar_name(x.dtype) for x in (q, k, v)]
+        names = [x.dtype.scalar_name for x in (q, k, v)]
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
             f"{names[0]} key.dtype: {names[1]} and value.dtype: {names[2]} instead."
@@ -294,8 +310,8 @@ def _check_attention(q: Node, k: Node, v: Node, mask: Node | None, is_causal: bo
     if mask.dtype not in (dt.bool_, dt.float32, q.dtype):
         raise RuntimeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-            f"attn_mask.dtype: {d.scalar_name(mask.dtype)} and  query.dtype: "
-            f"{d.scalar_name(q.dtype)} instead."
+            f"attn_mask.dtype: {mask.dtype.scalar_name} and  query.dtype: "
+            f"{q.dtype.scalar_name} instead."
         )
     if is_causal:
         raise RuntimeError(
@@ -332,10 +348,10 @@ def scaled_dot_product_attention(
     tensor([1., 0.])
     """
     q, k, v = (
-        node_of(t, "scaled_dot_product_attention", n)
-        for t, n in ((query, "query"), (key, "key"), (value, "value"))
+        node_of(t, "scaled_dot_product_attention", n, position)
+        for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
-    mask = _optional(attn_mask, "scaled_dot_product_attention", "attn_mask")
+    mask = _optional(attn_mask, "scaled_dot_product_attention", "attn_mask", 4)
     _check_attention(q, k, v, mask, is_causal)
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")

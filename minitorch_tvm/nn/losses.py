@@ -25,6 +25,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..ops.composite import composite, record
 from ..tensor import Tensor
+from .functions import floating, node_of
 
 P = ParamSpec("P")
 
@@ -123,8 +124,8 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
     if len(t) != len(x) - 1:
         if len(x) == 2 or not t:
             raise RuntimeError(
-                f"Expected a target with {len(x) - 1} dimensions for an input of size {list(x)}, "
-                f"but got a target of size {list(t)}"
+                "0D or 1D target tensor expected, multi-target not supported: the input is of size "
+                f"{list(x)}, the target of size {list(t)}"
             )
         raise RuntimeError(
             f"only batches of spatial targets supported ({len(x) - 1}D tensors) but got targets "
@@ -185,14 +186,16 @@ def _index_loss(
     loss = composite("NllLoss", _index_terms, *static)
     if weight is None:
         return Tensor._wrap(record(loss, x, target.node))
-    _check_weight(weight, d.cast_float(x).dtype, classes)
+    _check_weight(weight, x.dtype, classes)
     return Tensor._wrap(record(loss, x, target.node, weight.node))
 
 
 def _index_terms(x: Node, target: Node, *rest: Any) -> Node:
     """The primitive ops of :func:`_index_loss`; ``rest`` may start with the class weights."""
     *weights_of_classes, normalised, ignore_index, reduction, smoothing = rest
-    lp, t = d.cast_float(x), b.cast(target, dt.int64)
+    lp, t = x, b.cast(target, dt.int64)
+    if normalised:
+        floating(lp.dtype, "nll_loss_out_frame")
     if len(lp.shape) == 1:
         lp, t = b.reshape(lp, (1, *lp.shape)), b.reshape(t, (1,))
     classes = lp.shape[1]
@@ -273,12 +276,8 @@ def cross_entropy(
     _check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    for position, (name, value) in enumerate((("self", input), ("target", target)), 1):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"cross_entropy_loss(): argument '{name}' (position {position}) must be Tensor, "
-                f"not {type(value).__name__}"
-            )
+    node_of(input, "cross_entropy_loss", "input", 1)
+    node_of(target, "cross_entropy_loss", "target", 2)
     if input.shape == target.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)
@@ -301,7 +300,7 @@ def _probability_loss(
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
-    x = d.cast_float(input.node)
+    x = input.node
     t = b.cast(target.node, x.dtype)
     batched = len(x.shape) > 1
     if not batched:
@@ -332,14 +331,17 @@ def _elementwise(
     weight: Tensor | None,
 ) -> Tensor:
     _check_reduction(reduction)
-    if input.shape != target.shape:
+    x, t = node_of(input, name, "input", 1), node_of(target, name, "target", 2)
+    if x.shape != t.shape:
         warnings.warn(
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",
             stacklevel=3,
         )
-    losses = measure(d.sub(input.node, target.node))
+    if name == "mse_loss":
+        floating(d.result_dtype(x, t), "mse_cpu")
+    losses = measure(d.sub(x, t))
     if weight is None:
         return _reduced(losses, reduction)
     if weight.shape != input.shape:
@@ -417,7 +419,8 @@ def binary_cross_entropy_with_logits(
             f"Target size ({Size(target.shape)}) must be the same as input size "
             f"({Size(input.shape)})"
         )
-    x = d.cast_float(input.node)
+    x = input.node
+    floating(x.dtype, "log_sigmoid_cpu")
     t = b.cast(target.node, x.dtype)
     log_term = _softplus_of_negative(x)
     if pos_weight is not None:

@@ -37,7 +37,7 @@ def get_total_norm(
     for t in listed:
         x = t.node
         if order == math.inf:
-            parts.append(d.extremum(d.absolute(x), None, False, lowest=False))
+            parts.append(d.extremum(d.absolute(x), None, False, False, "amax"))
         elif order == 2.0:
             parts.append(d.sum(b.mul(x, x)))
         else:

@@ -71,15 +71,23 @@ class Conv2d(ConvBase, kind=Kind.COMPLEX):
         x, w = inputs
         if x.dtype is not w.dtype:
             raise RuntimeError(
-                f"Input type ({x.dtype.torch_name}) and weight type ({w.dtype.torch_name}) should "
-                "be the same"
+                f"expected scalar type {x.dtype.torch_name} but found {w.dtype.torch_name}"
             )
         if not x.dtype.is_floating_point:
-            raise RuntimeError(f"conv2d expects floating point tensors, but got {x.dtype}")
+            raise NotImplementedError(
+                f"\"slow_conv2d_cpu\" not implemented for '{x.dtype.torch_name}'"
+            )
         if len(w.shape) != 4 or len(x.shape) != 4:
             raise RuntimeError(
                 f"Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "
                 f"{list(x.shape)}"
+            )
+        if w.shape[0] < self.groups or w.shape[0] % self.groups:
+            short = w.shape[0] < self.groups
+            wanted = f"at least {self.groups}" if short else f"divisible by {self.groups}"
+            raise RuntimeError(
+                f"Given groups={self.groups}, expected weight to be {wanted} at dimension 0, but "
+                f"got weight of size {list(w.shape)} instead"
             )
         if x.shape[1] != w.shape[1] * self.groups:
             raise RuntimeError(
@@ -87,10 +95,10 @@ class Conv2d(ConvBase, kind=Kind.COMPLEX):
                 f"input{list(x.shape)} to have {w.shape[1] * self.groups} channels, but got "
                 f"{x.shape[1]} channels instead"
             )
-        if w.shape[0] % self.groups:
+        if 0 in w.shape[2:]:
             raise RuntimeError(
-                f"Given groups={self.groups}, expected weight to be at least {self.groups} at "
-                f"dimension 0 and divisible by it, but got weight of size {list(w.shape)}"
+                "kernel size should be greater than zero, but got kernel_height: "
+                f"{w.shape[2]} kernel_width: {w.shape[3]}"
             )
         oh, ow = self._out((x.shape[2], x.shape[3]), (w.shape[2], w.shape[3]))
         return Spec((x.shape[0], w.shape[0], oh, ow), x.dtype)

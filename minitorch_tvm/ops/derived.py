@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..core import dtype as dt
+from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..core.shape import Shape, infer_reshape, numel, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
@@ -30,14 +31,6 @@ def result_dtype(*operands: Operand) -> DType:
     return dt.result_type(
         (x.dtype, _priority(x)) if isinstance(x, Node) else (dt.of_number(x), 0) for x in operands
     )
-
-
-_SCALAR_NAMES = {"Long": "long int", "Byte": "unsigned char"}
-
-
-def scalar_name(dtype: DType) -> str:
-    """What PyTorch's messages call a number of ``dtype``."""
-    return _SCALAR_NAMES.get(dtype.torch_name, dtype.torch_name.lower())
 
 
 def lift(x: Operand, dtype: DType) -> Node:
@@ -230,9 +223,9 @@ def unary_float(op: Op, x: Node) -> Node:
 
 
 def absolute(x: Node) -> Node:
-    """|x|; raises RuntimeError for bool, as PyTorch does."""
+    """|x|; raises NotImplementedError for bool, as PyTorch does."""
     if x.dtype is dt.bool_:
-        raise RuntimeError("The `abs` operator is not supported for bool tensors.")
+        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
     return apply(b.ABS, x)
 
 
@@ -293,8 +286,6 @@ def triangle(x: Node, diagonal: int, lower: bool) -> Node:
 
 # --- reductions ---------------------------------------------------------------------------------
 
-Dims = int | Sequence[int] | None
-
 
 def sum(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """Sum over ``dims`` (all if None); bool and integers sum as int64."""
@@ -352,9 +343,8 @@ def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False
     return b.where(flat, zero, apply(b.SQRT, b.where(flat, one, variance)))
 
 
-def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool) -> Node:
-    """Largest (lowest) element over ``dims``; ties share the gradient."""
-    name = "min" if lowest else "max"
+def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool, name: str) -> Node:
+    """Largest (lowest) element over ``dims``; ties share the gradient; errors say ``name``."""
     if dims is None and numel(x.shape) == 0:
         raise RuntimeError(
             f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
@@ -363,7 +353,7 @@ def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool) -> Node:
     wrapped = wrap_dims(dims, len(x.shape))
     if not wrapped:
         return clone(x)
-    _nonempty(x.shape, wrapped, f"a{name}")
+    _nonempty(x.shape, wrapped, name)
     boolean = x.dtype is dt.bool_
     y = b.extremum(b.cast(x, dt.uint8) if boolean else x, wrapped, keepdim, lowest=lowest)
     return b.cast(y, dt.bool_) if boolean else y
@@ -560,6 +550,36 @@ def stack(xs: Sequence[Node], dim: int = 0) -> Node:
 # --- products -----------------------------------------------------------------------------------
 
 
+def _check_vectors(x: Node, y: Node) -> None:
+    """Refuse a vector ``y`` that does not fit x, in the words of PyTorch's dot and mv."""
+    names = x.dtype.torch_name, y.dtype.torch_name
+    if len(x.shape) == 1:
+        kernel = "dot"
+        if x.dtype is not y.dtype:
+            raise RuntimeError(
+                "dot : expected both vectors to have same dtype, but found "
+                f"{names[0]} and {names[1]}"
+            )
+        if x.shape != y.shape:
+            n, m = x.shape[0], y.shape[0]
+            raise RuntimeError(
+                f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same "
+                f"number of elements, but got {n} and {m} elements respectively"
+            )
+    else:
+        kernel = "addmv_impl_cpu"
+        n, m = numel(x.shape[:-1]), x.shape[-1]
+        if m != y.shape[0]:
+            raise RuntimeError(f"size mismatch, got input ({n}), mat ({n}x{m}), vec ({y.shape[0]})")
+        if x.dtype is not y.dtype:
+            raise RuntimeError(
+                "addmv input tensors must have the same dtype, but got "
+                f"{names[1]}, {names[0]}, and {names[1]}"
+            )
+    if x.dtype is dt.bool_:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
+
+
 def matmul(x: Node, y: Node) -> Node:
     """``torch.matmul``: vectors, matrices and batches of them."""
     if not x.shape or not y.shape:
@@ -567,15 +587,8 @@ def matmul(x: Node, y: Node) -> Node:
             "both arguments to matmul need to be at least 1D, but they are "
             f"{len(x.shape)}D and {len(y.shape)}D"
         )
-    if len(x.shape) == 1 and len(y.shape) == 1 and x.shape != y.shape:
-        raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to "
-            "have the same number of elements, but got "
-            f"{x.shape[0]} and {y.shape[0]} elements respectively"
-        )
-    if len(x.shape) == 2 and len(y.shape) == 1 and x.shape[1] != y.shape[0]:
-        n, m = x.shape
-        raise RuntimeError(f"size mismatch, got input ({n}), mat ({n}x{m}), vec ({y.shape[0]})")
+    if len(y.shape) == 1:
+        _check_vectors(x, y)
     rows = x if len(x.shape) > 1 else b.reshape(x, (1, x.shape[0]))
     columns = y if len(y.shape) > 1 else b.reshape(y, (y.shape[0], 1))
     if len(rows.shape) > 2 and len(columns.shape) == 2:

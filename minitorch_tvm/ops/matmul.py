@@ -33,13 +33,6 @@ class Matmul(Op, kind=Kind.COMPLEX):
 
     def infer(self, *inputs: Spec) -> Spec:
         a, b = inputs
-        if a.dtype is not b.dtype:
-            raise RuntimeError(
-                f"mat1 and mat2 must have the same dtype, but got {a.dtype.torch_name} and "
-                f"{b.dtype.torch_name}"
-            )
-        if a.dtype is dt.bool_:
-            raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
         rows = (a.shape[-1], a.shape[-2]) if self.ta else a.shape[-2:]
         columns = (b.shape[-1], b.shape[-2]) if self.tb else b.shape[-2:]
         if rows[1] != columns[0] and len(b.shape) > 2:
@@ -54,6 +47,17 @@ class Matmul(Op, kind=Kind.COMPLEX):
                 f"{columns[0]}x{columns[1]})"
             )
         batch, m, n, _ = self.sizes(a.shape, b.shape)
+        single = len(b.shape) == 2
+        if a.dtype is not b.dtype:
+            raise RuntimeError(
+                "expected m1 and m2 to have the same dtype, but got: "
+                f"{a.dtype.scalar_name} != {b.dtype.scalar_name}"
+                if single
+                else f"expected scalar type {a.dtype.torch_name} but found {b.dtype.torch_name}"
+            )
+        if a.dtype is dt.bool_:
+            kernel = "addmm_impl_cpu_" if single else "bmm"
+            raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
         return Spec((*batch, m, n), a.dtype)
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:

@@ -23,10 +23,19 @@ def linear(x: Node, weight: Node, bias: Node | None) -> Node:
 
 
 def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
-    if not x.shape:
+    if not x.shape or not weight.shape:
         raise RuntimeError(
-            "both arguments to linear need to be at least 1D, but they are 0D and 2D"
+            "both arguments to linear need to be at least 1D, but they are "
+            f"{len(x.shape)}D and {len(weight.shape)}D"
         )
+    if len(weight.shape) > 2:
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {len(weight.shape)}D"
+        )
+    if len(weight.shape) == 1:
+        raise RuntimeError(f"mat2 must be a matrix, got {len(weight.shape)}-D tensor")
+    if bias is not None:
+        _check_sum(x, weight, bias)
     lead: Shape = x.shape[:-1]
     flat = x if len(x.shape) == 2 else b.reshape(x, (numel(lead), x.shape[-1]))
     out = b.matmul(flat, weight, False, True)
@@ -35,12 +44,24 @@ def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     return b.reshape(out, (*lead, weight.shape[0]))
 
 
+def _check_sum(x: Node, weight: Node, bias: Node) -> None:
+    names = [n.dtype.torch_name for n in (x, weight, bias)]
+    if names[0] != names[1]:
+        raise RuntimeError(
+            f"mat1 and mat2 must have the same dtype, but got {names[0]} and {names[1]}"
+        )
+    if names[1] != names[2]:
+        raise RuntimeError(
+            f"self and mat2 must have the same dtype, but got {names[2]} and {names[1]}"
+        )
+
+
 _LINEAR = composite("Linear", _linear)
 
 
 def softmax(x: Node, dim: int) -> Node:
-    """exp(x - max) / sum of the same, along ``dim``."""
-    axis = wrap_dim(dim, len(x.shape))
+    """exp(x - max) / sum of the same, along ``dim``; NotImplementedError for integers."""
+    axis = _softmax_axis(x, dim, "softmax")
     if not x.shape:
         return b.div(x, x)
     e = b.exp(_shifted(x, axis))
@@ -48,12 +69,22 @@ def softmax(x: Node, dim: int) -> Node:
 
 
 def log_softmax(x: Node, dim: int) -> Node:
-    """x - max - log(sum(exp(x - max))), along ``dim``."""
-    axis = wrap_dim(dim, len(x.shape))
+    """x - max - log(sum(exp(x - max))), along ``dim``; NotImplementedError for integers."""
+    axis = _softmax_axis(x, dim, "log_softmax")
     if not x.shape:
         return b.sub(x, x)
     shifted = _shifted(x, axis)
     return b.sub(shifted, b.log(b.sum(b.exp(shifted), (axis,), True)))
+
+
+def _softmax_axis(x: Node, dim: int, name: str) -> int:
+    axis = wrap_dim(dim, len(x.shape))
+    if not x.dtype.is_floating_point:
+        kernel = f"{name}_lastdim" if axis >= len(x.shape) - 1 else name
+        raise NotImplementedError(
+            f"\"{kernel}_kernel_impl\" not implemented for '{x.dtype.torch_name}'"
+        )
+    return axis
 
 
 def _shifted(x: Node, axis: int) -> Node:

@@ -158,7 +158,7 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         (x,) = xs
-        lowest = te.const(float("-inf"), x.dtype)
+        lowest = te.const(x.dtype.lowest, x.dtype)
         guarded = self._needs_guard(x.shape)
 
         def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -170,7 +170,7 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
         return te.reduce("max", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
-        views = [v for _, _, v in self._views(np, xs[0], float("-inf"))]
+        views = [v for _, _, v in self._views(np, xs[0], dt.from_numpy(xs[0].dtype).lowest)]
         return np.max(np.stack(views), axis=0)
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
@@ -192,7 +192,7 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         (x,) = xs
-        lowest = te.const(float("-inf"), x.dtype)
+        lowest = te.const(x.dtype.lowest, x.dtype)
         guarded = self._needs_guard(x.shape)
 
         def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -204,7 +204,7 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
         return te.reduce("argmax", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
-        views = [v for _, _, v in self._views(np, xs[0], float("-inf"))]
+        views = [v for _, _, v in self._views(np, xs[0], dt.from_numpy(xs[0].dtype).lowest)]
         return np.argmax(np.stack(views), axis=0).astype("int64")
 
 

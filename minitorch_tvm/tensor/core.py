@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from .. import autograd, lazy
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.shape import Size, numel, wrap_dim
@@ -186,7 +187,9 @@ class TensorBase:
 
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or one of its sizes."""
-        return self.shape if dim is None else self.shape[wrap_dim(dim, self.ndim)]
+        if dim is None:
+            return self.shape
+        return self.shape[wrap_dim(arg.integer("size", "dim", 1, dim), self.ndim)]
 
     @property
     def dtype(self) -> DType:
@@ -491,6 +494,9 @@ class TensorBase:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)
+        if not isinstance(value, (TensorBase, bool, int, float, np.generic, np.ndarray)):
+            kind = f"torch.{self.dtype.torch_name}Tensor"
+            raise TypeError(f"can't assign a {arg.kind_of(value)} to a {kind}")
         source = self._operand(value)
         if not isinstance(source, Node):
             source = d.lift(source, self.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import random as rng
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.shape import numel
 from ..ir.node import Node, leaf
@@ -16,7 +17,8 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import Buffer
 from .core import Number, leaf_of
-from .tensor import Tensor, _sizes
+from .functions import _argument
+from .tensor import Tensor
 
 _MOST_ELEMENTS = 1 << 60  # of 8 bytes: more than 64 bits can address
 
@@ -79,26 +81,36 @@ def full(
 ) -> Tensor:
     """Every element ``fill_value``; its Python type decides the dtype unless given.
 
-    Raises TypeError for a size that is no sequence of ints and a value that is no number.
+    Raises TypeError for a size that is no tuple of ints and a value that is no number.
     """
-    if not isinstance(size, Sequence):
-        raise TypeError(
-            f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
-        )
-    if isinstance(fill_value, Tensor) and not fill_value.ndim:
-        fill_value = fill_value.item()
-    if not isinstance(fill_value, (bool, int, float, np.generic)):
-        raise TypeError(
-            "full(): argument 'fill_value' (position 2) must be Number, not "
-            f"{type(fill_value).__name__}"
-        )
-    kind = dt.of_number(fill_value) if dtype is None else dt.as_dtype(dtype)
-    shape = _shape(tuple(size))
-    return _finish(b.expand(d.lift(fill_value, kind), shape), requires_grad)
+    shape = _bounded(arg.several("full", "size", 1, size))
+    return _filled("full", shape, fill_value, dtype, requires_grad)
 
 
-def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    shape = _sizes(sizes)
+def _filled(
+    function: str, shape: tuple[int, ...], value: Any, dtype: Any, requires_grad: bool
+) -> Tensor:
+    if isinstance(value, np.generic) or (isinstance(value, Tensor) and not value.ndim):
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(
+            f"{function}(): argument 'fill_value' (position 2) must be Number, not "
+            f"{arg.kind_of(value)}"
+        )
+    kind = dt.of_number(value) if dtype is None else dt.as_dtype(dtype)
+    return _finish(b.expand(d.lift(value, kind), shape), requires_grad)
+
+
+def _shape(function: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes that ``function`` was given; TypeError and RuntimeError in PyTorch's words."""
+    shape = arg.sizes(function, "size", sizes)
+    if function == "zeros" and min(shape, default=0) < 0:
+        raise RuntimeError("zeros: Dimension size must be non-negative.")
+    return _bounded(shape)
+
+
+def _bounded(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` itself; RuntimeError if it is negative or no memory could hold it."""
     for n in shape:
         if n < 0:
             raise RuntimeError(
@@ -109,39 +121,44 @@ def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _constant(sizes: tuple[Any, ...], value: int, dtype: Any, requires_grad: bool) -> Tensor:
+def _constant(
+    function: str, sizes: tuple[Any, ...], value: int, dtype: Any, requires_grad: bool
+) -> Tensor:
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    return _finish(b.full(_shape(sizes), value, kind), requires_grad)
+    return _finish(b.full(_shape(function, sizes), value, kind), requires_grad)
 
 
 def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros (float32 unless ``dtype`` says otherwise)."""
-    return _constant(size, 0, dtype, requires_grad)
+    return _constant("zeros", size, 0, dtype, requires_grad)
 
 
 def ones(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones (float32 unless ``dtype`` says otherwise)."""
-    return _constant(size, 1, dtype, requires_grad)
+    return _constant("ones", size, 1, dtype, requires_grad)
 
 
 def empty(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """As :func:`zeros`: memory is never handed out uninitialised."""
-    return _constant(size, 0, dtype, requires_grad)
+    return _constant("empty", size, 0, dtype, requires_grad)
 
 
 def zeros_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros with the shape and dtype of ``x``."""
+    _argument("zeros_like", "input", 1, x)
     return zeros(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
 
 
 def ones_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones with the shape and dtype of ``x``."""
+    _argument("ones_like", "input", 1, x)
     return ones(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
 
 
 def full_like(x: Tensor, fill_value: Number, *, dtype: Any = None) -> Tensor:
     """``fill_value`` with the shape and dtype of ``x``."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype)
+    _argument("full_like", "input", 1, x)
+    return _filled("full_like", x.shape, fill_value, dtype or x.dtype, False)
 
 
 def arange(
@@ -153,14 +170,18 @@ def arange(
     requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below ``end``; int64 if all are ints, else float32."""
-    if end is None:
-        start, end = 0, start
-    for name, value in (("start", start), ("end", end), ("step", step)):
+    given = [("end", start)] if end is None else [("start", start), ("end", end), ("step", step)]
+    for position, (name, value) in enumerate(given, 1):
         if not isinstance(value, (int, float, np.number)):
             raise TypeError(
-                f"arange(): argument '{name}' must be Number, not {type(value).__name__}"
+                f"arange(): argument '{name}' (position {position}) must be Number, not "
+                f"{arg.kind_of(value)}"
             )
-    if step == 0:
+    if end is None:
+        start, end = 0, start
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if step == 0 or math.isnan(step):
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
@@ -175,6 +196,15 @@ def arange(
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Tensor:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
+    for position, (name, value) in enumerate((("start", start), ("end", end)), 1):
+        if not isinstance(value, (int, float, np.number)):
+            raise TypeError(
+                f"linspace(): argument '{name}' (position {position}) must be Number, not "
+                f"{arg.kind_of(value)}"
+            )
+    steps = arg.integer("linspace", "steps", 3, steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
     return tensor(np.linspace(start, end, steps), dtype=kind)
 
@@ -182,16 +212,21 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Tens
 def eye(n: int, m: int | None = None, *, dtype: Any = None) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    shape = (n, n if m is None else m)
+    rows = arg.integer("eye", "n", 1, n)
+    columns = rows if m is None else arg.integer("eye", "m", 2, m)
+    for name, size in (("n", rows), ("m", columns)):
+        if size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+    shape = (rows, columns)
     hit = b.eq(b.iota(shape, 0, dt.int64), b.iota(shape, 1, dt.int64))
     return Tensor._wrap(b.cast(hit, kind))
 
 
 def _random(
-    draw: Any, size: tuple[Any, ...], dtype: Any, generator: Any, requires_grad: bool
+    function: str, draw: Any, size: tuple[Any, ...], dtype: Any, generator: Any, requires_grad: bool
 ) -> Tensor:
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    return _finish(draw(_shape(size), kind, generator), requires_grad)
+    return _finish(draw(_shape(function, size), kind, generator), requires_grad)
 
 
 def rand(
@@ -201,7 +236,7 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform numbers in [0, 1), multiples of 2**-24."""
-    return _random(rng.uniform, size, dtype, generator, requires_grad)
+    return _random("rand", rng.uniform, size, dtype, generator, requires_grad)
 
 
 def randn(
@@ -211,40 +246,48 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Standard normal numbers."""
-    return _random(rng.normal, size, dtype, generator, requires_grad)
+    return _random("randn", rng.normal, size, dtype, generator, requires_grad)
 
 
 def randint(
     low: int,
-    high: int | None = None,
+    high: int | Sequence[int] | None = None,
     size: Sequence[int] | None = None,
     *,
     generator: rng.Generator | None = None,
     dtype: Any = None,
 ) -> Tensor:
     """Integers in [low, high) (int64 unless ``dtype`` says otherwise); drawn on the host."""
+    if size is None and isinstance(high, (tuple, list)):  # randint(5, (2, 3))
+        high, size = None, high
     if size is None:
-        raise TypeError("randint() missing the argument: size")
+        raise TypeError('randint() missing 1 required positional arguments: "size"')
     if high is None:
-        low, high = 0, low
+        low, high = 0, arg.integer("randint", "high", 1, low)
+    else:
+        low, high = arg.integer("randint", "low", 1, low), arg.integer("randint", "high", 2, high)
+    shape = _bounded(arg.several("randint", "size", 3, size))
     if low >= high:
         raise RuntimeError(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
         )
     host = (generator or rng.default_generator).host_rng()
-    return tensor(host.integers(low, high, _shape(tuple(size))), dtype=dtype)
+    return tensor(host.integers(low, high, shape), dtype=dtype)
 
 
 def randperm(n: int, *, generator: rng.Generator | None = None) -> Tensor:
     """A random permutation of 0..n-1 (int64); drawn on the host."""
-    return tensor((generator or rng.default_generator).host_rng().permutation(n))
+    (count,) = _bounded((arg.integer("randperm", "n", 1, n),))
+    return tensor((generator or rng.default_generator).host_rng().permutation(count))
 
 
 def rand_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Uniform numbers in the shape of ``x``."""
+    _argument("rand_like", "input", 1, x)
     return rand(x.shape, dtype=dtype or x.dtype)
 
 
 def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Standard normal numbers in the shape of ``x``."""
+    _argument("randn_like", "input", 1, x)
     return randn(x.shape, dtype=dtype or x.dtype)

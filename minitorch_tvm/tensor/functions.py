@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
 from .core import Number, TensorBase
-from .tensor import Dims, Tensor
+from .tensor import Tensor
 
 
 def _as_node_or_number(value: Any) -> Any:
@@ -22,11 +24,21 @@ def _argument(function: str, name: str, position: int, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
-            f"{type(value).__name__}"
+            f"{arg.kind_of(value)}"
         )
 
 
-def _elements(tensors: Sequence[Tensor]) -> list[Node]:
+def _operand(function: str, other: Any) -> None:
+    if not isinstance(other, (bool, int, float)) and not hasattr(other, "__array__"):
+        _argument(function, "other", 2, other)
+
+
+def _elements(function: str, tensors: Sequence[Tensor]) -> list[Node]:
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(
+            f"{function}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+            f"{arg.kind_of(tensors)}"
+        )
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(
@@ -35,9 +47,18 @@ def _elements(tensors: Sequence[Tensor]) -> list[Node]:
     return [t.node for t in tensors]
 
 
+_WHERE_FORMS = [
+    f"(Tensor condition, {a} input, {c} other)"
+    for a, c in (("Tensor", "Tensor"), ("Number", "Tensor"), ("Tensor", "Number"))
+]
+
+
 def where(condition: Tensor, input: Any, other: Any) -> Tensor:
     """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast."""
     _argument("where", "condition", 1, condition)
+    for value in (input, other):
+        if not isinstance(value, (TensorBase, bool, int, float, np.generic)):
+            raise arg.no_such_form("where", [condition, input, other], _WHERE_FORMS)
     return Tensor._wrap(
         d.where(condition.node, _as_node_or_number(input), _as_node_or_number(other))
     )
@@ -50,12 +71,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
     torch.Size([3, 2])
     """
-    return Tensor._wrap(d.cat(_elements(tensors), dim))
+    return Tensor._wrap(d.cat(_elements("cat", tensors), arg.integer("cat", "dim", 2, dim)))
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
-    return Tensor._wrap(d.stack(_elements(tensors), dim))
+    return Tensor._wrap(d.stack(_elements("stack", tensors), arg.integer("stack", "dim", 2, dim)))
 
 
 def split(
@@ -70,80 +91,91 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return input.chunk(chunks, dim)
 
 
-def _tensor(x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"argument 'input' must be Tensor, not {type(x).__name__}")
+def _tensor(function: str, x: Any) -> Tensor:
+    _argument(function, "input", 1, x)
+    assert isinstance(x, Tensor)
     return x
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product of vectors, matrices and batches of matrices."""
-    return _tensor(input) @ other
+    _argument("matmul", "other", 2, other)
+    return _tensor("matmul", input) @ other
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices."""
-    return _tensor(input).mm(mat2)
+    _argument("mm", "mat2", 2, mat2)
+    return _tensor("mm", input).mm(mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices."""
-    return _tensor(input).bmm(mat2)
+    _argument("bmm", "mat2", 2, mat2)
+    return _tensor("bmm", input).bmm(mat2)
 
 
 def add(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
     """input + alpha * other."""
-    return _tensor(input).add(other, alpha=alpha)
+    _operand("add", other)
+    return _tensor("add", input).add(other, alpha=alpha)
 
 
 def sub(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
     """input - alpha * other."""
-    return _tensor(input).sub(other, alpha=alpha)
+    _operand("sub", other)
+    return _tensor("sub", input).sub(other, alpha=alpha)
 
 
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other."""
-    return _tensor(input) * other
+    _operand("mul", other)
+    return _tensor("mul", input) * other
 
 
 def div(input: Tensor, other: Any) -> Tensor:
     """input / other."""
-    return _tensor(input) / other
+    _operand("div", other)
+    return _tensor("div", input) / other
 
 
 def pow(input: Any, exponent: Any) -> Tensor:
     """input ** exponent."""
-    return input**exponent
+    if not (isinstance(input, Tensor) or isinstance(exponent, Tensor)):
+        forms = ("Tensor input, Tensor", "Number self, Tensor", "Tensor input, Number")
+        raise arg.no_such_form("pow", [input, exponent], [f"({f} exponent)" for f in forms])
+    result: Tensor = input**exponent
+    return result
 
 
 def neg(input: Tensor) -> Tensor:
     """-input."""
-    return -_tensor(input)
+    return -_tensor("neg", input)
 
 
 def abs(input: Tensor) -> Tensor:
     """|input|."""
-    return _tensor(input).abs()
+    return _tensor("abs", input).abs()
 
 
 def exp(input: Tensor) -> Tensor:
     """e ** input."""
-    return _tensor(input).exp()
+    return _tensor("exp", input).exp()
 
 
 def log(input: Tensor) -> Tensor:
     """Natural logarithm."""
-    return _tensor(input).log()
+    return _tensor("log", input).log()
 
 
 def sqrt(input: Tensor) -> Tensor:
     """Square root."""
-    return _tensor(input).sqrt()
+    return _tensor("sqrt", input).sqrt()
 
 
 def erf(input: Tensor) -> Tensor:
     """Error function."""
-    return _tensor(input).erf()
+    return _tensor("erf", input).erf()
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -154,12 +186,12 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     tensor([[1., 0., 0.],
             [1., 1., 0.]])
     """
-    return _tensor(input).tril(diagonal)
+    return _tensor("tril", input).tril(diagonal)
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Zero below the ``diagonal`` of each matrix."""
-    return _tensor(input).triu(diagonal)
+    return _tensor("triu", input).triu(diagonal)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -169,149 +201,149 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     >>> mt.index_select(mt.arange(4), 0, mt.tensor([3, 0, 3]))
     tensor([3, 0, 3])
     """
-    return _tensor(input).index_select(dim, index)
+    return _tensor("index_select", input).index_select(dim, index)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where ``mask`` (bool) holds, else ``input``."""
-    return _tensor(input).masked_fill(mask, value)
+    return _tensor("masked_fill", input).masked_fill(mask, value)
 
 
 def sin(input: Tensor) -> Tensor:
     """Sine of radians."""
-    return _tensor(input).sin()
+    return _tensor("sin", input).sin()
 
 
 def cos(input: Tensor) -> Tensor:
     """Cosine of radians."""
-    return _tensor(input).cos()
+    return _tensor("cos", input).cos()
 
 
 def tanh(input: Tensor) -> Tensor:
     """Hyperbolic tangent."""
-    return _tensor(input).tanh()
+    return _tensor("tanh", input).tanh()
 
 
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-input))."""
-    return _tensor(input).sigmoid()
+    return _tensor("sigmoid", input).sigmoid()
 
 
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
-    return _tensor(input).relu()
+    return _tensor("relu", input).relu()
 
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger; NaN if either is."""
     _argument("maximum", "other", 2, other)
-    return _tensor(input).maximum(other)
+    return _tensor("maximum", input).maximum(other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN if either is."""
     _argument("minimum", "other", 2, other)
-    return _tensor(input).minimum(other)
+    return _tensor("minimum", input).minimum(other)
 
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Limit to [min, max]; either may be None."""
-    return _tensor(input).clamp(min, max)
+    return _tensor("clamp", input).clamp(min, max)
 
 
 def softmax(input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised along ``dim``."""
-    return _tensor(input).softmax(dim)
+    return _tensor("softmax", input).softmax(dim)
 
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:
     """Logarithm of the softmax along ``dim``."""
-    return _tensor(input).log_softmax(dim)
+    return _tensor("log_softmax", input).log_softmax(dim)
 
 
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over ``dim``."""
-    return _tensor(input).sum(dim, keepdim, dtype=dtype)
+    return _tensor("sum", input).sum(dim, keepdim, dtype=dtype)
 
 
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over ``dim``."""
-    return _tensor(input).mean(dim, keepdim, dtype=dtype)
+    return _tensor("mean", input).mean(dim, keepdim, dtype=dtype)
 
 
 def var(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
     """Variance over ``dim``."""
-    return _tensor(input).var(dim, correction=correction, keepdim=keepdim)
+    return _tensor("var", input).var(dim, correction=correction, keepdim=keepdim)
 
 
 def std(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
     """Standard deviation over ``dim``."""
-    return _tensor(input).std(dim, correction=correction, keepdim=keepdim)
+    return _tensor("std", input).std(dim, correction=correction, keepdim=keepdim)
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element; with ``dim`` a (values, indices) pair."""
-    return _tensor(input).max(dim, keepdim)
+    return _tensor("max", input).max(dim, keepdim)
 
 
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element; with ``dim`` a (values, indices) pair."""
-    return _tensor(input).min(dim, keepdim)
+    return _tensor("min", input).min(dim, keepdim)
 
 
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Largest element over ``dim``."""
-    return _tensor(input).amax(dim, keepdim)
+    return _tensor("amax", input).amax(dim, keepdim)
 
 
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Smallest element over ``dim``."""
-    return _tensor(input).amin(dim, keepdim)
+    return _tensor("amin", input).amin(dim, keepdim)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the largest element."""
-    return _tensor(input).argmax(dim, keepdim)
+    return _tensor("argmax", input).argmax(dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the smallest element."""
-    return _tensor(input).argmin(dim, keepdim)
+    return _tensor("argmin", input).argmin(dim, keepdim)
 
 
 def reshape(input: Tensor, shape: Sequence[int]) -> Tensor:
     """The same elements in another shape."""
-    return _tensor(input).reshape(shape)
+    return _tensor("reshape", input).reshape(shape)
 
 
 def permute(input: Tensor, dims: Sequence[int]) -> Tensor:
     """Reorder the dimensions."""
-    return _tensor(input).permute(dims)
+    return _tensor("permute", input).permute(dims)
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions."""
-    return _tensor(input).transpose(dim0, dim1)
+    return _tensor("transpose", input).transpose(dim0, dim1)
 
 
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Drop dimensions of size one."""
-    return _tensor(input).squeeze(dim)
+    return _tensor("squeeze", input).squeeze(dim)
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size one."""
-    return _tensor(input).unsqueeze(dim)
+    return _tensor("unsqueeze", input).unsqueeze(dim)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the dimensions start_dim..end_dim."""
-    return _tensor(input).flatten(start_dim, end_dim)
+    return _tensor("flatten", input).flatten(start_dim, end_dim)
 
 
 def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
     """Expand to ``shape``."""
-    return _tensor(input).expand(shape)
+    return _tensor("broadcast_to", input).expand(shape)
 
 
 def is_tensor(value: object) -> bool:

@@ -91,6 +91,7 @@ def parse(shape: Shape, index: Any) -> Region:
             out.append(-(-(stop - start) // step))
         else:
             n = shape[len(starts)]
+            _refuse_mask(shape, len(starts), item)
             position = _integer(item)
             if not -n <= position < n:
                 raise IndexError(
@@ -113,6 +114,26 @@ def _integer(item: Any) -> int:
         return operator.index(item)
     except TypeError:
         raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`) and None are valid indices (got "
-            f"{type(item).__name__}); masks and index tensors can be written with where()"
+            "only integers, slices (`:`), ellipsis (`...`), None and tensors of integers are valid "
+            f"indices (got {type(item).__name__})"
         ) from None
+
+
+def _refuse_mask(shape: Shape, axis: int, item: Any) -> None:
+    """IndexError for a bool tensor or array: what it selects would have no shape yet."""
+    if getattr(getattr(item, "dtype", None), "name", None) not in ("bool", "uint8"):
+        return
+    mask = tuple(item.shape)
+    if axis + len(mask) > len(shape):
+        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
+    for number, n in enumerate(mask):
+        if shape[axis + number] != n:
+            raise IndexError(
+                f"The shape of the mask {list(mask)} at index {number} does not match the shape of "
+                f"the indexed tensor {list(shape)} at index {axis + number}"
+            )
+    raise IndexError(
+        f"boolean masks are not supported as indices (got one of shape {list(mask)}): the shape of "
+        "the result would depend on values that are not computed yet. Use where(mask, x, other) or "
+        "x.masked_fill(mask, value), which keep the shape, or x.numpy()[mask.numpy()]"
+    )

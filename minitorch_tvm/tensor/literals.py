@@ -37,6 +37,8 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
         if isinstance(data, str):
             raise TypeError("new(): invalid data type 'str'")
         raise ValueError("too many dimensions 'str'")
+    if array.dtype.kind == "U":
+        raise TypeError("new(): invalid data type 'str'")
     if array.dtype == object or (array.dtype == np.uint64 and not isinstance(first, _NUMPY)):
         for x in array.flat:
             if not isinstance(x, (bool, int, float)):

@@ -6,7 +6,9 @@ import builtins
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
+from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..core.shape import broadcast, infer_reshape, wrap_dim
 from ..ir.node import Node
@@ -16,7 +18,6 @@ from ..ops import network as net
 from . import formatting, gathering
 from .core import Number, TensorBase
 
-Dims = int | Sequence[int] | None
 Operand = Any
 
 
@@ -25,16 +26,6 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
-
-
-def _sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """Accept ``f(2, 3)`` and ``f((2, 3))``."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    for n in sizes:
-        if isinstance(n, bool) or not hasattr(n, "__index__"):
-            raise TypeError(f"expected integer sizes, but got {type(n).__name__}")
-    return tuple(int(n) for n in sizes)
 
 
 class Tensor(TensorBase):
@@ -61,6 +52,22 @@ class Tensor(TensorBase):
         return formatting.render(self)
 
     # --- arithmetic -------------------------------------------------------------------------
+
+    @staticmethod
+    def _other(function: str, name: str, position: builtins.int, value: Any) -> Node:
+        """The value of another tensor; TypeError for anything else."""
+        if not isinstance(value, TensorBase):
+            raise TypeError(
+                f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
+                f"{arg.kind_of(value)}"
+            )
+        return value.node
+
+    def _term(self, function: str, other: Any) -> Operand:
+        """``other`` if it is an operand of arithmetic; TypeError, naming the method, if not."""
+        if not self._accepts(other):
+            self._other(function, "other", 1, other)
+        return other
 
     def _accepts(self, other: Any) -> bool:
         return isinstance(other, (TensorBase, bool, int, float)) or hasattr(other, "__array__")
@@ -128,25 +135,31 @@ class Tensor(TensorBase):
             raise TypeError("~ (operator.invert) is only implemented on bool tensors")
         return self._wrap(b.logical_not(self.node))
 
-    def _logical(self, other: Operand, op: Any) -> Tensor:
+    def _logical(self, other: Operand, name: str, op: Any) -> Tensor:
+        if not self._accepts(other):
+            return NotImplemented
         value = self._operand(other)
         node = value if isinstance(value, Node) else b.full((), value, dt.of_number(value))
-        if self.dtype is not dt.bool_ or node.dtype is not dt.bool_:
-            raise TypeError("&, | and ^ are only implemented on bool tensors")
+        for operand in (self.node, node):
+            if operand.dtype.is_floating_point:
+                kind = operand.dtype.torch_name
+                raise NotImplementedError(f"\"bitwise_{name}_cpu\" not implemented for '{kind}'")
+            if operand.dtype is not dt.bool_:
+                raise TypeError("&, | and ^ are only implemented on bool tensors")
         return self._wrap(op(self.node, node))
 
     def __and__(self, other: Operand) -> Tensor:
-        return self._logical(other, b.logical_and)
+        return self._logical(other, "and", b.logical_and)
 
     __rand__ = __and__
 
     def __or__(self, other: Operand) -> Tensor:
-        return self._logical(other, b.logical_or)
+        return self._logical(other, "or", b.logical_or)
 
     __ror__ = __or__
 
     def __xor__(self, other: Operand) -> Tensor:
-        return self._logical(other, d.logical_xor)
+        return self._logical(other, "xor", d.logical_xor)
 
     __rxor__ = __xor__
 
@@ -175,13 +188,18 @@ class Tensor(TensorBase):
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Tensor:
         """self + alpha * other."""
-        return self + self._scaled(other, alpha)
+        return self + self._scaled("add", other, alpha)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Tensor:
         """self - alpha * other."""
-        return self - self._scaled(other, alpha)
+        return self - self._scaled("sub", other, alpha)
 
-    def _scaled(self, other: Operand, alpha: Number) -> Operand:
+    def _scaled(self, function: str, other: Operand, alpha: Number) -> Operand:
+        self._term(function, other)
+        if not isinstance(alpha, (bool, int, float)):
+            raise TypeError(
+                f"{function}(): argument 'alpha' must be Number, not {arg.kind_of(alpha)}"
+            )
         if alpha == 1:
             return other
         whole = d.result_dtype(self.node, self._operand(other)).category is not dt.Category.FLOAT
@@ -193,11 +211,11 @@ class Tensor(TensorBase):
 
     def mul(self, other: Operand) -> Tensor:
         """self * other."""
-        return self * other
+        return self * self._term("mul", other)
 
     def div(self, other: Operand) -> Tensor:
         """self / other."""
-        return self / other
+        return self / self._term("div", other)
 
     def pow(self, exponent: Operand) -> Tensor:
         """self ** exponent."""
@@ -205,15 +223,15 @@ class Tensor(TensorBase):
 
     def matmul(self, other: Tensor) -> Tensor:
         """self @ other: vectors, matrices and batches of them."""
-        return self @ other
+        return self._wrap(d.matmul(self.node, self._other("matmul", "other", 1, other)))
 
     def mm(self, mat2: Tensor) -> Tensor:
         """Product of two matrices."""
-        return self._wrap(d.mm(self.node, mat2.node))
+        return self._wrap(d.mm(self.node, self._other("mm", "mat2", 1, mat2)))
 
     def bmm(self, mat2: Tensor) -> Tensor:
         """Products of two batches of matrices."""
-        return self._wrap(d.bmm(self.node, mat2.node))
+        return self._wrap(d.bmm(self.node, self._other("bmm", "mat2", 1, mat2)))
 
     def neg(self) -> Tensor:
         """-self."""
@@ -295,11 +313,11 @@ class Tensor(TensorBase):
 
     def maximum(self, other: Tensor) -> Tensor:
         """Elementwise larger; NaN if either is."""
-        return self._wrap(d.maximum(self.node, other.node))
+        return self._wrap(d.maximum(self.node, self._other("maximum", "other", 1, other)))
 
     def minimum(self, other: Tensor) -> Tensor:
         """Elementwise smaller; NaN if either is."""
-        return self._wrap(d.minimum(self.node, other.node))
+        return self._wrap(d.minimum(self.node, self._other("minimum", "other", 1, other)))
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Tensor:
         """Limit to [min, max]; either may be None."""
@@ -311,25 +329,37 @@ class Tensor(TensorBase):
 
     def where(self, condition: Tensor, other: Operand) -> Tensor:
         """self where ``condition`` holds, else ``other``."""
-        return self._wrap(d.where(condition.node, self.node, self._operand(other)))
+        chosen = self._other("where", "condition", 1, condition)
+        return self._wrap(d.where(chosen, self.node, self._operand(other)))
 
     def masked_fill(self, mask: Tensor, value: Operand) -> Tensor:
-        """``value`` where ``mask`` holds, else self.  Raises RuntimeError unless it is bool."""
-        if mask.dtype is not dt.bool_:
+        """``value`` (a number, or a 0-d tensor) where ``mask`` holds, else self.
+
+        Raises RuntimeError for a mask that is not bool and for a value with dimensions.
+        """
+        chosen = self._other("masked_fill", "mask", 1, mask)
+        if chosen.dtype is not dt.bool_:
             raise RuntimeError(
                 "masked_fill_ only supports boolean masks, but got mask with dtype "
-                f"{d.scalar_name(mask.dtype)}"
+                f"{chosen.dtype.scalar_name}"
             )
         filler = d.lift(self._operand(value), self.dtype)
-        return self._wrap(b.where(mask.node, filler, self.node))
+        if filler.shape:
+            raise RuntimeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{len(filler.shape)} dimension(s)."
+            )
+        return self._wrap(b.where(chosen, filler, self.node))
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """Zero above the ``diagonal`` (0 is the main one, k > 0 lies above it) of each matrix."""
-        return self._wrap(d.triangle(self.node, diagonal, lower=True))
+        return self._wrap(d.triangle(self.node, arg.integer("tril", "diagonal", 1, diagonal), True))
 
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
         """Zero below the ``diagonal`` (0 is the main one, k > 0 lies above it) of each matrix."""
-        return self._wrap(d.triangle(self.node, diagonal, lower=False))
+        return self._wrap(
+            d.triangle(self.node, arg.integer("triu", "diagonal", 1, diagonal), False)
+        )
 
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The entries ``index`` (int32 or int64 vector) of dimension ``dim``, as a copy.
@@ -337,7 +367,9 @@ class Tensor(TensorBase):
         Raises IndexError for positions outside [0, size), at the next evaluation if ``index`` is
         itself still to be computed.
         """
-        return self._wrap(gathering.index_select(self.node, dim, index.node))
+        axis = arg.integer("index_select", "dim", 1, dim)
+        positions = self._other("index_select", "index", 2, index)
+        return self._wrap(gathering.index_select(self.node, axis, positions))
 
     def __getitem__(self, index: Any) -> Tensor:
         if gathering.is_gather(index):
@@ -350,23 +382,23 @@ class Tensor(TensorBase):
 
     def softmax(self, dim: int) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``."""
-        return self._wrap(net.softmax(d.cast_float(self.node), dim))
+        return self._wrap(net.softmax(self.node, arg.integer("softmax", "dim", 1, dim)))
 
     def log_softmax(self, dim: int) -> Tensor:
         """Logarithm of :meth:`softmax`, computed stably."""
-        return self._wrap(net.log_softmax(d.cast_float(self.node), dim))
+        return self._wrap(net.log_softmax(self.node, arg.integer("log_softmax", "dim", 1, dim)))
 
     # --- reductions -------------------------------------------------------------------------
 
     def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
-        return self._wrap(d.sum(self.node, dim, keepdim, dtype))
+        return self._wrap(d.sum(self.node, arg.dims("sum", dim), keepdim, dtype))
 
     def mean(
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
         """Mean over ``dim``; raises RuntimeError for integers."""
-        return self._wrap(d.mean(self.node, dim, keepdim, dtype))
+        return self._wrap(d.mean(self.node, arg.dims("mean", dim), keepdim, dtype))
 
     def var(
         self,
@@ -379,7 +411,7 @@ class Tensor(TensorBase):
         """Variance over ``dim``, divided by count - correction."""
         if unbiased is not None:
             correction = 1 if unbiased else 0
-        return self._wrap(d.var(self.node, dim, correction, keepdim))
+        return self._wrap(d.var(self.node, arg.dims("var", dim), correction, keepdim))
 
     def std(
         self,
@@ -392,7 +424,7 @@ class Tensor(TensorBase):
         """Square root of :meth:`var`."""
         if unbiased is not None:
             correction = 1 if unbiased else 0
-        return self._wrap(d.std(self.node, dim, correction, keepdim))
+        return self._wrap(d.std(self.node, arg.dims("std", dim), correction, keepdim))
 
     def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
@@ -406,62 +438,74 @@ class Tensor(TensorBase):
         if isinstance(dim, TensorBase):
             pick = d.minimum if lowest else d.maximum
             return self._wrap(pick(self.node, dim.node))
+        name = "min" if lowest else "max"
         if dim is None:
-            return self._wrap(d.extremum(self.node, None, keepdim, lowest))
-        values, indices = d.extremum_with_index(self.node, dim, keepdim, lowest)
+            return self._wrap(d.extremum(self.node, None, keepdim, lowest, name))
+        axis = arg.integer(name, "dim", 1, dim)
+        values, indices = d.extremum_with_index(self.node, axis, keepdim, lowest)
         return ValuesIndices(self._wrap(values), self._wrap(indices))
 
     def amax(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Largest element over ``dim``; ties share the gradient."""
-        return self._wrap(d.extremum(self.node, dim, keepdim, False))
+        return self._wrap(d.extremum(self.node, arg.dims("amax", dim), keepdim, False, "amax"))
 
     def amin(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Smallest element over ``dim``; ties share the gradient."""
-        return self._wrap(d.extremum(self.node, dim, keepdim, True))
+        return self._wrap(d.extremum(self.node, arg.dims("amin", dim), keepdim, True, "amin"))
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
-        return self._wrap(d.arg_extremum(self.node, dim, keepdim, False))
+        return self._arg_extremum(dim, keepdim, lowest=False)
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index (int64) of the smallest element along ``dim``; first on ties, NaN wins."""
-        return self._wrap(d.arg_extremum(self.node, dim, keepdim, True))
+        return self._arg_extremum(dim, keepdim, lowest=True)
+
+    def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
+        name = "argmin" if lowest else "argmax"
+        axis = None if dim is None else arg.integer(name, "dim", 1, dim)
+        return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if any element is nonzero."""
-        return self._wrap(d.any_all(self.node, dim, keepdim, every=False))
+        return self._wrap(d.any_all(self.node, arg.dims("any", dim), keepdim, every=False))
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if every element is nonzero."""
-        return self._wrap(d.any_all(self.node, dim, keepdim, every=True))
+        return self._wrap(d.any_all(self.node, arg.dims("all", dim), keepdim, every=True))
 
     # --- shapes -----------------------------------------------------------------------------
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one size may be -1."""
-        sizes = infer_reshape(self._node.shape, _sizes(shape))
+        return self._reshaped(arg.sizes("reshape", "shape", shape))
+
+    def _reshaped(self, shape: tuple[builtins.int, ...]) -> Tensor:
+        sizes = infer_reshape(self._node.shape, shape)
         return self._view(lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape))
 
     def view(self, *shape: Any) -> Tensor:
         """As :meth:`reshape`; ``view(dtype)`` is not supported."""
         if len(shape) == 1 and isinstance(shape[0], DType):
             raise TypeError("view(dtype) is not supported; use to(dtype)")
-        return self.reshape(*shape)
+        return self._reshaped(arg.sizes("view", "size", shape))
 
     def view_as(self, other: Tensor) -> Tensor:
         """This tensor in the shape of ``other``."""
-        return self.reshape(other.shape)
+        return self.reshape(self._other("view_as", "other", 1, other).shape)
 
     def permute(self, *dims: Any) -> Tensor:
         """Reorder the dimensions."""
-        order = d.check_permutation(_sizes(dims), self.ndim)
+        order = d.check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
         inverse = [order.index(i) for i in range(len(order))]
         return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, inverse))
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
         """Swap two dimensions."""
+        first = arg.integer("transpose", "dim0", 1, dim0)
+        second = arg.integer("transpose", "dim1", 2, dim1)
         return self._view(
-            lambda x: d.transpose(x, dim0, dim1), lambda _, v: d.transpose(v, dim0, dim1)
+            lambda x: d.transpose(x, first, second), lambda _, v: d.transpose(v, first, second)
         )
 
     def t(self) -> Tensor:
@@ -484,12 +528,12 @@ class Tensor(TensorBase):
 
     def expand(self, *sizes: Any) -> Tensor:
         """Repeat dimensions of size one without copying; -1 keeps a size."""
-        target = _sizes(sizes)
+        target = arg.sizes("expand", "size", sizes)
         return self._view(lambda x: d.expand(x, target), None)
 
     def expand_as(self, other: Tensor) -> Tensor:
         """This tensor expanded to the shape of ``other``."""
-        return self.expand(other.shape)
+        return self.expand(self._other("expand_as", "other", 1, other).shape)
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """As :meth:`expand`."""
@@ -500,33 +544,38 @@ class Tensor(TensorBase):
 
     def squeeze(self, dim: Dims = None) -> Tensor:
         """Drop dimensions of size one (all, or those listed)."""
-        return self._same_elements(d.squeezed(self._node.shape, dim))
+        return self._same_elements(d.squeezed(self._node.shape, arg.dims("squeeze", dim)))
 
     def unsqueeze(self, dim: int) -> Tensor:
         """Insert a dimension of size one."""
-        return self._same_elements(d.unsqueezed(self._node.shape, dim))
+        axis = arg.integer("unsqueeze", "dim", 1, dim)
+        return self._same_elements(d.unsqueezed(self._node.shape, axis))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Merge the dimensions start_dim..end_dim into one."""
-        return self._same_elements(d.flattened(self._node.shape, start_dim, end_dim))
+        first = arg.integer("flatten", "start_dim", 1, start_dim)
+        last = arg.integer("flatten", "end_dim", 2, end_dim)
+        return self._same_elements(d.flattened(self._node.shape, first, last))
 
     def split(
         self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
     ) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
-        axis = wrap_dim(dim, self.ndim)
+        wanted = arg.one_or_several("split", "split_size", 1, split_size)
+        axis = wrap_dim(arg.integer("split", "dim", 2, dim), self.ndim)
         pieces = []
         start = 0
-        for size in d.split_sizes(self.shape[axis], axis, split_size):
+        for size in d.split_sizes(self.shape[axis], axis, wanted):
             pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
             start += size
         return tuple(pieces)
 
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
+        chunks = arg.integer("chunk", "chunks", 1, chunks)
         if chunks <= 0:
             raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        n = self.shape[wrap_dim(dim, self.ndim)]
+        n = self.shape[wrap_dim(arg.integer("chunk", "dim", 2, dim), self.ndim)]
         return self.split(max(1, -(-n // chunks)), dim)
 
     def clone(self) -> Tensor:
@@ -548,6 +597,7 @@ class Tensor(TensorBase):
             raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
         if dtype is None or dtype is self.dtype:
             return self
+        dtype = dt.as_dtype(dtype)
         return self._wrap(b.cast(self.node, dtype))
 
     def type_as(self, other: Tensor) -> Tensor:
@@ -608,15 +658,26 @@ class Tensor(TensorBase):
         """Set every element to zero."""
         return self.fill_(0)
 
-    def fill_(self, value: Number) -> Self:
-        """Set every element to ``value``."""
-        return self._assign(b.expand(d.lift(value, self.dtype), self._node.shape), "fill_")
+    def fill_(self, value: Operand) -> Self:
+        """Set every element to ``value``, a number or a 0-d tensor."""
+        if not self._accepts(value):
+            raise arg.no_such_form("fill_", [value], ["(Tensor value)", "(Number value)"])
+        filler = d.lift(self._operand(value), self.dtype)
+        if filler.shape:
+            raise RuntimeError(
+                "fill_ only supports 0-dimension value tensor but got tensor with "
+                f"{len(filler.shape)} dimensions."
+            )
+        return self._assign(b.expand(filler, self._node.shape), "fill_")
 
-    def copy_(self, source: Tensor) -> Self:
-        """Set the elements to those of ``source`` (broadcast, converted)."""
-        broadcast(self._node.shape, source.node.shape)
-        value = b.expand(b.cast(source.node, self.dtype), self._node.shape)
-        if value is source.node:
+    def copy_(self, source: Operand) -> Self:
+        """Set the elements to those of ``source`` (broadcast, converted), or to a number."""
+        if isinstance(source, (bool, int, float)):
+            return self.fill_(source)
+        node = self._other("copy_", "other", 1, source)
+        broadcast(self._node.shape, node.shape)
+        value = b.expand(b.cast(node, self.dtype), self._node.shape)
+        if value is node:
             value = d.clone(value)  # memory of its own, once computed
         return self._assign(value, "copy_")
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from minitorch_tvm.core.arguments import kind_of
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.tensor import Tensor
 from minitorch_tvm.utils.data.arrays import AnyArray, IntArray, index_array, take_rows
@@ -77,6 +78,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
     Raises:
         AssertionError: the first dimensions differ.
+        TypeError: an argument is neither a Tensor nor an array.
 
     >>> import numpy as np
     >>> data = TensorDataset(np.arange(6.0).reshape(3, 2), np.array([0, 1, 2]))
@@ -88,6 +90,11 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         if not tensors:
             raise ValueError("TensorDataset needs at least one tensor")
         for position, tensor in enumerate(tensors):
+            if not hasattr(tensor, "shape"):
+                raise TypeError(
+                    f"TensorDataset expects Tensors or numpy arrays, but got {kind_of(tensor)} at "
+                    f"position {position}"
+                )
             if len(tensor.shape) == 0:
                 raise ValueError(f"tensor {position} has no dimension to index: it is a scalar")
         sizes = [int(tensor.shape[0]) for tensor in tensors]

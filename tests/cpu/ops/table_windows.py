@@ -190,7 +190,7 @@ ROWS = (
                 intern(cv.Conv2d(_ONE, _NONE, _ONE, 1)),
                 ("float64 1 1 2 2", "float32 1 1 1 1"),
                 RuntimeError,
-                "Input type (Double) and weight type (Float) should be the same",
+                "expected scalar type Double but found Float",
             ),
             Bad(
                 intern(cv.Conv2d(_ONE, _NONE, _ONE, 1)),

@@ -1,0 +1,141 @@
+"""Checks of what users pass: integers, dimensions and sizes, refused in PyTorch's words.
+
+A check returns the value in the form the rest of the package works with: plain ints.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+Dims = int | Sequence[int] | None
+
+# PyTorch answers a first argument of a wrong kind with the forms that it has.
+_DIM_FORMS = (
+    "(*, dtype dtype = None)",
+    "(tuple of ints dim, bool keepdim = False, *, dtype dtype)",
+)
+_SPREAD_FORMS = (
+    "(tuple of ints dim, bool unbiased = True, bool keepdim = False)",
+    "(tuple of ints dim = None, *, Number correction = None, bool keepdim = False)",
+)
+_TRUTH_FORMS = ("()", "(tuple of ints dim = None, bool keepdim = False)")
+_EXTREME_FORMS = ("()", "(Tensor other)", "(int dim, bool keepdim = False)")
+_FORMS = {
+    "sum": _DIM_FORMS,
+    "mean": _DIM_FORMS,
+    "var": _SPREAD_FORMS,
+    "std": _SPREAD_FORMS,
+    "any": _TRUTH_FORMS,
+    "all": _TRUTH_FORMS,
+    "max": _EXTREME_FORMS,
+    "min": _EXTREME_FORMS,
+    "squeeze": ("()", "(int dim)", "(tuple of ints dim)"),
+}
+
+
+def kind_of(value: object) -> str:
+    """What messages call the type of ``value``."""
+    return type(value).__name__
+
+
+def no_such_form(function: str, given: Sequence[object], forms: Sequence[str]) -> TypeError:
+    """The error for arguments that fit none of a function's forms.
+
+    >>> print(no_such_form("f", ["a", 1], ["(Tensor x)"]))
+    f() received an invalid combination of arguments - got (str, int), but expected one of:
+     * (Tensor x)
+    """
+    got = ", ".join(map(kind_of, given))
+    return TypeError(
+        f"{function}() received an invalid combination of arguments - got ({got}), but expected "
+        "one of:" + "".join(f"\n * {form}" for form in forms)
+    )
+
+
+def _index(value: Any) -> int | None:
+    """``value`` as an int; None if it is none (a bool is not)."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def integer(function: str, argument: str, position: int, value: Any) -> int:
+    """``value`` as an int; TypeError for anything else.
+
+    >>> integer("softmax", "dim", 1, 1.5)
+    Traceback (most recent call last):
+    TypeError: softmax(): argument 'dim' (position 1) must be int, not float
+    """
+    number = _index(value)
+    if number is None:
+        if function in _FORMS:
+            raise no_such_form(function, [value], _FORMS[function])
+        raise TypeError(
+            f"{function}(): argument '{argument}' (position {position}) must be int, not "
+            f"{kind_of(value)}"
+        )
+    return number
+
+
+def several(function: str, argument: str, position: int, values: Any) -> tuple[int, ...]:
+    """A tuple or list as ints; TypeError, naming the place, if an element is none."""
+    if not isinstance(values, (tuple, list)):
+        raise TypeError(
+            f"{function}(): argument '{argument}' (position {position}) must be tuple of ints, not "
+            f"{kind_of(values)}"
+        )
+    numbers = []
+    for place, value in enumerate(values):
+        number = _index(value)
+        if number is None and not place:
+            raise TypeError(
+                f"{function}(): argument '{argument}' (position {position}) must be tuple of ints, "
+                f"but found element of type {kind_of(value)} at pos 0"
+            )
+        if number is None:
+            raise TypeError(
+                f"{function}(): argument '{argument}' failed to unpack the object at pos "
+                f'{place + 1} with error "type must be tuple of ints,but got {kind_of(value)}"'
+            )
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def one_or_several(
+    function: str, argument: str, position: int, value: Any
+) -> int | tuple[int, ...]:
+    """An int or a tuple of ints; TypeError for anything else."""
+    number = None if isinstance(value, (tuple, list)) else _index(value)
+    return several(function, argument, position, value) if number is None else number
+
+
+def dims(function: str, value: Any, position: int = 1) -> int | tuple[int, ...] | None:
+    """The ``dim`` of a reduction: None, an int, or several; TypeError for anything else.
+
+    >>> dims("amax", (0, -1))
+    (0, -1)
+    """
+    if value is None or type(value) is int:
+        return value
+    if function in _FORMS and not isinstance(value, (tuple, list)):
+        return integer(function, "dim", position, value)
+    return one_or_several(function, "dim", position, value)
+
+
+def sizes(function: str, argument: str, given: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes of ``f(2, 3)`` or ``f((2, 3))``; TypeError if one is no int.
+
+    >>> sizes("zeros", "size", ((2, 3),))
+    (2, 3)
+    """
+    if len(given) != 1:
+        return several(function, argument, 1, given)
+    number = one_or_several(function, argument, 1, given[0])
+    return number if isinstance(number, tuple) else (number,)
