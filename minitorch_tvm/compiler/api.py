@@ -100,7 +100,7 @@ def compile_graph(graph: Graph) -> Program:
     fuses = settings.fuse and settings.schedule != "default"
     fused = clock("fuse", lambda: fuse(graph, fuses))
     _show(3, "fused", fused)
-    machine = target.host()
+    machine = target.host(settings.isa)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()
     machine = replace(

@@ -22,11 +22,12 @@ class CpuTarget:
     mcpu: str
     mattr: tuple[str, ...]
     vector_bytes: int  # widest useful SIMD register
-    vector_registers: int
+    vector_registers: int  # as many as tiles may count on
     l1_bytes: int
     l2_bytes: int
     matrix_unit: bool = False  # multiplies tiles of bfloat16 (Intel AMX), and may be used
     workers: int = 1  # threads that will share a stage
+    triple: str = ""  # LLVM's name for a system that is not this one
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""
@@ -35,6 +36,8 @@ class CpuTarget:
     def tvm_target(self) -> Any:
         """The TVM target with every feature resolved (never "native")."""
         spec: dict[str, object] = {"kind": "llvm", "mcpu": self.mcpu}
+        if self.triple:
+            spec["mtriple"] = self.triple
         if self.mattr:
             spec["mattr"] = list(self.mattr)
         return tvm().target.Target(spec)
@@ -42,21 +45,46 @@ class CpuTarget:
     @property
     def key(self) -> str:
         """Text that identifies the generated code: part of every cache key."""
-        return f"{self.mcpu}{''.join(self.mattr)}/{self.vector_bytes}"
+        return f"{self.triple}{self.mcpu}{''.join(self.mattr)}/{self.vector_bytes}"
+
+
+# What LLVM may use at each level of x86-64, as far as a processor could lack it.
+_LEVELS = {
+    "x86-64-v2": {"popcnt", "sse4.2", "ssse3"},
+    "x86-64-v3": {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
 
 
 @functools.cache
-def host() -> CpuTarget:
-    """The machine this process runs on."""
+def host(isa: str = "host") -> CpuTarget:
+    """The machine this process runs on, or as much of it as a lesser one has.
+
+    ``isa`` is "host" or a level of x86-64, which takes the matrix unit away too.  RuntimeError: the
+    processor lacks instructions of that level.
+
+    >>> host().vector_bytes >= 16
+    True
+    """
     mcpu = str(tvm().target.codegen.llvm_get_system_cpu())
     features = {
         str(k): bool(v) for k, v in global_func("tvm.codegen.llvm.GetHostCPUFeatures")().items()
     }
-    return from_features(mcpu, features)
+    if isa == "host":
+        return from_features(mcpu, features, matrix_unit())
+    needed: set[str] = set()
+    for level, more in _LEVELS.items():
+        needed |= more
+        if level == isa:
+            break
+    lacking = sorted(f for f in needed if not features.get(f))
+    if lacking:
+        raise RuntimeError(f"MTVM_ISA={isa}: this processor lacks {', '.join(lacking)}")
+    return from_features(isa, dict.fromkeys(needed, True))
 
 
-def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
-    """Derive the target from LLVM's CPU name and feature table."""
+def from_features(mcpu: str, features: dict[str, bool], matrix: bool = False) -> CpuTarget:
+    """Derive the target from LLVM's CPU name and feature table; ``matrix``: AMX may be used."""
     mattr: tuple[str, ...] = ()
     if features.get("avx512f"):
         # LLVM prefers 256-bit vectors on most AVX-512 machines; the GEMM tile needs all 512.
@@ -64,10 +92,13 @@ def from_features(mcpu: str, features: dict[str, bool]) -> CpuTarget:
     elif features.get("avx2"):
         vector_bytes, registers = 32, 16
     elif features.get("neon") or os.uname().machine in ("aarch64", "arm64"):
-        vector_bytes, registers = 16, 32
+        # Of 32: LLVM loads scalars in pairs, and an element of a vector is no operand of its own
+        # there as a broadcast from memory is on x86.  Tiles that need the last two spill.
+        vector_bytes, registers = 16, 30
     else:
-        vector_bytes, registers = 16, 16
-    matrix = bool(features.get("avx512f")) and matrix_unit()
+        # Of 16: without fused multiply-adds a product needs a register, and so does its scalar.
+        vector_bytes, registers = 16, 14
+    matrix = matrix and bool(features.get("avx512f"))
     if matrix:
         mattr += ("+amx-tile", "+amx-bf16")
     return CpuTarget(

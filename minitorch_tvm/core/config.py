@@ -38,6 +38,14 @@ VARIABLES = (
         ("cpu", "numpy"),
     ),
     Variable(
+        "MTVM_ISA",
+        "host",
+        "`host` uses every instruction of the processor that the schedules know; a level of x86-64 "
+        "restricts them: `x86-64-v4` (AVX-512), `x86-64-v3` (AVX2), `x86-64-v2` (SSE4.2), all "
+        "without the matrix unit.",
+        ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+    ),
+    Variable(
         "MTVM_MODE",
         "lazy",
         "`lazy` evaluates at step(), item() and the like, `eager` evaluates after every op.",
@@ -101,6 +109,7 @@ class Config:
 
     schedule: str = "ours"
     target: str = "cpu"
+    isa: str = "host"
     mode: str = "lazy"
     fuse: bool = True
     plan: bool = True
@@ -122,6 +131,7 @@ class Config:
         return (
             self.schedule,
             self.target,
+            self.isa,
             self.fuse,
             self.plan,
             self.matrix_unit,
@@ -154,6 +164,7 @@ def _from_env(env: Mapping[str, str]) -> Config:
     return Config(
         schedule=raw["MTVM_SCHEDULE"],
         target=raw["MTVM_TARGET"],
+        isa=raw["MTVM_ISA"],
         mode=raw["MTVM_MODE"],
         fuse=raw["MTVM_FUSE"] == "1",
         plan=raw["MTVM_PLAN"] == "1",

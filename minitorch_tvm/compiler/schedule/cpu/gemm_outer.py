@@ -150,6 +150,19 @@ def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool)
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
 
+def _unroll(vector_bytes: int, nv: int) -> int:
+    """Steps of k in one turn of the loop.
+
+    Two halve its overhead, but LLVM needs more registers for them where arithmetic cannot take a
+    scalar from memory (all but AVX-512), and spilled sums cost more than the loop does: it loads
+    the scalars of both steps first (NEON and SSE), and a scalar that meets one vector only becomes
+    the sum, so that every sum exists twice.
+    """
+    if vector_bytes < 32:
+        return 1
+    return 2 if vector_bytes > 32 or nv > 1 else 1
+
+
 def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     """True if the second-level cache can hold a panel of columns read in place.
 
@@ -382,17 +395,18 @@ class _Compute:
             return [*ahead, *updates]
 
         in_place = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
+        unroll = _unroll(t.lanes * pb.itemsize, panel.nv)
 
-        def two_steps(half: Expr) -> Stmt:
-            steps = [step(half * 2), step(half * 2 + 1)]
+        def turn(i: Expr) -> Stmt:
+            steps = [step(i * unroll + u) for u in range(unroll)]
             if not in_place:
                 return seq(*steps)
             next_block = rows[1] + t.mr
-            return seq(self._ask_for_rows(bt, next_block, k0 + half * 2, half, slot[1]), *steps)
+            return seq(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]), *steps)
 
         count = self._count(k0)
-        loop: list[Stmt] = [] if pb.k == 1 else [serial(count // 2, two_steps, "k")]
-        if pb.k % 2:
+        loop: list[Stmt] = [] if pb.k < unroll else [serial(count // unroll, turn, "k")]
+        if pb.k % unroll:
             # Blocks are of even length but for the last.
             odd = seq(step(count - 1))
             final = tvm().tirx.EQ(kp, const(self.k_parts - 1))

@@ -1,0 +1,254 @@
+"""Code for other instruction sets: what LLVM makes of the tiles, and results where it can run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api, native, target
+from minitorch_tvm.core import config
+
+rng = np.random.default_rng(5)
+Make = Callable[[], list[mt.Tensor]]
+
+
+def available(isa: str) -> bool:
+    """Whether this machine can run code for the level."""
+    try:
+        target.host(isa)
+    except RuntimeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set, and how its assembly shows what it uses."""
+
+    cpu: target.CpuTarget
+    multiply_add: str  # pattern of a fused multiply-add of whole vectors, its sum in group 1
+    stack: str  # pattern of a whole vector that moves between a register and the stack
+    wider: str  # what a machine of this kind does not have
+    accumulators: int  # sums in registers, at least, in the tile of a large product
+
+
+def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) -> Isa:
+    # Tiles depend on the caches: not on those of the machine that runs this.
+    cpu = replace(target.from_features(mcpu, {feature: True}), l1_bytes=48 << 10, l2_bytes=1 << 20)
+    return Isa(
+        cpu,
+        rf"vfmadd\d+ps\t.*%({register}\d+)$",
+        rf"(?!.*(?:1to|broadcast)).*(?:\(%rsp.*%{register}|%{register}\d+, .*\(%rsp)",
+        wider,
+        accumulators,
+    )
+
+
+_ARM = target.CpuTarget(
+    "cortex-a76", (), 16, 30, 64 << 10, 512 << 10, triple="aarch64-unknown-linux-gnu"
+)
+ISAS = {
+    "avx2": _x86("x86-64-v3", "avx2", "ymm", "zmm", 12),
+    "avx512": _x86("x86-64-v4", "avx512f", "zmm", "tmm", 20),
+    "neon": Isa(_ARM, r"fmla\t(v\d+\.4s)", r"(?:str|stp|ldr|ldp)\tq.*\[sp", r"\bz\d+\.s", 20),
+}
+
+
+class _CompiledError(Exception):
+    """Ends an evaluation before its code, which may be for another machine, is loaded."""
+
+
+def assembly(make: Make, cpu: target.CpuTarget, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The assembly of the program that evaluates what ``make`` records."""
+    texts: list[str] = []
+    compile_module, compile_graph = native.compile_module, api.compile_graph
+
+    def watched(*arguments: object, **options: object) -> object:
+        executable = compile_module(*arguments, **options)
+        texts.append(executable.mod.inspect_source("asm"))
+        return executable
+
+    def stopped(graph: object) -> None:
+        compile_graph(graph)
+        raise _CompiledError
+
+    lazy.clear_cache()
+    out = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "compile_module", watched)
+        patch.setattr(target, "host", lambda isa="host": cpu)
+        patch.setattr(lazy.compiler, "compile_graph", stopped)
+        with pytest.raises(_CompiledError):
+            mt.eval(*out)
+    lazy.clear_cache()
+    return "\n".join(texts)
+
+
+def innermost_loops(text: str) -> list[list[str]]:
+    """Instructions between a label and a jump back to it that contain no other such pair."""
+    labels: dict[str, int] = {}
+    lines: list[str] = []
+    loops: list[tuple[int, int]] = []
+    for line in text.splitlines():
+        label = re.match(r"(\.LBB\w+):", line)
+        if label:
+            labels[label[1]] = len(lines)
+        elif re.match(r"\t[a-z]", line):
+            lines.append(line.strip())
+            start = labels.get(lines[-1].split()[-1])
+            if start is not None:
+                loops.append((start, len(lines)))
+    return [
+        lines[a:b]
+        for a, b in loops
+        if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)
+    ]
+
+
+def check_tile(text: str, isa: Isa, accumulators: int) -> None:
+    """The loop with the most sums keeps them, and nothing else, in registers of the full width."""
+    assert not re.search(isa.wider, text)
+    most: list[str] = []
+    for loop in innermost_loops(text):
+        sums = [found[1] for x in loop if (found := re.match(isa.multiply_add, x))]
+        if sums:
+            spilled = [x for x in loop if re.search(isa.stack, x)]
+            assert not spilled, "\n".join(loop)
+        if len(set(sums)) > len(set(most)):
+            most = sums
+    assert len(set(most)) >= accumulators
+    assert len(most) % len(set(most)) == 0, "some sums take part in more steps than others"
+
+
+def filled(*shape: int) -> mt.Tensor:
+    """Numbers of its own for every tensor, realised."""
+    return mt.tensor(rng.standard_normal(shape).astype(np.float32))
+
+
+def product(form: str, m: int, n: int, k: int) -> tuple[mt.Tensor, mt.Tensor, mt.Tensor]:
+    """Operands as they are multiplied, and their product."""
+    a = filled(k, m).T if form[0] == "T" else filled(m, k)
+    b = filled(n, k).T if form[1] == "T" else filled(k, n)
+    return a, b, a @ b
+
+
+def convolution(which: str) -> mt.Tensor:
+    """The result (y) of a convolution or one of its gradients (dx, dw)."""
+    x, w, g = filled(4, 16, 20, 20), filled(32, 16, 3, 3), filled(4, 32, 20, 20)
+    if which == "y":
+        return F.conv2d(x, w, padding=1)
+    wanted = (x if which == "dx" else w).requires_grad_()
+    return mt.autograd.grad(F.conv2d(x, w, padding=1), wanted, g)[0]
+
+
+FORMS = ("NN", "NT", "TN", "TT")
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(97, 101, 89), (30, 47, 2000)], ids=["square", "deep"])
+def test_products_stay_in_registers(
+    name: str, form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isa = ISAS[name]
+    text = assembly(lambda: [product(form, *shape)[2]], isa.cpu, monkeypatch)
+    # Few rows and columns leave less choice.
+    check_tile(text, isa, isa.accumulators if shape[0] > 90 else isa.accumulators // 2)
+
+
+@pytest.mark.parametrize("m", [8, 11, 14])
+def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    isa = ISAS["avx2"]
+    text = assembly(lambda: [product("NT", m, 8, 50)[2]], isa.cpu, monkeypatch)
+    check_tile(text, isa, m)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("which", ["y", "dx", "dw"])
+def test_convolutions_stay_in_registers(
+    name: str, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isa = ISAS[name]
+    check_tile(assembly(lambda: [convolution(which)], isa.cpu, monkeypatch), isa, 10)
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_chains_and_softmax_use_whole_vectors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    isa = ISAS[name]
+    x, y = filled(64, 1000), filled(64, 1000)
+    chain = assembly(lambda: [(x * y + 1.0).relu() * 0.5 - y], isa.cpu, monkeypatch)
+    softmax = assembly(lambda: [F.softmax(x, dim=1)], isa.cpu, monkeypatch)
+    for text in (chain, softmax):
+        loops = innermost_loops(text)
+        assert any(re.match(isa.multiply_add, line) for loop in loops for line in loop)
+        assert not re.search(isa.wider, text)
+
+
+@pytest.mark.parametrize("isa", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_restricted_machines_compute_the_same(isa: str) -> None:
+    if not available(isa):
+        pytest.skip(f"this processor is below {isa}")
+    with config.override(isa=isa):
+        for form in FORMS:
+            for m, n, k in ((97, 101, 89), (1, 33, 70), (14, 8, 51), (5, 300, 65)):
+                a, b, out = product(form, m, n, k)
+                want = a.numpy().astype("f8") @ b.numpy().astype("f8")
+                np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=2e-5)
+        x = filled(9, 1037)
+        wide = x.numpy().astype("f8")
+        powers = np.exp(wide - wide.max(1, keepdims=True))
+        np.testing.assert_allclose(
+            F.softmax(x, dim=1).numpy(), powers / powers.sum(1, keepdims=True), rtol=2e-6, atol=1e-9
+        )
+        got = (x * x + 1.0).relu() * 0.5 - x
+        np.testing.assert_allclose(got.numpy(), (wide**2 + 1) * 0.5 - wide, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_restricted_machines_convolve(isa: str, stride: int) -> None:
+    if not available(isa):
+        pytest.skip(f"this processor is below {isa}")
+    n, c, size, o, tap = 3, 17, 13, 35, 3
+    out = (size + 2 - tap) // stride + 1
+    with config.override(isa=isa):
+        x = filled(n, c, size, size).requires_grad_()
+        w, g = filled(o, c, tap, tap).requires_grad_(), filled(n, o, out, out)
+        y = F.conv2d(x, w, stride=stride, padding=1)
+        dx, dw = (t.numpy() for t in mt.autograd.grad(y, (x, w), g))
+        found = {"y": y.detach().numpy(), "dx": dx, "dw": dw}
+    x8, w8, g8 = (t.detach().numpy().astype("f8") for t in (x, w, g))
+    padded = np.pad(x8, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    want = {"y": np.zeros(g8.shape), "dx": np.zeros(padded.shape), "dw": np.zeros(w8.shape)}
+    for i in range(tap):
+        for j in range(tap):
+            at = np.s_[:, :, i : i + stride * out : stride, j : j + stride * out : stride]
+            want["y"] += np.einsum("ncyx,oc->noyx", padded[at], w8[:, :, i, j])
+            want["dx"][at] += np.einsum("noyx,oc->ncyx", g8, w8[:, :, i, j])
+            want["dw"][:, :, i, j] = np.einsum("noyx,ncyx->oc", g8, padded[at])
+    want["dx"] = want["dx"][:, :, 1:-1, 1:-1]
+    for name, truth in want.items():
+        scale = np.abs(truth).max()
+        np.testing.assert_allclose(found[name] / scale, truth / scale, atol=3e-6, err_msg=name)
+
+
+def test_a_level_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = target.host.__wrapped__  # type: ignore[attr-defined]
+    monkeypatch.setattr(target, "global_func", lambda _: lambda: {"avx2": False, "sse4.2": True})
+    with pytest.raises(RuntimeError, match=r"MTVM_ISA=x86-64-v3: this processor lacks avx2, bmi"):
+        host("x86-64-v3")
+
+
+def test_targets_are_resolved() -> None:
+    for isa in ISAS.values():
+        assert isa.cpu.tvm_target().attrs["mcpu"] == isa.cpu.mcpu
+    assert "aarch64" in str(ISAS["neon"].cpu.tvm_target())
+    assert [isa.cpu.vector_bytes for isa in ISAS.values()] == [32, 64, 16]
+    assert target.from_features("cortex-a76", {"neon": True}).vector_registers == 30
