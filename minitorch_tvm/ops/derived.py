@@ -135,8 +135,9 @@ def pow(x: Operand, y: Operand) -> Node:
     """x ** y.
 
     A Python exponent of -2..3 or 0.5 becomes multiplications, a division or a square root (it is
-    then part of the program key).  Raises RuntimeError for integers to a negative power and
-    TypeError for an integer tensor exponent on integers.
+    then part of the program key).  Integers wrap; a tensor of negative exponents gives them 0
+    where the base is neither 1 nor -1.  Raises RuntimeError for integers to the power of a negative
+    number and NotImplementedError for bools to the power of bools.
     """
     if isinstance(x, Node) and not isinstance(y, Node):
         dtype = result_dtype(x, y)
@@ -155,12 +156,38 @@ def pow(x: Operand, y: Operand) -> Node:
         if y in (2, 3):
             return _integer_power(base, int(y))
     dtype = result_dtype(x, y)
+    if dtype is dt.bool_:
+        raise NotImplementedError("\"pow\" not implemented for 'Bool'")
     if not dtype.is_floating_point:
-        raise TypeError(
-            "pow: an integer tensor to the power of an integer tensor is not supported; cast one "
-            "of them to floating point first"
-        )
+        base, exponent = lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype)
+        return record(_INTEGER_POW, base, exponent)
     return apply(b.POW, lift(x, dtype), lift(y, dtype))
+
+
+def _integer_pow(x: Node, y: Node) -> Node:
+    """x ** y of integers: the exponent's bits from the highest down, a square for each of them."""
+    signed = x.dtype.name[0] != "u"
+    negative = b.lt(y, b.full_like(y, 0)) if signed else None
+    # Of a negative exponent only the parity counts, which the lowest number does not change;
+    # the absolute value would not do, for the lowest number has none.
+    lowest = b.full_like(y, _range(y.dtype)[0])
+    left = y if negative is None else b.where(negative, b.sub(y, lowest), y)
+    result = b.full_like(x, 1)
+    for bit in reversed(range(x.dtype.itemsize * 8 - signed)):
+        weight = b.full_like(y, 1 << bit)
+        chosen = b.le(weight, left)
+        left = b.where(chosen, b.sub(left, weight), left)
+        square = b.mul(result, result)
+        result = b.where(chosen, b.mul(square, x), square)
+    if negative is None:
+        return result
+    # 1 / x**|y| truncates to 0, except for the two bases that are their own inverse.
+    own = b.logical_or(b.eq(x, b.full_like(x, 1)), b.eq(x, b.full_like(x, -1)))
+    fraction = b.logical_and(negative, b.logical_not(own))
+    return b.where(fraction, b.full_like(x, 0), result)
+
+
+_INTEGER_POW = composite("IntegerPow", _integer_pow)
 
 
 def _integer_power(x: Node, exponent: int) -> Node:
