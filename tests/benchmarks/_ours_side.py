@@ -52,7 +52,7 @@ def trained(side: str, row: Row, weights: Weights, data: Iterable[tuple[Array, A
     step = _trainer(side, row, net)
     for x, y in data:
         step(x, y)
-    state = {name: t.detach().numpy().tobytes() for name, t in net.state_dict().items()}
+    state = {name: t.numpy().tobytes() for name, t in net.state_dict().items()}
     return {
         "bits": hashlib.sha256(b"".join(state.values())).hexdigest(),
         "digests": {name: hashlib.sha256(bits).hexdigest()[:12] for name, bits in state.items()},
