@@ -62,7 +62,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """Zero each element with probability ``p``, scale the others by 1 / (1 - p).
 
     Returns ``input`` itself if not ``training`` or p is 0.  ``p`` is a runtime number: changing it
-    compiles nothing.  Raises ValueError unless 0 <= p <= 1.
+    compiles nothing.  Raises ValueError unless 0 <= p <= 1, RuntimeError for integers.
 
     >>> import minitorch_tvm as mt
     >>> dropout(mt.ones(3), p=1.0)
@@ -71,7 +71,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     check_probability(p)
     if not training or p == 0.0:
         return input
-    x = d.cast_float(node_of(input, "dropout", "input", 1))
+    x = node_of(input, "dropout", "input", 1)
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(
+            f"result type Float can't be cast to the desired output type {x.dtype.torch_name}"
+        )
     if p == 1.0:
         # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
         factor = d.lift(0.0, x.dtype)

@@ -325,19 +325,20 @@ def sum(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None =
     return clone(x) if y is x else y
 
 
-def _float_only(x: Node, name: str) -> None:
-    if not x.dtype.is_floating_point:
+def _float_only(dtype: DType, name: str, which: str) -> None:
+    if not dtype.is_floating_point:
         raise RuntimeError(
-            f"{name}(): could not infer output dtype. Input dtype must be either a floating point "
-            f"or complex dtype. Got: {x.dtype.torch_name}"
+            f"{name}(): could not infer output dtype. {which} dtype must be either a floating "
+            f"point or complex dtype. Got: {dtype.torch_name}"
         )
 
 
 def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """Mean over ``dims``; NaN over no elements.  Raises RuntimeError for integers."""
     if dtype is not None:
+        _float_only(dtype, "mean", "Optional")
         x = b.cast(x, dtype)
-    _float_only(x, "mean")
+    _float_only(x.dtype, "mean", "Input")
     wrapped = wrap_dims(dims, len(x.shape))
     count = numel(tuple(x.shape[d] for d in wrapped))
     if not wrapped:

@@ -259,6 +259,11 @@ class TensorBase:
         Raises RuntimeError for dtypes that are not floating point, and when a result of recorded
         operations is told to stop.
         """
+        if not isinstance(requires_grad, bool):
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
+                f"{arg.kind_of(requires_grad)}"
+            )
         node = self.node
         if requires_grad and not node.dtype.is_floating_point:
             raise RuntimeError("only Tensors of floating point dtype can require gradients")

@@ -353,6 +353,8 @@ def is_tensor(value: object) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements (evaluates)."""
+    _argument("equal", "input", 1, input)
+    _argument("equal", "other", 2, other)
     return input.shape == other.shape and bool((input == other).all())
 
 
@@ -360,6 +362,8 @@ def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """True if |input - other| <= atol + rtol * |other| everywhere (evaluates)."""
+    _argument("allclose", "input", 1, input)
+    _argument("allclose", "other", 2, other)
     a, c = input.detach().numpy(), other.detach().numpy()
     return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
