@@ -262,6 +262,11 @@ def when(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
     return tvm().tirx.IfThenElse(condition, then, otherwise)
 
 
+def ceil_div(a: int, b: int) -> int:
+    """Smallest integer not below ``a / b``."""
+    return -(-a // b)
+
+
 def minimum(a: Expr, b: Expr) -> Expr:
     """Smaller of two index expressions."""
     return tvm().tirx.min(_index(a), _index(b))

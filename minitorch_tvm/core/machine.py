@@ -42,14 +42,17 @@ def cache_bytes(level: int, default: int) -> int:
     return default
 
 
-def _first_processor(cpuinfo: str) -> list[str]:
-    """The lines of one processor that say which instructions it has."""
-    found = []
-    for line in cpuinfo.split("\n\n", 1)[0].splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in _FIELDS:
-            found.append(f"{name.strip()}={value.strip()}")
-    return found
+@functools.cache
+def _processor() -> dict[str, str]:
+    """What Linux says of the first processor and its instructions; empty where it does not."""
+    try:
+        # One processor's entry: the whole file takes long to make on machines of many cores.
+        with open(_CPUINFO, "rb", buffering=0) as file:
+            text = file.read(1 << 14).decode(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
+    return {k.strip(): v.strip() for k, _, v in pairs if k.strip() in _FIELDS}
 
 
 # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, state component of the tile registers), x86-64.
@@ -66,13 +69,7 @@ def matrix_unit() -> bool:
     system = os.uname()
     if system.sysname != "Linux" or system.machine != "x86_64":
         return False
-    try:
-        with open(_CPUINFO, "rb", buffering=0) as file:
-            lines = _first_processor(file.read(1 << 14).decode(errors="replace"))
-    except OSError:
-        return False
-    flags = {word for line in lines if line.startswith("flags=") for word in line[6:].split()}
-    if not {"amx_tile", "amx_bf16"} <= flags:
+    if not {"amx_tile", "amx_bf16"} <= set(_processor().get("flags", "").split()):
         return False
     syscall = ctypes.CDLL(None).syscall
     syscall.restype = ctypes.c_long
@@ -86,14 +83,10 @@ def identity() -> str | None:
     None where the system does not tell (no ``/proc/cpuinfo``): nothing compiled can then be kept
     for a later process, which might run elsewhere.
     """
-    try:
-        # One processor's entry: the whole file takes long to make on machines of many cores.
-        with open(_CPUINFO, "rb", buffering=0) as file:
-            lines = _first_processor(file.read(1 << 14).decode(errors="replace"))
-    except OSError:
-        return None
-    if not any(line.startswith(("flags=", "Features=")) for line in lines):
+    found = _processor()
+    if not {"flags", "Features"} & set(found):
         return None
     system = os.uname()
     more = [f"caches={cache_bytes(1, 0)} {cache_bytes(2, 0)}", f"matrix unit={matrix_unit()}"]
+    lines = (f"{name}={value}" for name, value in found.items())
     return "\n".join([system.sysname, system.machine, *lines, *more])

@@ -5,12 +5,15 @@ Needs a processor with the unit; the schedules that others use are tested in tes
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv import CASES, HOST, Case, reference, spec
 
+from minitorch_tvm.compiler.loops import Stage
 from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles
 from minitorch_tvm.compiler.schedule.cpu.conv import Conv
 from minitorch_tvm.core.tvm_api import global_func
@@ -21,18 +24,30 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small convolutions too run on the unit."""
+def on_unit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Small convolutions too run on the unit; the list names those that do."""
+    used: list[str] = []
+    correlate, products = conv_tiles.correlate_on_unit, conv_weight_tiles.outer_products_on_unit
+
+    def counted_correlate(name: str, *args: Any) -> list[Stage]:
+        used.append(name)
+        return correlate(name, *args)
+
+    def counted_products(*args: Any) -> list[Stage]:
+        used.append("conv_dw")
+        return products(*args)
+
+    monkeypatch.setattr(conv_tiles, "correlate_on_unit", counted_correlate)
+    monkeypatch.setattr(conv_weight_tiles, "outer_products_on_unit", counted_products)
     monkeypatch.setattr(conv_tiles.Correlation, "cycles", 0.0)
     monkeypatch.setattr(conv_weight_tiles._Shape, "cycles", 0.0)
+    return used
 
 
-def on_unit(case: Case) -> list[str]:
-    """Stages of this module's schedules: they pack no channels-last copies."""
-    names = [stage.name for stage in case.stages]
-    return (
-        [n for n in names if n in ("conv", "conv_dx", "conv_dw")] if "w_pack" not in names else []
-    )
+def wanted(s: Conv) -> list[str]:
+    """The directions that have enough outputs to fill the unit."""
+    outputs = {"conv": s.o, "conv_dx": s.c, "conv_dw": s.o}
+    return [name for name, count in outputs.items() if count > 16]
 
 
 PLAIN = {
@@ -43,22 +58,25 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("s", PLAIN.values(), ids=PLAIN)
-def test_every_direction(s: Conv) -> None:
+def test_every_direction(s: Conv, on_unit: list[str]) -> None:
     case = Case(s)
-    assert on_unit(case) == ["conv", "conv_dx", "conv_dw"]
+    assert on_unit == wanted(s)
     case.check()
 
 
 @pytest.mark.parametrize("channels", [1, 15, 16, 17, 32, 33, 64])
-@pytest.mark.parametrize("outputs", [1, 16, 20, 40])
-def test_channels(channels: int, outputs: int) -> None:
-    Case(spec(3, channels, (7, 9), outputs, (3, 2), padding=(1, 1))).check()
+@pytest.mark.parametrize("outputs", [16, 17, 32, 40])
+def test_channels(channels: int, outputs: int, on_unit: list[str]) -> None:
+    s = spec(3, channels, (7, 9), outputs, (3, 2), padding=(1, 1))
+    case = Case(s)
+    assert on_unit == wanted(s)
+    case.check()
 
 
-def test_operands_computed_on_the_way() -> None:
+def test_operands_computed_on_the_way(on_unit: list[str]) -> None:
     s = spec(9, 20, (9, 11), 36, (3, 3), padding=(1, 1))
     case = Case(s, fused=True)
-    assert on_unit(case)
+    assert on_unit == wanted(s)
     found = case.run()
     start = case.start
     x, ct = (np.maximum(start[k], 0) * 2 for k in ("x", "ct"))
@@ -74,11 +92,11 @@ def test_operands_computed_on_the_way() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38, 1e-40])
 @pytest.mark.parametrize("where", ["x", "w", "ct"])
 @pytest.mark.parametrize("others", [1.0, 0.0])
-def test_irregular_numbers(value: float, where: str, others: float) -> None:
+def test_irregular_numbers(value: float, where: str, others: float, on_unit: list[str]) -> None:
     """One such number among ordinary ones, or among zeros."""
     s = spec(3, 18, (6, 7), 34, (3, 3), padding=(1, 1))
     case = Case(s)
-    assert on_unit(case)
+    assert on_unit == wanted(s)
     for name in ("y", "dx", "dw"):
         case.start[name][...] = 0
     for name in ("x", "w", "ct"):
@@ -101,6 +119,45 @@ def test_irregular_numbers(value: float, where: str, others: float) -> None:
             np.testing.assert_allclose(
                 found[name][finite] / scale, want32[finite] / scale, atol=2e-5, err_msg=name
             )
+
+
+@pytest.mark.parametrize("power", [40, 58, 62, 70])
+def test_small_channels_beside_ordinary_ones(power: int) -> None:
+    """Sums of small numbers only keep the accuracy of float32."""
+    s = spec(3, 18, (6, 7), 34, (3, 3), padding=(1, 1))
+    case = Case(s)
+    x, w, ct = (case.start[name] for name in ("x", "w", "ct"))
+    for array in (x[:, 1], x[:, :, 0], w[3], w[:, 5], ct[:, 3]):
+        array *= np.float32(2.0**-power)
+    for name in ("y", "dx", "dw"):
+        case.start[name][...] = 0
+    for name in ("x", "w", "ct"):
+        case.arrays[name][...] = case.start[name]
+    found = case.run()
+    truth = reference(s, x, w, ct)
+    bounds = reference(s, np.abs(x), np.abs(w), np.abs(ct))
+    for name, want in truth.items():
+        # Below the normal numbers, half a unit of the last place is 2**-150.
+        bound = 2.0**-20 * bounds[name] + 600 * 2.0**-149
+        assert np.all(np.abs(found[name] - want) <= bound), name
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_denormal_weight_gradient_outlives_other_images(first: int) -> None:
+    # Parts sum several images; sums that the unit would take for zero must not be lost.
+    s = spec(40, 18, (6, 7), 34, (3, 3), padding=(1, 1))
+    case = Case(s)
+    for name in ("x", "ct", "dw"):
+        case.start[name][...] = 0
+    case.start["x"][first, 2, 3, 3], case.start["ct"][first, 4, 3, 3] = 2.0**-65, 2.0**-66
+    case.start["x"][2:, 1], case.start["ct"][2:, 1] = 1, 1
+    for name in ("x", "ct"):
+        case.arrays[name][...] = case.start[name]
+    found = case.run()["dw"]
+    assert found[4, 2, 1, 1] == np.float32(2.0**-131)
+    np.testing.assert_allclose(
+        found, reference(s, *(case.start[k] for k in ("x", "w", "ct")))["dw"]
+    )
 
 
 def test_thread_count_does_not_change_a_bit() -> None:

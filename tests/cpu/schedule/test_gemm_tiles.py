@@ -126,6 +126,23 @@ def test_integers_are_exact() -> None:
     np.testing.assert_array_equal(case.out, case.want())
 
 
+@pytest.mark.parametrize("where", ["a", "b", "both"])
+@pytest.mark.parametrize("wide", [None, (3, 20), (60, 500)])
+def test_operands_of_eight_bits(where: str, wide: tuple[int, int] | None) -> None:
+    """Numbers without second and third parts, such as pixels, and single others among them."""
+    case = build(Gemm(1, 70, 66, 600, "float32", False, False), cpu=machine())
+    rng = np.random.default_rng(5)
+    for name, own in (("a", case.a), ("b", case.b)):
+        if where in (name, "both"):
+            own[...] = rng.integers(-255, 256, own.shape) / 256
+            own[own == 0] = -0.0
+            if wide is not None:
+                # One number of more bits needs all the products of its visit.
+                own[(0, *wide) if name == "a" else (0, *wide[::-1])] = 1 + 2.0**-18
+    case.run()
+    assert errors(case).max() <= 2.0**-22
+
+
 IRREGULAR = {
     "nan": np.nan,
     "infinite": np.inf,

@@ -26,6 +26,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
+    ceil_div,
     const,
     load,
     local_buffer,
@@ -41,7 +42,6 @@ from ...loops import (
     when,
 )
 from .conv_layout import transpose_rows
-from .gemm_problem import ceil_div
 
 LANES = 16  # float32 in one row of a tile
 EDGE = 32  # lines of a panel, and k of a block: two tiles each way
@@ -91,7 +91,6 @@ class Operand:
     k: int
     natural: bool  # neighbours in memory are neighbours in a tile's row
     plain: bool
-    batched: bool
     element: Callable[[Expr, Expr, Expr], Expr]  # (bt, line, k)
     visit: int  # blocks of k in one
 
@@ -297,7 +296,7 @@ def _bits(x: Expr) -> Expr:
     return tvm().tirx.reinterpret(f"uint32x{LANES}", x)
 
 
-def _lane(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Expr:
+def register(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Expr:
     """A vector computed once; LLVM keeps its memory in a register."""
     memory = local_buffer((LANES,), dtype, "x")
     statements += [alloc(memory), store(memory, value, ramp(0, LANES))]
@@ -311,18 +310,18 @@ def parts(x: Expr, statements: list[Stmt], range_: Range) -> tuple[Expr, Expr, E
     to even; all is exact but that rounding, whether or not LLVM fuses multiplications into it.
     """
     power = _bits(x) & _words(0x7F800000)
-    power = _lane(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
+    power = register(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
 
     def rounded(value: Expr, scale: float) -> Expr:
-        step = _lane(power * _floats(scale), statements)
-        moved = _lane(value + step, statements)
-        return _lane(moved - step, statements)
+        step = register(power * _floats(scale), statements)
+        moved = register(value + step, statements)
+        return register(moved - step, statements)
 
     first = rounded(x, 1.5 * 2.0**16)
-    rest = _lane(x - first, statements)
+    rest = register(x - first, statements)
     statements.append(range_.note_rest(rest))
     second = rounded(rest, 1.5 * 2.0**8)
-    return first, second, _lane(rest - second, statements)
+    return first, second, register(rest - second, statements)
 
 
 def split_pair(
@@ -332,7 +331,7 @@ def split_pair(
     statements: list[Stmt] = []
     split = []
     for value in (low, high):
-        x = _lane(value, statements)
+        x = register(value, statements)
         statements += range_.note(x)
         split.append(parts(x, statements, range_))
     for part, (a, b) in enumerate(zip(*split, strict=True)):
@@ -364,9 +363,9 @@ class Range:
         """Take a vector into account."""
         every, t = ramp(0, LANES), tvm().tirx
         statements: list[Stmt] = []
-        magnitude = _lane(_bits(x) & _words(0x7FFFFFFF), statements, "uint32")
+        magnitude = register(_bits(x) & _words(0x7FFFFFFF), statements, "uint32")
         # Less one, zeros become the largest number: they are regular, however small.
-        less = _lane(magnitude - _words(1), statements, "uint32")
+        less = register(magnitude - _words(1), statements, "uint32")
         top, low = load(self.top, every), load(self.low, every)
         return [
             *statements,

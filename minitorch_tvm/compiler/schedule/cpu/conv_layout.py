@@ -21,6 +21,7 @@ from ...loops import (
     Stmt,
     alloc,
     bind,
+    ceil_div,
     const,
     grid,
     load,
@@ -65,11 +66,6 @@ def bounded_stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
         return seq(statement, body(index))
 
     return parallel_stage(name, tiles, bounded)
-
-
-def ceil_div(a: int, b: int) -> int:
-    """Smallest integer not below ``a / b``."""
-    return -(-a // b)
 
 
 def split(index: Expr, *extents: int) -> tuple[Expr, ...]:

@@ -1,11 +1,10 @@
 """Convolution of float32 on a matrix unit that multiplies tiles of bfloat16 (Intel AMX).
 
 Every tap of a convolution is a matrix product, of weights [out, channels] and an image
-[channels, pixels] that the tap shifts.  An image is copied once, with zeros around it, as lines of
-words: the word of a channel and a pixel holds one part (:mod:`.bfloat_parts`) of that channel and
-of the one 16 further on, or, if there are at most 16 channels, of that pixel and the next, so that
-one step takes two taps.  The lines of 16 words then are the unit's right operand wherever a tile
-starts: a shift is an address, and nothing is unfolded.
+[channels, pixels] that the tap shifts.  An image is copied once, as words (:mod:`.conv_words`) that
+pair a channel with the one 16 further on, or, if there are at most 16 channels, a pixel with the
+next, so that one step takes two taps.  The lines of 16 words then are the unit's right operand
+wherever a tile starts.
 
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
 start of the next are computed for nothing, a share of kernel width over image width.
@@ -28,14 +27,13 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
-    bind,
+    ceil_div,
     const,
     grid,
     load,
     local_buffer,
     minimum,
     parallel_stage,
-    prefetch,
     ramp,
     seq,
     serial,
@@ -44,26 +42,16 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, PARTS, Operand, Packed, Range, packed_memory, split_pair
+from .bfloat_parts import EDGE, LANES, PARTS, Operand, Packed, packed_memory
 from .conv_correlate import Write4
 from .conv_layout import Load4, split
-from .gemm_problem import ceil_div
-from .matrix_unit import (
-    PRODUCTS,
-    address,
-    configure,
-    may_use,
-    multiply,
-    multiply_four,
-    tile,
-    unit,
-)
+from .conv_words import OTHER_CYCLES, Image, range_of
+from .matrix_unit import PRODUCTS, address, configure, may_use, multiply, tile, unit
+from .plain_sums import plain_sums
 
-# Memory of a worker: words of an image, sums of its results.
-_WORD_BYTES, _SUM_BYTES = 448 << 10, 256 << 10
-# Measured cycles: of a block of 32 x 32 x 32 (twice that if narrow), of 16 words of an image, of a
-# result, of a weight; of a multiply-add of a vector in the other schedule.
-_BLOCK_CYCLES, _WORD_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES, _OTHER_CYCLES = 650, 4.0, 1.0, 8, 0.75
+_ROWS = 8  # of results that plain arithmetic computes at once
+# Measured cycles: of a block of 32 x 32 x 32, of 16 words of an image, of a result, of a weight.
+_BLOCK_CYCLES, _WORD_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES = 650, 4.0, 1.0, 8
 
 
 @dataclass(frozen=True)
@@ -78,15 +66,27 @@ class Correlation:
     padding: tuple[int, int]
 
     @property
-    def padded(self) -> tuple[int, int]:
-        """Rows and columns of the padded image."""
-        (h, w), (top, left) = self.size, self.padding
-        return h + 2 * top, w + 2 * left
+    def image(self) -> Image:
+        """Lines of an image: all that a tile may read."""
+        pitch = self.size[1] + 2 * self.padding[1]
+        kh, kw = self.kernel
+        reach = self.panels * EDGE + (kh - 1) * pitch + kw
+        return Image(
+            self.channels,
+            self.size,
+            self.padding,
+            partner="next" if self.paired else "channel",
+            reach=reach,
+        )
 
     @property
     def result(self) -> tuple[int, int]:
         """Rows and columns of the result."""
-        return self.padded[0] - self.kernel[0] + 1, self.padded[1] - self.kernel[1] + 1
+        h, w = (
+            size + 2 * pad - kernel + 1
+            for size, pad, kernel in zip(self.size, self.padding, self.kernel, strict=True)
+        )
+        return h, w
 
     @property
     def paired(self) -> bool:
@@ -99,11 +99,6 @@ class Correlation:
         return 1 if self.paired else ceil_div(self.channels, EDGE)
 
     @property
-    def planes(self) -> int:
-        """Lines of words."""
-        return LANES * self.groups
-
-    @property
     def across(self) -> int:
         """Steps for the taps of one row of the kernel and one group of channels."""
         return ceil_div(self.kernel[1], 2) if self.paired else self.kernel[1]
@@ -114,36 +109,22 @@ class Correlation:
         return self.kernel[0] * self.across * self.groups
 
     @property
-    def narrow(self) -> bool:
-        """True if the results fill one tile's rows: then four tiles stand side by side."""
-        return self.outputs <= LANES
-
-    @property
-    def width(self) -> int:
-        """Pixels of a panel."""
-        return 4 * LANES if self.narrow else EDGE
-
-    @property
     def panels(self) -> int:
-        """Panels of pixels, from the first result of an image to its last."""
-        (h, w), pitch = self.result, self.padded[1]
-        return ceil_div((h - 1) * pitch + w, self.width)
+        """Panels of 32 pixels, from the first result of an image to its last."""
+        h, w = self.result
+        return ceil_div((h - 1) * (self.size[1] + 2 * self.padding[1]) + w, EDGE)
 
     @property
-    def line(self) -> int:
-        """Words of a line: all that a tile may read, an odd number of vectors."""
-        (h, w), (kh, kw) = self.padded, self.kernel
-        reach = max(h * w, self.panels * self.width + (kh - 1) * w + kw)
-        return (ceil_div(reach, LANES) | 1) * LANES
+    def pitch(self) -> int:
+        """Elements of a line of sums; a multiple of 4 KB would use few places of the cache."""
+        return self.panels * EDGE + LANES
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
-        rows = ceil_div(self.outputs, EDGE)
-        per_image: float = (
-            rows * self.panels * self.steps * _BLOCK_CYCLES * (2 if self.narrow else 1)
-        )
-        per_image += self.planes * self.line * PARTS / LANES * _WORD_CYCLES
+        rows, image = ceil_div(self.outputs, EDGE), self.image
+        per_image: float = rows * self.panels * self.steps * _BLOCK_CYCLES
+        per_image += image.word_lines * image.line * PARTS / LANES * _WORD_CYCLES
         per_image += self.outputs * self.result[0] * self.result[1] * _RESULT_CYCLES
         return self.images * per_image + rows * EDGE * self.steps * EDGE * _WEIGHT_CYCLES
 
@@ -153,16 +134,17 @@ class Correlation:
         h, w = self.result
         kh, kw = self.kernel
         terms = self.images * h * w * self.outputs * self.channels * kh * kw
-        return terms / LANES * _OTHER_CYCLES
+        return terms / LANES * OTHER_CYCLES
 
 
 def suits(p: Correlation, dtype: str, cpu: CpuTarget) -> bool:
-    """True if the unit is there, an image fits into the cache and it is worth while."""
+    """True if the unit is there, an image fits into the cache and it is worth while.
+
+    Up to 16 outputs would leave half of the unit idle, which then is no faster (measured).
+    """
     if not cpu.matrix_unit or dtype != "float32" or min(p.padding) < 0 or min(p.result) < 1:
         return False
-    if p.planes * p.line * PARTS * 4 > _WORD_BYTES:
-        return False
-    if EDGE * (p.panels * p.width + LANES) * 4 > _SUM_BYTES:
+    if p.outputs <= LANES or p.image.bytes + EDGE * p.pitch * 4 > cpu.l2_bytes // 2:
         return False
     return p.cycles < p.other_cycles
 
@@ -191,7 +173,7 @@ def correlate_on_unit(
 
     channels_padded = p.channels % (LANES if p.paired else EDGE) != 0
     visit = ceil_div(p.steps, 4)
-    rows = Operand(True, p.outputs, p.steps * EDGE, True, False, False, weight, visit)
+    rows = Operand(True, p.outputs, p.steps * EDGE, True, False, weight, visit)
     packed = packed_memory(1, rows.panels, rows.blocks, rows.visits, builder.scratch_buffer)
     images = _Images(p, rows, packed, load_x, load_w, write)
     return [rows.stage(packed, False), parallel_stage(name, p.images, images.image)]
@@ -210,158 +192,85 @@ class _Images:
 
     def image(self, n: Var) -> Stmt:
         """All results of image ``n``."""
-        p = self.p
-        # A line more, for the vector that starts at the last line's last pixel but one.
-        lines = p.channels if p.paired else p.groups * EDGE
-        plane = local_buffer((lines * p.line + LANES,), "float32", "plane")
-        tiles = local_buffer((PARTS, p.planes, p.line), "uint32", "words")
-        sums = local_buffer((EDGE, p.panels * p.width + LANES), "float32", "sums")
-        size = local_buffer((2,), "float32", "size")
-        memory = (plane, tiles, sums, size)
+        p, image = self.p, self.p.image
+        plane, words = image.memory()
+        sums = local_buffer((EDGE, p.pitch), "float32", "sums")
+        magnitude = local_buffer((2,), "float32", "magnitude")
         return seq(
-            [alloc(m) for m in memory],
+            [alloc(m) for m in (plane, words, sums, magnitude)],
             configure(),
-            self._copy(n, plane, lines),
-            self._words(plane, tiles, size),
+            image.clear(plane),
+            image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x)),
+            image.split(plane, words, magnitude),
             serial(
-                self.rows.panels, lambda o: self._outputs(n, o, (plane, tiles, sums, size)), "o"
+                self.rows.panels,
+                lambda o: self._outputs(n, o, (plane, words, sums), magnitude),
+                "o",
             ),
             unit("tilerelease"),
         )
 
-    def _copy(self, n: Expr, plane: Memory, lines: int) -> Stmt:
-        """The image with zeros around it, a line per channel."""
-        p = self.p
-        (h, w), (top, left), pitch = p.size, p.padding, p.padded[1]
-        nothing = splat(const(0.0, "float32"), LANES)
-        vectors = (lines * p.line + LANES) // LANES
-
-        def row(c: Expr, y: Expr) -> Stmt:
-            start = c * p.line + (y + top) * pitch + left
-            return serial(w, lambda x: store(plane, self.load_x(n, c, y, x), start + x), "x")
-
-        return seq(
-            serial(vectors, lambda v: store(plane, nothing, ramp(v * LANES, LANES)), "v"),
-            grid((p.channels, h), row),
-        )
-
-    def _words(self, plane: Memory, tiles: Memory, size: Memory) -> Stmt:
-        """The parts of the image, its largest and smallest magnitude."""
-        p = self.p
-        range_ = Range()
-
-        def vector(line: Expr, v: Expr) -> Stmt:
-            channel = line if p.paired else line // LANES * EDGE + line % LANES
-            first = channel * p.line + v * LANES
-            second = first + (1 if p.paired else LANES * p.line)
-
-            def put(part: int, word: Expr) -> Stmt:
-                return store(tiles, word, part, line, ramp(v * LANES, LANES))
-
-            pair = [load(plane, ramp(at, LANES)) for at in (first, second)]
-            return seq(split_pair(pair[0], pair[1], range_, put))
-
-        count = p.channels if p.paired else p.planes
-        before, (largest, smallest, _) = range_.size()
-        nothing = splat(const(0, "uint32"), LANES)
-
-        def clear(line: Expr, v: Expr) -> Stmt:
-            at = ramp(v * LANES, LANES)
-            return seq([store(tiles, nothing, part, line + count, at) for part in range(PARTS)])
-
-        rest = [grid((p.planes - count, p.line // LANES), clear)] if count < p.planes else []
-        return seq(
-            range_.start(),
-            grid((count, p.line // LANES), vector),
-            rest,
-            before,
-            store(size, largest, 0),
-            store(size, smallest, 1),
-        )
-
-    def _outputs(self, n: Expr, o: Expr, memory: tuple[Memory, Memory, Memory, Memory]) -> Stmt:
+    def _outputs(
+        self, n: Expr, o: Expr, memory: tuple[Memory, Memory, Memory], magnitude: Memory
+    ) -> Stmt:
         """The results of 32 output channels."""
-        p = self.p
-        plane, tiles, sums, size = memory
-        t = tvm().tirx
+        plane, words, sums = memory
         weight = local_buffer((2,), "float32", "weight")
-
-        def visit(v: Expr) -> Stmt:
-            x, set_x = bind("x", load(self.packed.magnitude, const(0), o, v, 0))
-            y, set_y = bind("y", load(self.packed.magnitude, const(0), o, v, 1))
-            # A NaN stays: nothing is larger, and only other NaNs replace it.
-            larger = t.any(x > load(weight, 0), t.isnan(x))
-            return seq(
-                set_x,
-                set_y,
-                when(larger, store(weight, x, 0)),
-                when(y < load(weight, 1), store(weight, y, 1)),
-            )
-
-        fast = serial(p.panels, lambda q: self._panel(o, q, tiles, sums), "q")
-        largest, smallest = ((load(weight, i), load(size, i)) for i in range(2))
+        fast = serial(self.p.panels, lambda q: self._panel(o, q, words, sums), "q")
+        largest, smallest = ((load(weight, i), load(magnitude, i)) for i in range(2))
         return seq(
             alloc(weight),
-            store(weight, const(0.0, "float32"), 0),
-            store(weight, t.infinity("float32"), 1),
-            serial(self.rows.visits, visit, "v"),
+            range_of(self.packed, self.rows.visits, lambda v: (o, v), weight),
             when(may_use(largest, smallest), fast, self._in_float32(o, plane, sums)),
             self._finish(n, o, sums),
         )
 
-    def _panel(self, o: Expr, q: Expr, tiles: Memory, sums: Memory) -> Stmt:
+    def _panel(self, o: Expr, q: Expr, words: Memory, sums: Memory) -> Stmt:
         """Sums of one panel of pixels on the unit."""
-        p = self.p
-        pitch = const(4 * p.line, "int64")
+        p, image = self.p, self.p.image
+        pitch = const(4 * image.line, "int64")
 
         def step(i: Expr, j: Expr, group: Expr) -> Stmt:
             block = (i * p.across + j) * p.groups + group
-            start = q * p.width + i * p.padded[1] + j * (2 if p.paired else 1)
+            start = q * EDGE + i * image.pitch + j * (2 if p.paired else 1)
 
             def fetch(side: int, part: int, half: int, number: int) -> Stmt:
                 if side == 0:
                     source = address(self.packed.tiles, const(0), o, block, part, half, 0)
                     return unit("tileloadd64", tile(number), source, const(64, "int64"))
-                source = address(tiles, part, group * LANES, start + half * LANES)
+                source = address(words, part, group * LANES, start + half * LANES)
                 return unit("tileloadd64", tile(number), source, pitch)
 
-            return seq(multiply_four(fetch, 1) if p.narrow else multiply(fetch, PRODUCTS))
+            return seq(multiply(fetch, PRODUCTS))
 
-        across = const(4 * sums.shape[1], "int64")
-
-        def corner(number: int) -> Expr:
-            i, j = (0, number) if p.narrow else (number // 2, number % 2)
-            return address(sums, i * LANES, q * p.width + j * LANES)
-
+        across = const(4 * p.pitch, "int64")
+        corners = [address(sums, k // 2 * LANES, q * EDGE + k % 2 * LANES) for k in range(4)]
         return seq(
-            [unit("tilezero", tile(number)) for number in range(4)],
+            [unit("tilezero", tile(k)) for k in range(4)],
             grid((p.kernel[0], p.across, p.groups), step),
-            [unit("tilestored64", tile(k), corner(k), across) for k in range(4)],
+            [unit("tilestored64", tile(k), corner, across) for k, corner in enumerate(corners)],
         )
 
     def _in_float32(self, o: Expr, plane: Memory, sums: Memory) -> Stmt:
-        """The same sums by multiply-adds of the weights as they are."""
-        p = self.p
-        every = ramp(0, LANES)
+        """The same sums by multiply-adds of image and weights as they are."""
+        p, image = self.p, self.p.image
 
-        def pixels(r: Expr, v: Expr) -> Stmt:
-            acc = local_buffer((LANES,), "float32", "acc")
-            channel = minimum(o * EDGE + r, p.outputs - 1)
+        def block(g: Expr, q: Expr) -> Stmt:
+            def left(r: int, c: Expr, i: Expr, j: Expr) -> Expr:
+                channel = minimum(o * EDGE + g * _ROWS + r, p.outputs - 1)
+                return splat(self.load_w(channel, c, i, j), LANES)
 
-            def term(c: Expr, i: Expr, j: Expr) -> Stmt:
-                start = c * p.line + v * LANES + i * p.padded[1] + j
-                x = load(plane, ramp(start, LANES))
-                w = splat(self.load_w(channel, c, i, j), LANES)
-                return store(acc, load(acc, every) + w * x, every)
+            def right(half: int, c: Expr, i: Expr, j: Expr) -> Expr:
+                start = c * image.line + q * EDGE + half * LANES + i * image.pitch + j
+                return load(plane, ramp(start, LANES))
 
-            return seq(
-                alloc(acc),
-                store(acc, splat(const(0.0, "float32"), LANES), every),
-                grid((p.channels, *p.kernel), term),
-                store(sums, load(acc, every), r, ramp(v * LANES, LANES)),
-            )
+            def put(r: int, half: int, value: Expr) -> Stmt:
+                return store(sums, value, g * _ROWS + r, ramp(q * EDGE + half * LANES, LANES))
 
-        return grid((EDGE, p.panels * p.width // LANES), pixels)
+            extents = (p.channels, *p.kernel)
+            return plain_sums((_ROWS, 2), left, right, lambda step: grid(extents, step), put)
+
+        return grid((EDGE // _ROWS, p.panels), block)
 
     def _finish(self, n: Expr, o: Expr, sums: Memory) -> Stmt:
         """Hand the sums on to the epilogue."""
@@ -369,14 +278,7 @@ class _Images:
         h, w = p.result
         count: Expr = EDGE if p.outputs % EDGE == 0 else minimum(EDGE, p.outputs - o * EDGE)
 
-        def row(r: Expr, y: Expr) -> Stmt:
-            start = y * p.padded[1]
-            # The call keeps LLVM from taking the rows for vectors once it has unrolled a row.
-            ahead = prefetch(load(sums, r, start + 2 * p.padded[1]))
+        def element(r: Expr, y: Expr, x: Expr) -> Stmt:
+            return self.write(n, o * EDGE + r, y, x, load(sums, r, y * p.image.pitch + x))
 
-            def element(x: Expr) -> Stmt:
-                return self.write(n, o * EDGE + r, y, x, load(sums, r, start + x))
-
-            return seq(ahead, serial(w, element, "x"))
-
-        return grid((count, h), row)
+        return grid((count, h, w), element)

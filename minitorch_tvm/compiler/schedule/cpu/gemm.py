@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...loops import Builder, Stage, Stmt, Var, const, minimum, parallel_stage, serial
+from ...loops import Builder, Stage, Stmt, Var, ceil_div, const, minimum, parallel_stage, serial
 from ...target import CpuTarget
 from . import gemm_tiles
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import choose, outer_stages
-from .gemm_problem import Load, Problem, Write, ceil_div
+from .gemm_problem import Load, Problem, Write
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ...loops import (
     Var,
     alloc,
     bind,
+    ceil_div,
     const,
     load,
     local_buffer,
@@ -31,7 +32,7 @@ from ...loops import (
     vectorized,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, ceil_div, zeros
+from .gemm_problem import Problem, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64

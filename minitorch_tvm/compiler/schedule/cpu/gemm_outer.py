@@ -27,6 +27,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
+    ceil_div,
     const,
     load,
     local_buffer,
@@ -44,7 +45,6 @@ from ...loops import (
 from ...target import CpuTarget
 from .gemm_problem import (
     Problem,
-    ceil_div,
     fill_row_blocks,
     materialise_rows,
     pack_columns,

@@ -18,6 +18,7 @@ from ...loops import (
     Stage,
     Stmt,
     Var,
+    ceil_div,
     const,
     load,
     minimum,
@@ -101,11 +102,6 @@ class Problem:
         if self.swapped:
             return serial(cols, lambda j: serial(rows, lambda i: one(i, j), "i"), "j")
         return serial(rows, lambda i: serial(cols, lambda j: one(i, j), "j"), "i")
-
-
-def ceil_div(a: int, b: int) -> int:
-    """Quotient rounded up."""
-    return -(-a // b)
 
 
 def zeros(dtype: str, lanes: int) -> Expr:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -35,7 +36,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
-    bind,
+    ceil_div,
     const,
     grid,
     load,
@@ -61,7 +62,7 @@ from .bfloat_parts import (
     packed_memory,
 )
 from .conv_layout import transpose_rows
-from .gemm_problem import Problem, ceil_div
+from .gemm_problem import Problem
 from .matrix_unit import (
     COLUMN_EXACT,
     PRODUCTS,
@@ -73,6 +74,7 @@ from .matrix_unit import (
     tile,
     unit,
 )
+from .plain_sums import plain_sums
 
 # Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
 _VISIT = 16
@@ -81,6 +83,7 @@ _MOST_COPIES = 4  # workers, beyond which they share what one of them packed
 _OWN_BYTES, _SUMS_BYTES = 400 << 10, 256 << 10
 _MOST_PANELS = 16  # of the other operand in a tile
 _SQUARE = 8  # transposed at once
+_ROWS = 8  # that plain arithmetic computes at once
 # Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
 # element that is transposed on the way in or out.
 _BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 800, 1.1, 0.5, 0.6
@@ -100,9 +103,13 @@ def cycles(pb: Problem) -> float:
     """Estimated cycles of a product with these stages (compare: the other schedules' estimate)."""
     rows, columns, blocks = (ceil_div(size, EDGE) for size in (pb.m, pb.n, pb.k))
     lead = _rows_lead(pb)
-    copies = [pb.batch if pb.row_batched else 1, pb.batch if pb.col_batched else 1]
+    # Tiles pack the leading operand for each batch.  The number of copies of the other one is not
+    # the real one: what is computed, and in which order, must not depend on threads.
+    copies = [
+        pb.batch if lead or pb.row_batched else 1,
+        pb.batch if not lead or pb.col_batched else 1,
+    ]
     if pb.batch == 1:
-        # Not the real number: what is computed, and in which order, must not depend on threads.
         copies[lead] = 2
     packed_rows = copies[0] * rows * blocks * EDGE**2
     packed_columns = copies[1] * columns * blocks * EDGE**2
@@ -123,21 +130,21 @@ def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stag
     pb = min(problem, problem.swap(), key=cycles)
     visits = ceil_div(ceil_div(pb.k, EDGE), _VISIT)
     visit = ceil_div(ceil_div(pb.k, EDGE), visits)
-    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row_batched, pb.row, visit)
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit)
     columns = Operand(
         False,
         pb.n,
         pb.k,
         not pb.col_k_inner,
         pb.col_plain,
-        pb.col_batched,
         lambda bt, line, k: pb.col(bt, k, line),
         visit,
     )
-    lead, other = (rows, columns) if _rows_lead(pb) else (columns, rows)
-    copies = pb.batch if other.batched and pb.batch > 1 else _copies(pb, cpu)
+    rows_lead = _rows_lead(pb)
+    lead, other = (rows, columns) if rows_lead else (columns, rows)
+    by_batch = pb.batch > 1 and (pb.col_batched if rows_lead else pb.row_batched)
+    copies = pb.batch if by_batch else _copies(pb, cpu)
     packed = packed_memory(copies, other.panels, other.blocks, other.visits, builder.scratch_buffer)
-    by_batch = other.batched and pb.batch > 1
     return [other.stage(packed, by_batch), _Product(pb, lead, other, packed, cpu).stage()]
 
 
@@ -214,14 +221,7 @@ class _Product:
             counts.append(step if whole else minimum(step, operand.panels - start))
         visits = self.lead.visits
         lead = int(not self.lead.is_row)
-        row, column = (
-            (counts[lead], first[lead], size[lead]),
-            (
-                counts[1 - lead],
-                first[1 - lead],
-                size[1 - lead],
-            ),
-        )
+        row, column = ((counts[i], first[i], size[i]) for i in (lead, 1 - lead))
         # Lines of sums apart by a multiple of 4 KB would share few places of the cache.
         pitch = column[2] * EDGE + LANES
         keeps = visits > 1 or self.pb.swapped
@@ -341,45 +341,34 @@ class _Product:
 
         gather = serial(count, lambda k: serial(EDGE, lambda j: copy(k, j), "j"), "k")
         nothing = splat(const(0.0, "float32"), LANES)
-        halves = [h * LANES for h in range(HALVES)]
-        together = 4
 
         def rows(g: Expr) -> Stmt:
-            every = ramp(0, LANES)
-            acc = {
-                (r, h): local_buffer((LANES,), "float32", "acc")
-                for r in range(together)
-                for h in halves
-            }
+            def left(r: int, k: Expr) -> Expr:
+                i = minimum(i0 + g * _ROWS + r, pb.m - 1)
+                return splat(pb.row(bt, i, k0 + k), LANES)
 
-            def place(r: int, h: int) -> tuple[Expr, ...]:
-                return (slot_row, g * together + r, ramp(slot_column + h, LANES))
+            def place(r: Expr, half: Expr) -> tuple[Expr, ...]:
+                return slot_row, r, ramp(slot_column + half * LANES, LANES)
 
-            def step(k: Expr) -> Stmt:
-                statements = []
-                for r in range(together):
-                    i = minimum(i0 + g * together + r, pb.m - 1)
-                    factor, set_factor = bind("x", pb.row(bt, i, k0 + k))
-                    statements.append(set_factor)
-                    for h in halves:
-                        target = acc[r, h]
-                        more = splat(factor, LANES) * load(lines, k, ramp(h, LANES))
-                        statements.append(store(target, load(target, every) + more, every))
-                return seq(statements)
+            def clear(r: Expr, half: Expr) -> Stmt:
+                return store(sums, nothing, *place(g * _ROWS + r, half))
 
-            clear = seq([store(m, nothing, every) for m in acc.values()])
-            resume = seq([store(m, load(sums, *place(r, h)), every) for (r, h), m in acc.items()])
-            begin = when(tvm().tirx.EQ(v, const(0)), clear, resume)
-            if self.lead.visits == 1:
-                begin = clear
+            def before(r: int, half: int) -> Expr:
+                return load(sums, *place(g * _ROWS + r, half))
+
             return seq(
-                [alloc(m) for m in acc.values()],
-                begin,
-                serial(count, step, "k"),
-                [store(sums, load(m, every), *place(r, h)) for (r, h), m in acc.items()],
+                when(tvm().tirx.EQ(v, const(0)), grid((_ROWS, HALVES), clear)),
+                plain_sums(
+                    (_ROWS, HALVES),
+                    left,
+                    lambda half, k: load(lines, k, ramp(half * LANES, LANES)),
+                    partial(serial, count, name="k"),
+                    lambda r, half, value: store(sums, value, *place(g * _ROWS + r, half)),
+                    before,
+                ),
             )
 
-        return seq(alloc(lines), gather, serial(EDGE // together, rows, "g"))
+        return seq(alloc(lines), gather, serial(EDGE // _ROWS, rows, "g"))
 
     def _finish(self, bt: Expr, panel: Expr, column: _Extent, slot: _Slot) -> Stmt:
         """Hand the sums of a row panel on to the epilogue."""

@@ -85,23 +85,3 @@ def multiply(
             if then is not None:
                 statements.append(load_half(changes, then[changes], n))
     return statements
-
-
-def multiply_four(fetch: Callable[[int, int, int, int], Stmt], side: int) -> list[Stmt]:
-    """Add four blocks of 16 x 16 x 32 that share an operand to tiles 0 to 3.
-
-    ``side`` is the operand that has four tiles (their number takes the place of ``half``), the
-    other one has one; ``fetch`` as in :func:`multiply`.
-    """
-    statements: list[Stmt] = []
-    shared: int | None = None
-    for product in PRODUCTS if side else [(a, b) for b, a in PRODUCTS]:
-        if product[1 - side] != shared:
-            shared = product[1 - side]
-            statements.append(fetch(1 - side, shared, 0, 4))
-        for j in range(4):
-            own = 5 + j % 3
-            statements.append(fetch(side, product[side], j, own))
-            row, column = (4, own) if side else (own, 4)
-            statements.append(unit("tdpbf16ps", tile(j), tile(row), tile(column)))
-    return statements
