@@ -127,7 +127,7 @@ def test_small_channels_beside_ordinary_ones(power: int) -> None:
     s = spec(3, 18, (6, 7), 34, (3, 3), padding=(1, 1))
     case = Case(s)
     x, w, ct = (case.start[name] for name in ("x", "w", "ct"))
-    for array in (x[:, 1], x[:, :, 0], w[3], w[:, 5], ct[:, 3]):
+    for array in (x[:, 1], x[:, :, :4], w[3], w[:, 5], ct[:, 3], ct[:, :, :4]):
         array *= np.float32(2.0**-power)
     for name in ("y", "dx", "dw"):
         case.start[name][...] = 0
