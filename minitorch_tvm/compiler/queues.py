@@ -31,7 +31,7 @@ def first_tile(tiles: int, workers: int, worker: int) -> int:
 
 
 class Queues:
-    """The queues of all stages of one program, on the stack of its entry."""
+    """The queues of all stages of one program, in its entry's local memory."""
 
     def __init__(self, tiles: list[int], workers: int) -> None:
         self.tiles, self.workers = tiles, workers

@@ -59,7 +59,7 @@ _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
 _STRIP_SHARE = 0.4
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.2
-# Bound on the sums that a tile keeps between blocks of k: they live on the worker's stack.
+# Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Row blocks that make enough tiles without splitting the panels.

@@ -12,7 +12,7 @@ have smaller errors than those of multiply-adds, being rounded less often (the t
 
 The unit treats denormal numbers as zero, and parts of infinity make NaN.  Blocks whose operands are
 irregular, or some product of whose elements could leave the range, are computed by plain float32
-arithmetic from the operands themselves, several times slower.
+arithmetic from the operands themselves, at about the speed of multiply-adds.
 
 A parallel tile covers a few panels of the operand that has more of them and many or all of the
 other, visit after visit of some blocks of k.  It packs its few panels itself, in memory of its own,
