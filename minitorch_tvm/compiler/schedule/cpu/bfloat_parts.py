@@ -136,13 +136,18 @@ class Operand:
         to: tuple[Expr, Expr, Expr, Expr],
     ) -> Stmt:
         """Pack one visit of a panel ``to`` (copy, panel, first block, visit) of ``packed``."""
-        first = visit * self.visit
+        first, count = visit * self.visit, self.count(visit)
         range_ = Range()
         block = local_buffer((EDGE, EDGE), "float32", "block")
 
         def one(b: Expr) -> Stmt:
             kb = first + b
             origin = (panel * EDGE, kb * EDGE)
+            # The next panel's first blocks come after this one's last.
+            over = b + _AHEAD >= count
+            next_panel = tvm().tirx.Select(over, panel + 1, panel)
+            next_block = kb + _AHEAD - tvm().tirx.Select(over, count, const(0))
+            later = (next_panel * EDGE, next_block * EDGE)
 
             def put(vector: _Vector) -> Stmt:
                 return self._split(packed, (to[0], to[1], to[2] + b), vector, range_)
@@ -153,9 +158,11 @@ class Operand:
             edge = seq(alloc(block), self._fill_edge(block, bt, origin), put(from_block))
             inside: Stmt
             if self.natural and self.plain:
-                inside = put(lambda r, c: self._vector(bt, origin, r, c))
+                inside = put(lambda r, c: self._vector(bt, origin, later, r, c))
             elif self.plain:
-                inside = seq(alloc(block), self._fill_turned(block, bt, origin), put(from_block))
+                inside = seq(
+                    alloc(block), self._fill_turned(block, bt, origin, later), put(from_block)
+                )
             else:
                 return edge
             whole = self._whole(panel, kb)
@@ -166,7 +173,7 @@ class Operand:
         size = range_.size()
         return seq(
             range_.start(),
-            serial(self.count(visit), one, "kb"),
+            serial(count, one, "kb"),
             size[0],
             [store(packed.magnitude, x, to[0], to[1], to[3], i) for i, x in enumerate(size[1])],
         )
@@ -188,13 +195,12 @@ class Operand:
         return self.element(bt, origin[0] + line, origin[1] + k)
 
     def _vector(
-        self, bt: Expr, origin: tuple[Expr, Expr], r: Expr, c: int
+        self, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr], r: Expr, c: int
     ) -> tuple[list[Stmt], Expr]:
         """A vector read in place."""
         line = local_buffer((LANES,), "float32", "line")
         fill = vectorized(LANES, lambda v: store(line, self._at(bt, origin, r, c + v), v), "v")
         # Rows of a block lie far apart, more of them than the hardware follows.
-        later = (origin[0], origin[1] + _AHEAD * EDGE)
         ahead = prefetch(self._at(bt, later, r, c))
         return [alloc(line), fill, ahead], load(line, ramp(0, LANES))
 
@@ -219,7 +225,9 @@ class Operand:
             copy = serial(cols, lambda c: serial(rows, lambda r: put(r, c), "r"), "c")
         return seq(clear, copy)
 
-    def _fill_turned(self, block: Memory, bt: Expr, origin: tuple[Expr, Expr]) -> Stmt:
+    def _fill_turned(
+        self, block: Memory, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr]
+    ) -> Stmt:
         """Transpose squares in registers."""
 
         def square(r0: Expr, c0: Expr) -> Stmt:
@@ -236,7 +244,6 @@ class Operand:
             return transpose_rows(_SQUARE, "float32", fill, write)
 
         count = EDGE // _SQUARE
-        later = (origin[0], origin[1] + _AHEAD * EDGE)
 
         def ask(i: Expr) -> Stmt:
             places = [(c, i) if self.is_row else (i, c) for c in (0, LANES)]

@@ -95,9 +95,9 @@ def gemm_stages(
         if suits(candidate, cpu):
             return dot_stages(candidate, builder, cpu)
     if gemm_tiles.suits(problem, cpu):
-        fewest = min(gemm_tiles.cycles(p) for p in (problem, problem.swap()))
+        fewest = min(gemm_tiles.cycles(p, cpu) for p in (problem, problem.swap()))
         if fewest < min(choose(problem, cpu)[0], choose(problem.swap(), cpu)[0]):
-            return gemm_tiles.tile_stages(problem, builder, cpu)
+            return gemm_tiles.tile_stages(problem, cpu)
     return outer_stages(problem, builder, cpu)
 
 

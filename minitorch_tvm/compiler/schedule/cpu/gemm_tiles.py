@@ -14,11 +14,11 @@ The unit treats denormal numbers as zero, and parts of infinity make NaN.  Block
 irregular, or some product of whose elements could leave the range, are computed by plain float32
 arithmetic from the operands themselves, at about the speed of multiply-adds.
 
-A parallel tile covers a few panels of the operand that has more of them and many or all of the
-other, visit after visit of some blocks of k.  It packs its few panels itself, in memory of its own,
-so that they come from the second-level cache; the other operand is packed by a stage before.  What
-one core wrote takes another longer to read than to pack again, so that each core has a copy, if
-cores are few.
+A parallel tile covers some panels of rows by some panels of columns and packs both itself, visit
+after visit of a few blocks of k: first its columns, which stay in the second-level cache, then one
+panel of rows after the other, which stays in the first-level one while it meets all columns.  Sums
+wait in memory of the tile's own.  Nothing packed leaves the core's caches: from the third-level one
+it would arrive more slowly than it can be packed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from functools import partial
 
 from ....core.tvm_api import tvm
 from ...loops import (
-    Builder,
     Expr,
     Memory,
     Stage,
@@ -50,7 +49,6 @@ from ...loops import (
     store,
     when,
 )
-from ...queues import first_tile
 from ...target import CpuTarget
 from .bfloat_parts import (
     BLOCK_BYTES,
@@ -76,48 +74,108 @@ from .matrix_unit import (
 )
 from .plain_sums import plain_sums
 
-# Blocks of k in a visit: few enough that what a tile packs for it stays in the cache.
-_VISIT = 16
-_MOST_COPIES = 4  # workers, beyond which they share what one of them packed
-# Memory of a worker: for the panels that a tile packs, and for its sums between visits.
-_OWN_BYTES, _SUMS_BYTES = 400 << 10, 256 << 10
-_MOST_PANELS = 16  # of the other operand in a tile
+# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a visit,
+# of which there are this many panels at most.
+_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.22, 16
+_LONGEST_VISIT = 16  # blocks of k
 _SQUARE = 8  # transposed at once
 _ROWS = 8  # that plain arithmetic computes at once
-# Measured cycles: of a block of 32 x 32 x 32, of a finished 32 x 32, of one packed element, of an
-# element that is transposed on the way in or out.
-_BLOCK_CYCLES, _FINISH_CYCLES, _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES = 600, 800, 1.1, 0.5, 0.6
+# Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits, of a finished 32 x 32,
+# of one packed element, of an element that is transposed on the way in or out, or computed.
+_BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 300, 800
+_PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES, _COMPUTED_CYCLES = 1.1, 0.5, 0.6, 1.0
 
 
-def _rows_lead(pb: Problem) -> bool:
-    """True if tiles pack their rows themselves, False if their columns."""
-    return pb.m >= pb.n
+@dataclass(frozen=True)
+class _Plan:
+    """Sizes of parallel tiles, in panels of 32 rows and columns, and of visits, in blocks of k."""
+
+    pb: Problem
+    l2_bytes: int
+    workers: int
+
+    @property
+    def panels(self) -> tuple[int, int]:
+        """Panels of rows and of columns."""
+        return ceil_div(self.pb.m, EDGE), ceil_div(self.pb.n, EDGE)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of k."""
+        return ceil_div(self.pb.k, EDGE)
+
+    @property
+    def visit(self) -> int:
+        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones."""
+        panel = (min(self.panels[1], _MOST_PANELS) + 1) * BLOCK_BYTES
+        most = min(max(int(self.l2_bytes * _VISIT_SHARE) // panel, 1), _LONGEST_VISIT)
+        return ceil_div(self.blocks, ceil_div(self.blocks, most))
+
+    @property
+    def keeps(self) -> bool:
+        """True if a tile keeps the sums of all its rows, False if of one panel after the other."""
+        return self.blocks > self.visit or self.pb.swapped
+
+    def bytes(self, rows: int, columns: int) -> int:
+        """What a tile of so many panels keeps in the second-level cache."""
+        sums = (rows if self.keeps else 1) * columns * EDGE**2 * 4
+        return sums + (columns + 1) * self.visit * BLOCK_BYTES
+
+    def pack(self, times: tuple[int, int]) -> float:
+        """Cycles of packing the rows and the columns so many times."""
+        pb, depth = self.pb, self.blocks * EDGE
+        row = _PACK_CYCLES + (0 if pb.row_k_inner else _TURN_CYCLES)
+        column = _PACK_CYCLES + (_TURN_CYCLES if pb.col_k_inner else 0)
+        row += 0 if pb.row_plain else _COMPUTED_CYCLES
+        column += 0 if pb.col_plain else _COMPUTED_CYCLES
+        lines = [panels * EDGE * count for panels, count in zip(self.panels, times, strict=True)]
+        return pb.batch * depth * (lines[0] * row + lines[1] * column)
+
+    def cycles(self, rows: int, columns: int) -> float:
+        """Estimated cycles of all cores with tiles of so many panels."""
+        pb = self.pb
+        across, down = ceil_div(self.panels[1], columns), ceil_div(self.panels[0], rows)
+        visits = ceil_div(self.blocks, self.visit)
+        block = self.blocks * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
+        cost = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
+        return cost + (pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Panels of rows and columns in a tile."""
+        best: tuple[float, int, int] | None = None
+        limit = int(self.l2_bytes * _CACHE_SHARE)
+        for r in _even(self.panels[0]):
+            for c in _even(self.panels[1]):
+                if (r, c) != (1, 1) and self.bytes(r, c) > limit:
+                    break
+                turns = [ceil_div(p, n) for p, n in zip(self.panels, (r, c), strict=True)]
+                tiles = self.pb.batch * turns[0] * turns[1]
+                # Cores that differ in speed, or other programs, delay the last tiles.
+                rounds = ceil_div(tiles, self.workers)
+                idle = rounds * self.workers / tiles + _DELAY / rounds
+                cost = self.cycles(r, c) * idle
+                if best is None or cost < best[0]:
+                    best = (cost, r, c)
+        assert best is not None
+        return best[1:]
 
 
-def _copies(pb: Problem, cpu: CpuTarget) -> int:
-    """How often the operand that a stage packs is packed."""
-    return 1 if pb.batch > 1 or cpu.workers > _MOST_COPIES else cpu.workers
+_DELAY = 0.15
 
 
-def cycles(pb: Problem) -> float:
-    """Estimated cycles of a product with these stages (compare: the other schedules' estimate)."""
-    rows, columns, blocks = (ceil_div(size, EDGE) for size in (pb.m, pb.n, pb.k))
-    lead = _rows_lead(pb)
-    # Tiles pack the leading operand for each batch.  The number of copies of the other one is not
-    # the real one: what is computed, and in which order, must not depend on threads.
-    copies = [
-        pb.batch if lead or pb.row_batched else 1,
-        pb.batch if not lead or pb.col_batched else 1,
-    ]
-    if pb.batch == 1:
-        copies[lead] = 2
-    packed_rows = copies[0] * rows * blocks * EDGE**2
-    packed_columns = copies[1] * columns * blocks * EDGE**2
-    cost: float = pb.batch * rows * columns * (blocks * _BLOCK_CYCLES + _FINISH_CYCLES)
-    cost += (packed_rows + packed_columns) * _PACK_CYCLES
-    cost += 0 if pb.row_k_inner else packed_rows * _TURN_CYCLES
-    cost += packed_columns * _TURN_CYCLES if pb.col_k_inner else 0
-    return cost + (pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0)
+def _even(panels: int) -> list[int]:
+    """Sizes of groups that divide so many panels evenly, but for the last."""
+    return sorted({ceil_div(panels, groups) for groups in range(1, panels + 1)})
+
+
+def cycles(pb: Problem, cpu: CpuTarget) -> float:
+    """Estimated cycles of a product with these stages (compare: the other schedules' estimate).
+
+    What is computed, and in which order, must not depend on threads: this reckons with two.
+    """
+    plan = _Plan(pb, cpu.l2_bytes, 2)
+    return plan.cycles(*plan.size)
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
@@ -125,12 +183,11 @@ def suits(pb: Problem, cpu: CpuTarget) -> bool:
     return cpu.matrix_unit and pb.dtype == "float32"
 
 
-def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
+def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
-    pb = min(problem, problem.swap(), key=cycles)
-    visits = ceil_div(ceil_div(pb.k, EDGE), _VISIT)
-    visit = ceil_div(ceil_div(pb.k, EDGE), visits)
-    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit)
+    pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
+    plan = _Plan(pb, cpu.l2_bytes, cpu.workers)
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, plan.visit)
     columns = Operand(
         False,
         pb.n,
@@ -138,136 +195,89 @@ def tile_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stag
         not pb.col_k_inner,
         pb.col_plain,
         lambda bt, line, k: pb.col(bt, k, line),
-        visit,
+        plan.visit,
     )
-    rows_lead = _rows_lead(pb)
-    lead, other = (rows, columns) if rows_lead else (columns, rows)
-    by_batch = pb.batch > 1 and (pb.col_batched if rows_lead else pb.row_batched)
-    copies = pb.batch if by_batch else _copies(pb, cpu)
-    packed = packed_memory(copies, other.panels, other.blocks, other.visits, builder.scratch_buffer)
-    return [other.stage(packed, by_batch), _Product(pb, lead, other, packed, cpu).stage()]
+    return [_Product(pb, rows, columns, plan.size, plan.keeps).stage()]
 
 
 _Extent = tuple[Expr, Expr, int]  # panels of a tile: their number, the first, the most
-# Of the rows and of the columns: packed memory, and (copy, panel, first block, visit) in it.
-_Places = tuple[
-    tuple[Packed, tuple[Expr, Expr, Expr, Expr]], tuple[Packed, tuple[Expr, Expr, Expr, Expr]]
-]
+# Of the rows and of the columns: packed memory, and the panel in it.
+_Places = tuple[tuple[Packed, Expr], tuple[Packed, Expr]]
 _Slot = tuple[Memory, Expr, Expr]  # sums [panel, row, column]: the panel, the first column
 
 
 @dataclass(frozen=True)
 class _Product:
-    """The stage that packs the leading operand and multiplies."""
+    """The stage that packs and multiplies."""
 
     pb: Problem
-    lead: Operand
-    other: Operand
-    packed: Packed  # the other operand
-    cpu: CpuTarget
-
-    def _groups(self) -> tuple[int, int]:
-        """Panels of the leading and of the other operand in a parallel tile."""
-        lead, other = self.lead.panels, self.other.panels
-        own = _OWN_BYTES // (self.lead.visit * BLOCK_BYTES)
-        # Each tile reads all of the other operand, from the second-level cache if it fits.
-        stays = other * self.lead.blocks * BLOCK_BYTES <= self.cpu.l2_bytes * 3 // 4
-        again = 0.05 if stays else 0.3
-        blocks = lead * other * self.lead.blocks * _BLOCK_CYCLES
-        pack = lead * self.lead.blocks * EDGE**2 * (_PACK_CYCLES + _TURN_CYCLES)
-        best: tuple[float, int, int] | None = None
-        for r in range(1, min(lead, own) + 1):
-            for c in range(1, min(other, _MOST_PANELS) + 1):
-                if self.lead.visits > 1 and r * c * EDGE**2 * 4 > _SUMS_BYTES:
-                    break
-                turns = ceil_div(other, c)
-                tiles = self.pb.batch * ceil_div(lead, r) * turns
-                even = ceil_div(lead, r) * r * turns * c / (lead * other)
-                cost = blocks * (1 + again / r) * (1 + 0.2 * (even - 1)) + pack * turns
-                cost *= 1 + 1.5 / tiles
-                if best is None or cost < best[0]:
-                    best = (cost, r, c)
-        assert best is not None
-        return best[1:]
+    rows: Operand
+    columns: Operand
+    size: tuple[int, int]  # panels of rows and of columns in a tile
+    keeps: bool
 
     def stage(self) -> Stage:
         """The stage."""
-        sizes = self._groups()
-        counts = [
-            ceil_div(o.panels, n) for o, n in zip((self.lead, self.other), sizes, strict=True)
-        ]
-        per_batch = counts[0] * counts[1]
-        tiles = self.pb.batch * per_batch
+        down, across = (
+            ceil_div(o.panels, n) for o, n in zip((self.rows, self.columns), self.size, strict=True)
+        )
 
         def body(tile: Var) -> Stmt:
-            bt = tile // per_batch if self.pb.batch > 1 else const(0)
-            first = (tile // counts[1] % counts[0] * sizes[0], tile % counts[1] * sizes[1])
-            copy = const(0)
-            if self.packed.magnitude.shape[0] > 1:
-                copy = bt
-                if self.pb.batch == 1:
-                    # The copy of the worker that the queues give this tile to.
-                    for worker in range(1, self.cpu.workers):
-                        start = first_tile(tiles, self.cpu.workers, worker)
-                        copy = copy + (tile >= start).astype("int32")
-            return self._tile(bt, copy, first, sizes)
+            bt = tile // (down * across) if self.pb.batch > 1 else const(0)
+            first = (tile // across % down * self.size[0], tile % across * self.size[1])
+            return self._tile(bt, first)
 
-        return parallel_stage("gemm", tiles, body)
+        return parallel_stage("gemm", self.pb.batch * down * across, body)
 
-    def _tile(self, bt: Expr, copy: Expr, first: tuple[Expr, Expr], size: tuple[int, int]) -> Stmt:
-        counts: list[Expr] = []
-        for operand, step, start in zip((self.lead, self.other), size, first, strict=True):
-            whole = operand.panels % step == 0
-            counts.append(step if whole else minimum(step, operand.panels - start))
-        visits = self.lead.visits
-        lead = int(not self.lead.is_row)
-        row, column = ((counts[i], first[i], size[i]) for i in (lead, 1 - lead))
+    def _tile(self, bt: Expr, first: tuple[Expr, Expr]) -> Stmt:
+        extents: list[_Extent] = []
+        for operand, most, start in zip((self.rows, self.columns), self.size, first, strict=True):
+            whole = operand.panels % most == 0
+            extents.append((most if whole else minimum(most, operand.panels - start), start, most))
+        row, column = extents
+        visits, swapped = self.rows.visits, self.pb.swapped
         # Lines of sums apart by a multiple of 4 KB would share few places of the cache.
         pitch = column[2] * EDGE + LANES
-        keeps = visits > 1 or self.pb.swapped
-        sums = local_buffer((row[2] if keeps else 1, EDGE, pitch), "float32", "sums")
+        sums = local_buffer((row[2] if self.keeps else 1, EDGE, pitch), "float32", "sums")
         plain = local_buffer((row[2], column[2]), "int32", "plain")
-        own = packed_memory(1, size[0], self.lead.visit, 1, local_buffer)
+        wide = packed_memory(1, column[2], self.columns.visit, 1, local_buffer)
+        one = packed_memory(1, 1, self.rows.visit, 1, local_buffer)
         zero = const(0)
 
-        def pack(v: Expr, p: Expr) -> Stmt:
-            return self.lead.pack(own, bt, first[0] + p, v, (zero, p, zero, zero))
+        def pack(operand: Operand, to: Packed, v: Expr, panel: Expr, place: Expr) -> Stmt:
+            return operand.pack(to, bt, panel, v, (zero, place, zero, zero))
 
         def block(v: Expr, r: Expr, c: Expr) -> Stmt:
-            mine, others = (c, r) if lead else (r, c)
-            places = (
-                (own, (zero, mine, zero, zero)),
-                (self.packed, (copy, first[1] + others, v * self.lead.visit, v)),
-            )
-            slot = (sums, r if keeps else zero, c * EDGE)
+            slot = (sums, r if self.keeps else zero, c * EDGE)
             at = (row[1] + r, column[1] + c)
-            flag = (plain, r, c)
-            return self._block(bt, at, v, places[::-1] if lead else places, slot, flag)
+            return self._block(bt, at, v, ((one, zero), (wide, c)), slot, (plain, r, c))
 
         def line(v: Expr, r: Expr) -> Stmt:
-            products = serial(column[0], lambda c: block(v, r, c), "c")
-            if self.pb.swapped:
-                return products
-            slot = (sums, r if keeps else zero, zero)
-            finish = self._finish(bt, row[1] + r, column, slot)
+            products = [
+                pack(self.rows, one, v, row[1] + r, zero),
+                serial(column[0], lambda c: block(v, r, c), "c"),
+            ]
+            if swapped:
+                return seq(products)
+            finish = self._finish(bt, row[1] + r, column, (sums, r if self.keeps else zero, zero))
             if visits > 1:
                 finish = when(tvm().tirx.EQ(v, const(visits - 1)), finish)
             return seq(products, finish)
 
         def visit(v: Expr) -> Stmt:
             return seq(
-                serial(counts[0], lambda p: pack(v, p), "p"),
+                serial(column[0], lambda c: pack(self.columns, wide, v, column[1] + c, c), "c"),
                 serial(row[0], lambda r: line(v, r), "r"),
             )
 
-        finish = [self._finish_turned(bt, row, column, sums)] if self.pb.swapped else []
+        packed = (wide.tiles, wide.magnitude, one.tiles, one.magnitude)
         return seq(
             configure(),
-            [alloc(m) for m in (sums, plain, own.tiles, own.magnitude)],
+            [alloc(m) for m in (sums, plain, *packed)],
             grid(plain.shape, lambda r, c: store(plain, zero, r, c)),
             serial(visits, visit, "v"),
             unit("tilerelease"),
-            finish,
+            self._finish_turned(bt, row, column, sums) if swapped else [],
         )
 
     def _block(
@@ -286,13 +296,13 @@ class _Product:
         """
         t = tvm().tirx
         largest, smallest, rest = (
-            tuple(load(p.magnitude, copy, panel, visit, i) for p, (copy, panel, _, visit) in places)
+            tuple(load(p.magnitude, const(0), panel, const(0), i) for p, panel in places)
             for i in range(3)
         )
         zero = const(0.0, "float32")
 
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
-            return serial(self.lead.count(v), lambda b: self._step(b, places, products), "b")
+            return serial(self.rows.count(v), lambda b: self._step(b, places, products), "b")
 
         steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
         steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
@@ -311,7 +321,7 @@ class _Product:
             for n in range(4)
         ]
         start = seq([unit("tilezero", tile(n)) for n in range(4)])
-        if self.lead.visits > 1:
+        if self.rows.visits > 1:
             again = seq([unit("tileloadd64", *quarter) for quarter in quarters])
             start = when(tvm().tirx.EQ(v, const(0)), start, again)
         return start, [unit("tilestored64", *quarter) for quarter in quarters]
@@ -320,8 +330,8 @@ class _Product:
         """Products of one block of k."""
 
         def fetch(side: int, part: int, half: int, number: int) -> Stmt:
-            packed, (copy, panel, first, _) = places[side]
-            source = address(packed.tiles, copy, panel, first + b, part, half, 0)
+            packed, panel = places[side]
+            source = address(packed.tiles, const(0), panel, b, part, half, 0)
             return unit("tileloadd64", tile(number), source, const(64, "int64"))
 
         return seq(multiply(fetch, products))
@@ -330,7 +340,7 @@ class _Product:
         """The same sums by fused multiply-adds of the operands as they are."""
         pb = self.pb
         sums, slot_row, slot_column = slot
-        depth = min(self.lead.visit * EDGE, pb.k)
+        depth = min(self.rows.visit * EDGE, pb.k)
         k0 = v * depth
         count: Expr = depth if pb.k % depth == 0 else minimum(depth, pb.k - k0)
         lines = local_buffer((depth, EDGE), "float32", "lines")
@@ -383,36 +393,35 @@ class _Product:
         return _sizes(pb.n, column, write)
 
     def _finish_turned(self, bt: Expr, row: _Extent, column: _Extent, sums: Memory) -> Stmt:
-        """Transpose all sums of a tile, whose columns are the user's rows, and hand them on."""
+        """Transpose the sums of a tile, whose columns are the user's rows, and hand them on."""
         pb = self.pb
-        turned = local_buffer((column[2] * EDGE, row[2] * EDGE), "float32", "turned")
-        every = ramp(0, _SQUARE)
-        per_panel = EDGE // _SQUARE
+        turned = local_buffer((EDGE, row[2] * EDGE), "float32", "turned")
+        every, per_panel = ramp(0, _SQUARE), EDGE // _SQUARE
 
-        def square(r: Expr, j: Expr, i: Expr) -> Stmt:
-            def fill(memory: Memory, n: Expr) -> Stmt:
-                line = load(sums, r, i * _SQUARE + n, ramp(j * _SQUARE, _SQUARE))
-                return store(memory, line, n, every)
+        def panel(c: Expr) -> Stmt:
+            def square(r: Expr, j: Expr, i: Expr) -> Stmt:
+                def fill(memory: Memory, n: Expr) -> Stmt:
+                    at = ramp(c * EDGE + j * _SQUARE, _SQUARE)
+                    return store(memory, load(sums, r, i * _SQUARE + n, at), n, every)
 
-            def put(n: Expr, vector: Expr) -> Stmt:
-                at = ramp(r * EDGE + i * _SQUARE, _SQUARE)
-                return store(turned, vector, j * _SQUARE + n, at)
+                def put(n: Expr, vector: Expr) -> Stmt:
+                    at = ramp(r * EDGE + i * _SQUARE, _SQUARE)
+                    return store(turned, vector, j * _SQUARE + n, at)
 
-            return transpose_rows(_SQUARE, "float32", fill, put)
+                return transpose_rows(_SQUARE, "float32", fill, put)
 
-        i0, j0 = row[1] * EDGE, column[1] * EDGE
-        width: Expr = column[2] * EDGE
-        if pb.n % width:
-            width = minimum(width, pb.n - j0)
+            i0, j0 = row[1] * EDGE, (column[1] + c) * EDGE
+            width: Expr = EDGE if pb.n % EDGE == 0 else minimum(EDGE, pb.n - j0)
 
-        def write(height: Expr) -> Stmt:
-            return pb.write_tile(bt, (i0, j0), (height, width), lambda i, j: load(turned, j, i))
+            def write(height: Expr) -> Stmt:
+                def value(i: Expr, j: Expr) -> Expr:
+                    return load(turned, j, i)
 
-        return seq(
-            alloc(turned),
-            grid((row[0], column[0] * per_panel, per_panel), square),
-            _sizes(pb.m, row, write),
-        )
+                return pb.write_tile(bt, (i0, j0), (height, width), value)
+
+            return seq(grid((row[0], per_panel, per_panel), square), _sizes(pb.m, row, write))
+
+        return seq(alloc(turned), serial(column[0], panel, "c"))
 
 
 def _sizes(size: int, extent: _Extent, write: Callable[[Expr], Stmt]) -> Stmt:
