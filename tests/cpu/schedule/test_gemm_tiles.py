@@ -59,8 +59,8 @@ def test_shapes(shape: tuple[int, ...], a_transposed: bool, b_transposed: bool) 
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 9])
-def test_copies_for_workers(workers: int) -> None:
-    # Beyond four workers they share one copy.  Two threads serve any number of queues.
+def test_tiles_for_workers(workers: int) -> None:
+    # Sizes of tiles depend on them.  Two threads serve any number of queues.
     case = build(Gemm(1, 150, 70, 300, "float32", False, True), cpu=machine(workers))
     case.run()
     check(case, case.want())
@@ -196,8 +196,9 @@ def test_small_rows_and_columns_beside_ordinary_ones(power: int) -> None:
     case.a[0, 1] *= 2.0**-power
     case.b[0, :, 1] *= 2.0**-power
     case.run()
-    # Below the normal numbers, half a unit of the last place is 2**-150.
-    bound = 2.0**-22 * (np.abs(case.a.astype(np.float64)) @ np.abs(case.b.astype(np.float64)))
+    # 600 multiply-adds one after the other round more often than the unit does.  Below the normal
+    # numbers, half a unit of the last place is 2**-150.
+    bound = 2.0**-20 * (np.abs(case.a.astype(np.float64)) @ np.abs(case.b.astype(np.float64)))
     assert np.all(np.abs(case.out - case.want()) <= bound + 600 * 2.0**-149)
 
 

@@ -58,7 +58,7 @@ _SMALLEST, _LARGEST = 2.0**-103, 2.0**100
 class Packed:
     """Tiles ``[copy, panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
 
-    Copies are those of different batches, or several of one.  The magnitude of a visit to a panel,
+    The magnitude of a visit to a panel,
     ``[copy, panel, visit, 0]``, is the largest of its elements, NaN if any is irregular; behind it
     stand the smallest that is not zero (infinity if all are), and 0 if all parts but the first are
     zero (numbers of 8 bits, such as pixels), else 1.
@@ -109,17 +109,16 @@ class Operand:
         """Visits of at most ``visit`` blocks."""
         return ceil_div(self.blocks, self.visit)
 
-    def stage(self, packed: Packed, by_batch: bool) -> Stage:
-        """The stage that packs everything; copies are those of the batches or of the workers."""
-        copies = packed.magnitude.shape[0]
+    def stage(self, packed: Packed) -> Stage:
+        """The stage that packs everything, for an operand that all batches share."""
+        zero = const(0)
 
         def body(tile: Var) -> Stmt:
-            copy = tile // (self.panels * self.visits) if copies > 1 else const(0)
-            panel, visit = tile // self.visits % self.panels, tile % self.visits
-            to = (copy, panel, visit * self.visit, visit)
-            return self.pack(packed, copy if by_batch else const(0), panel, visit, to)
+            panel, visit = tile // self.visits, tile % self.visits
+            to = (zero, panel, visit * self.visit, visit)
+            return self.pack(packed, zero, panel, visit, to)
 
-        return parallel_stage("gemm_split", copies * self.panels * self.visits, body)
+        return parallel_stage("split", self.panels * self.visits, body)
 
     def count(self, visit: Expr) -> Expr:
         """Blocks of k in a visit."""

@@ -176,7 +176,7 @@ def correlate_on_unit(
     rows = Operand(True, p.outputs, p.steps * EDGE, True, False, weight, visit)
     packed = packed_memory(1, rows.panels, rows.blocks, rows.visits, builder.scratch_buffer)
     images = _Images(p, rows, packed, load_x, load_w, write)
-    return [rows.stage(packed, False), parallel_stage(name, p.images, images.image)]
+    return [rows.stage(packed), parallel_stage(name, p.images, images.image)]
 
 
 @dataclass(frozen=True)

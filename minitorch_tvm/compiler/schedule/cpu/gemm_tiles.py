@@ -78,10 +78,11 @@ from .plain_sums import plain_sums
 # of which there are this many panels at most.
 _CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.22, 16
 _LONGEST_VISIT = 16  # blocks of k
+_DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 _SQUARE = 8  # transposed at once
 _ROWS = 8  # that plain arithmetic computes at once
-# Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits, of a finished 32 x 32,
-# of one packed element, of an element that is transposed on the way in or out, or computed.
+# Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
+# packed element, of an element that is transposed on the way in or out, or computed.
 _BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 300, 800
 _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES, _COMPUTED_CYCLES = 1.1, 0.5, 0.6, 1.0
 
@@ -159,9 +160,6 @@ class _Plan:
                     best = (cost, r, c)
         assert best is not None
         return best[1:]
-
-
-_DELAY = 0.15
 
 
 def _even(panels: int) -> list[int]:
