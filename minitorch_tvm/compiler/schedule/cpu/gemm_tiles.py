@@ -23,9 +23,9 @@ it would arrive more slowly than it can be packed again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -133,33 +133,29 @@ class _Plan:
         return pb.batch * depth * (lines[0] * row + lines[1] * column)
 
     def cycles(self, rows: int, columns: int) -> float:
-        """Estimated cycles of all cores with tiles of so many panels."""
+        """Estimated cycles of all cores, idle ones included, with tiles of so many panels."""
         pb = self.pb
         across, down = ceil_div(self.panels[1], columns), ceil_div(self.panels[0], rows)
         visits = ceil_div(self.blocks, self.visit)
         block = self.blocks * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
-        cost = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
-        return cost + (pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0)
+        busy = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
+        busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
+        tiles = pb.batch * across * down
+        # Cores that differ in speed, or other programs, delay the last tiles.
+        rounds = ceil_div(tiles, self.workers)
+        return busy * (rounds * self.workers / tiles + _DELAY / rounds)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Panels of rows and columns in a tile."""
-        best: tuple[float, int, int] | None = None
+    @functools.cached_property
+    def best(self) -> tuple[float, int, int]:
+        """Fewest cycles, and the panels of rows and columns in a tile that need them."""
         limit = int(self.l2_bytes * _CACHE_SHARE)
+        found = []
         for r in _even(self.panels[0]):
             for c in _even(self.panels[1]):
                 if (r, c) != (1, 1) and self.bytes(r, c) > limit:
                     break
-                turns = [ceil_div(p, n) for p, n in zip(self.panels, (r, c), strict=True)]
-                tiles = self.pb.batch * turns[0] * turns[1]
-                # Cores that differ in speed, or other programs, delay the last tiles.
-                rounds = ceil_div(tiles, self.workers)
-                idle = rounds * self.workers / tiles + _DELAY / rounds
-                cost = self.cycles(r, c) * idle
-                if best is None or cost < best[0]:
-                    best = (cost, r, c)
-        assert best is not None
-        return best[1:]
+                found.append((self.cycles(r, c), r, c))
+        return min(found)
 
 
 def _even(panels: int) -> list[int]:
@@ -172,8 +168,7 @@ def cycles(pb: Problem, cpu: CpuTarget) -> float:
 
     What is computed, and in which order, must not depend on threads: this reckons with two.
     """
-    plan = _Plan(pb, cpu.l2_bytes, 2)
-    return plan.cycles(*plan.size)
+    return _Plan(pb, cpu.l2_bytes, 2).best[0]
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
@@ -195,7 +190,7 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
         lambda bt, line, k: pb.col(bt, k, line),
         plan.visit,
     )
-    return [_Product(pb, rows, columns, plan.size, plan.keeps).stage()]
+    return [_Product(pb, rows, columns, plan.best[1:], plan.keeps).stage()]
 
 
 _Extent = tuple[Expr, Expr, int]  # panels of a tile: their number, the first, the most
@@ -370,7 +365,7 @@ class _Product:
                     (_ROWS, HALVES),
                     left,
                     lambda half, k: load(lines, k, ramp(half * LANES, LANES)),
-                    partial(serial, count, name="k"),
+                    functools.partial(serial, count, name="k"),
                     lambda r, half, value: store(sums, value, *place(g * _ROWS + r, half)),
                     before,
                 ),
