@@ -56,25 +56,22 @@ _SMALLEST, _LARGEST = 2.0**-103, 2.0**100
 
 @dataclass(frozen=True)
 class Packed:
-    """Tiles ``[copy, panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
+    """Tiles ``[panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
 
-    The magnitude of a visit to a panel,
-    ``[copy, panel, visit, 0]``, is the largest of its elements, NaN if any is irregular; behind it
-    stand the smallest that is not zero (infinity if all are), and 0 if all parts but the first are
-    zero (numbers of 8 bits, such as pixels), else 1.
+    The magnitude of a visit to a panel, ``[panel, visit, 0]``, is the largest of its elements, NaN
+    if any is irregular; behind it stand the smallest that is not zero (infinity if all are), and 0
+    if all parts but the first are zero (numbers of 8 bits, such as pixels), else 1.
     """
 
     tiles: Memory
     magnitude: Memory
 
 
-def packed_memory(
-    copies: int, panels: int, blocks: int, visits: int, make: Callable[..., Memory]
-) -> Packed:
+def packed_memory(panels: int, blocks: int, visits: int, make: Callable[..., Memory]) -> Packed:
     """Memory for a packed operand; ``make(shape, dtype, name)`` declares one block of it."""
     return Packed(
-        make((copies, panels, blocks, PARTS, HALVES, LANES * LANES), "uint32", "tiles"),
-        make((copies, panels, visits, 3), "float32", "magnitude"),
+        make((panels, blocks, PARTS, HALVES, LANES * LANES), "uint32", "tiles"),
+        make((panels, visits, 3), "float32", "magnitude"),
     )
 
 
@@ -111,12 +108,10 @@ class Operand:
 
     def stage(self, packed: Packed) -> Stage:
         """The stage that packs everything, for an operand that all batches share."""
-        zero = const(0)
 
         def body(tile: Var) -> Stmt:
-            panel, visit = tile // self.visits, tile % self.visits
-            to = (zero, panel, visit * self.visit, visit)
-            return self.pack(packed, zero, panel, visit, to)
+            place = (tile // self.visits, tile % self.visits)
+            return self.pack(packed, const(0), place, place)
 
         return parallel_stage("split", self.panels * self.visits, body)
 
@@ -130,11 +125,11 @@ class Operand:
         self,
         packed: Packed,
         bt: Expr,
-        panel: Expr,
-        visit: Expr,
-        to: tuple[Expr, Expr, Expr, Expr],
+        source: tuple[Expr, Expr],
+        to: tuple[Expr, Expr],
     ) -> Stmt:
-        """Pack one visit of a panel ``to`` (copy, panel, first block, visit) of ``packed``."""
+        """Pack the (panel, visit) ``source`` of the operand as the one ``to`` of ``packed``."""
+        panel, visit = source
         first, count = visit * self.visit, self.count(visit)
         range_ = Range()
         block = local_buffer((EDGE, EDGE), "float32", "block")
@@ -149,7 +144,7 @@ class Operand:
             later = (next_panel * EDGE, next_block * EDGE)
 
             def put(vector: _Vector) -> Stmt:
-                return self._split(packed, (to[0], to[1], to[2] + b), vector, range_)
+                return self._split(packed, (to[0], to[1] * self.visit + b), vector, range_)
 
             def from_block(r: Expr, c: int) -> tuple[list[Stmt], Expr]:
                 return [], load(block, r, ramp(c, LANES))
@@ -174,7 +169,7 @@ class Operand:
             range_.start(),
             serial(count, one, "kb"),
             size[0],
-            [store(packed.magnitude, x, to[0], to[1], to[3], i) for i, x in enumerate(size[1])],
+            [store(packed.magnitude, x, *to, i) for i, x in enumerate(size[1])],
         )
 
     def _whole(self, panel: Expr, kb: Expr) -> Expr | bool:
@@ -260,12 +255,11 @@ class Operand:
     def _split(
         self,
         packed: Packed,
-        where: tuple[Expr, Expr, Expr],
+        where: tuple[Expr, Expr],
         vector: _Vector,
         range_: Range,
     ) -> Stmt:
         """Store the three parts of a block and note its range."""
-        copy, panel, kb = where
 
         def pair(row: Expr, half: Expr | int) -> Stmt:
             # Row 'row' of a tile: its lanes pair the k of this vector with those 16 further on.
@@ -277,8 +271,8 @@ class Operand:
             found = [vector(r, c) for r, c in sources]
 
             def put(part: int, word: Expr) -> Stmt:
-                at = (copy, panel, kb, part, half, ramp(row * LANES, LANES))
-                return store(packed.tiles, word, *at)
+                at = (part, half, ramp(row * LANES, LANES))
+                return store(packed.tiles, word, *where, *at)
 
             before = [statement for fetch, _ in found for statement in fetch]
             return seq(before, split_pair(found[0][1], found[1][1], range_, put))

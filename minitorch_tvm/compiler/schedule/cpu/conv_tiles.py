@@ -174,7 +174,7 @@ def correlate_on_unit(
     channels_padded = p.channels % (LANES if p.paired else EDGE) != 0
     visit = ceil_div(p.steps, 4)
     rows = Operand(True, p.outputs, p.steps * EDGE, True, False, weight, visit)
-    packed = packed_memory(1, rows.panels, rows.blocks, rows.visits, builder.scratch_buffer)
+    packed = packed_memory(rows.panels, rows.blocks, rows.visits, builder.scratch_buffer)
     images = _Images(p, rows, packed, load_x, load_w, write)
     return [rows.stage(packed), parallel_stage(name, p.images, images.image)]
 
@@ -236,7 +236,7 @@ class _Images:
 
             def fetch(side: int, part: int, half: int, number: int) -> Stmt:
                 if side == 0:
-                    source = address(self.packed.tiles, const(0), o, block, part, half, 0)
+                    source = address(self.packed.tiles, o, block, part, half, 0)
                     return unit("tileloadd64", tile(number), source, const(64, "int64"))
                 source = address(words, part, group * LANES, start + half * LANES)
                 return unit("tileloadd64", tile(number), source, pitch)

@@ -178,11 +178,11 @@ class _Images:
         plain = local_buffer((1,), "int32", "plain")
         pixels = p.blocks * EDGE
         operand = Operand(False, s.o, pixels, False, True, lambda _, o, k: load(ct, o, k), p.blocks)
-        packed = packed_memory(1, p.panels, p.blocks, 1, local_buffer)
+        packed = packed_memory(p.panels, p.blocks, 1, local_buffer)
         zero, nothing = const(0), splat(const(0.0, "float32"), LANES)
 
         def pack(o: Expr) -> Stmt:
-            return operand.pack(packed, zero, o, zero, (zero, o, zero, zero))
+            return operand.pack(packed, zero, (o, zero), (o, zero))
 
         def ct_row(n: Expr, o: Expr, y: Expr) -> Stmt:
             start = y * image.pitch
@@ -281,7 +281,7 @@ class _Images:
 
             def fetch(side: int, part: int, half: int, number: int) -> Stmt:
                 if side == 1:
-                    source = address(packed.tiles, const(0), o, b, part, half, 0)
+                    source = address(packed.tiles, o, b, part, half, 0)
                     return unit("tileloadd64", tile(number), source, const(64, "int64"))
                 channel = numbers[half] % p.channel_tiles * LANES
                 source = address(words, part, channel, b * EDGE + bound[half][0])

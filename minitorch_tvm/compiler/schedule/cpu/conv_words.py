@@ -148,7 +148,7 @@ def range_of(
     t = tvm().tirx
 
     def one(i: Expr) -> Stmt:
-        at = (const(0), *place(i))
+        at = place(i)
         x, set_x = bind("x", load(packed.magnitude, *at, 0))
         y, set_y = bind("y", load(packed.magnitude, *at, 1))
         # A NaN stays: nothing is larger, and only other NaNs replace it.

@@ -233,12 +233,12 @@ class _Product:
         pitch = column[2] * EDGE + LANES
         sums = local_buffer((row[2] if self.keeps else 1, EDGE, pitch), "float32", "sums")
         plain = local_buffer((row[2], column[2]), "int32", "plain")
-        wide = packed_memory(1, column[2], self.columns.visit, 1, local_buffer)
-        one = packed_memory(1, 1, self.rows.visit, 1, local_buffer)
+        wide = packed_memory(column[2], self.columns.visit, 1, local_buffer)
+        one = packed_memory(1, self.rows.visit, 1, local_buffer)
         zero = const(0)
 
         def pack(operand: Operand, to: Packed, v: Expr, panel: Expr, place: Expr) -> Stmt:
-            return operand.pack(to, bt, panel, v, (zero, place, zero, zero))
+            return operand.pack(to, bt, (panel, v), (place, zero))
 
         def block(v: Expr, r: Expr, c: Expr) -> Stmt:
             slot = (sums, r if self.keeps else zero, c * EDGE)
@@ -289,8 +289,7 @@ class _Product:
         """
         t = tvm().tirx
         largest, smallest, rest = (
-            tuple(load(p.magnitude, const(0), panel, const(0), i) for p, panel in places)
-            for i in range(3)
+            tuple(load(p.magnitude, panel, const(0), i) for p, panel in places) for i in range(3)
         )
         zero = const(0.0, "float32")
 
@@ -324,7 +323,7 @@ class _Product:
 
         def fetch(side: int, part: int, half: int, number: int) -> Stmt:
             packed, panel = places[side]
-            source = address(packed.tiles, const(0), panel, b, part, half, 0)
+            source = address(packed.tiles, panel, b, part, half, 0)
             return unit("tileloadd64", tile(number), source, const(64, "int64"))
 
         return seq(multiply(fetch, products))
