@@ -306,21 +306,18 @@ def register(value: Expr, statements: list[Stmt], dtype: str = "float32") -> Exp
 def parts(x: Expr, statements: list[Stmt], range_: Range) -> tuple[Expr, Expr, Expr]:
     """The three bfloat16 (as float32) whose sum is x.
 
-    Adding and taking away 1.5 * 2**16 times the power of two below ``|x|`` rounds to 8 bits, ties
-    to even; all is exact but that rounding, whether or not LLVM fuses multiplications into it.
+    Half a unit of the last place added to the bits rounds to nearest, ties away from zero, and the
+    differences are exact.
     """
-    power = _bits(x) & _words(0x7F800000)
-    power = register(tvm().tirx.reinterpret(f"float32x{LANES}", power), statements)
 
-    def rounded(value: Expr, scale: float) -> Expr:
-        step = register(power * _floats(scale), statements)
-        moved = register(value + step, statements)
-        return register(moved - step, statements)
+    def rounded(value: Expr) -> Expr:
+        bits = (_bits(value) + _words(0x8000)) & _words(0xFFFF0000)
+        return register(tvm().tirx.reinterpret(f"float32x{LANES}", bits), statements)
 
-    first = rounded(x, 1.5 * 2.0**16)
+    first = rounded(x)
     rest = register(x - first, statements)
     statements.append(range_.note_rest(rest))
-    second = rounded(rest, 1.5 * 2.0**8)
+    second = rounded(rest)
     return first, second, register(rest - second, statements)
 
 
