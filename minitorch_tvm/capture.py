@@ -133,7 +133,8 @@ class _Script:
         self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
-        self._specs = [(t._node.spec_id, t._node.requires_grad) for t in self.state]
+        self._specs = [(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
+        self._steps = [_Step(run, self.state, used) for run in self.runs]
         del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
 
     @property
@@ -213,114 +214,156 @@ class _Script:
 
     def fits(self) -> bool:
         """True while nothing has changed that decides what the function does."""
-        for tensor, (spec_id, requires_grad) in zip(self.state, self._specs, strict=True):
+        for tensor, spec_id, requires_grad in self._specs:
             node = tensor.node
             if node.pending:
                 lazy.evaluate([node], "compile")
             if node.spec_id != spec_id or node.requires_grad != requires_grad:
                 return False
-        if any(state() != value for state, value in self.conditions):
-            return False
-        if any(self.state[i]._grad is not None for i in self.cleared):
-            return False
-        return all(self.state[i]._grad is not None for i in self._read_gradients)
+        for state, value in self.conditions:
+            if state() != value:
+                return False
+        for number in self.cleared:
+            if self.state[number]._grad is not None:
+                return False
+        return all(self.state[number]._grad is not None for number in self._read_gradients)
 
     def __call__(self, arguments: Sequence[Tensor]) -> Any:
         """Do what the function did, for other arguments of the same shapes."""
         made: list[list[Buffer]] = []
-
-        def buffer(place: Place) -> Buffer:
-            kind, number, entry = place
-            if kind == "argument":
-                return arguments[number]._node.buffer
-            if kind == "run":
-                return made[number][entry]
-            return self._tensor_at(place).node.buffer
-
         for place, test in self.guards:
             argument = place.kind == "argument"
-            node = (arguments[place.number] if argument else self._tensor_at(place))._node
+            owner = arguments[place.number] if argument else self.state[place.number]
+            node = _value(owner, place.kind == "gradient")._node
             test(node.buffer.numpy(node.shape, node.dtype))
         values = [action() for action in self.effects]
-        for run in self.runs:
-            reuse = [self._free(run, d) for d in run.donors]
-            spare = self._spare(run)
-            inputs = [buffer(p) for p in run.inputs]
-            scalars = [values[s[1]][s[2]] if isinstance(s, Place) else s for s in run.scalars]
-            outputs = run.executor.run(inputs, scalars, reuse, spare)
-            del inputs, spare
-            made.append(outputs)
-            for output, result in zip(run.outputs, outputs, strict=True):
-                for place in output.places:
-                    self._assign(place, output, result)
+        for step in self._steps:
+            made.append(step(arguments, made, values))
         results = []
         for place in self.results:
             if place.kind == "tensor":
                 results.append(self.state[place.number])
             elif place.kind == "argument":
                 results.append(arguments[place.number])
-            else:
+            elif place.kind == "run":
                 output = self.runs[place.number].outputs[place.entry]
-                results.append(_tensor(buffer(place), output))
+                results.append(_tensor(made[place.number][place.entry], output))
+            else:
+                gradient = _value(self.state[place.number], True).node
+                results.append(Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype)))
         EVENTS.add("captured_calls")
         return _unflatten(self.template, results)
 
-    def _tensor_at(self, place: Place) -> Tensor:
-        tensor = self.state[place.number]
-        if place.kind == "tensor":
-            return tensor
-        assert tensor._grad is not None
-        return tensor._grad
 
-    def _free(self, run: Run, donor: int) -> Buffer | None:
-        """The buffer of an input, if only its tensor holds it and it may be overwritten."""
-        if donor < 0 or run.inputs[donor].kind not in ("tensor", "gradient"):
-            return None
-        node = self._tensor_at(run.inputs[donor])._node
-        # Known references: the tensor's, the local and getrefcount's; the node's and getrefcount's.
-        if node.buffer.shared or sys.getrefcount(node) > 3 or sys.getrefcount(node.buffer) > 2:
-            return None
-        return node.buffer
+def _value(owner: Tensor, is_gradient: bool) -> Tensor:
+    if not is_gradient:
+        return owner
+    assert owner._grad is not None
+    return owner._grad
 
-    def _spare(self, run: Run) -> dict[int, Buffer]:
-        """Buffers of old gradients that only their tensors hold, by the output to replace them."""
-        found = {}
+
+class _Step:
+    """A run that is repeated: its places sorted by kind, numbers replaced by tensors."""
+
+    def __init__(self, run: Run, state: Sequence[Tensor], read_gradients: set[int]) -> None:
+        self._executor = run.executor
+        inputs = list(enumerate(run.inputs))
+        self._arguments = [(i, p.number) for i, p in inputs if p.kind == "argument"]
+        self._made = [(i, p.number, p.entry) for i, p in inputs if p.kind == "run"]
+        kept = {i: p for i, p in inputs if p.kind in ("tensor", "gradient")}
+        self._kept = [(i, state[p.number], p.kind == "gradient") for i, p in kept.items()]
+        self._donors = [
+            (output, d, state[kept[d].number], kept[d].kind == "gradient")
+            for output, d in enumerate(run.donors)
+            if d in kept
+        ]
+        self._scalars = [0.0 if isinstance(s, Place) else s for s in run.scalars]
+        self._numbers = [
+            (i, s.number, s.entry) for i, s in enumerate(run.scalars) if isinstance(s, Place)
+        ]
+        self._targets: list[tuple[int, Tensor, bool, Output]] = []
+        self._replaced: list[tuple[int, Tensor, int | None, Output]] = []
         for i, output in enumerate(run.outputs):
             for kind, number, accumulates in output.places:
-                if kind == "gradient" and not accumulates and number not in self._read_gradients:
-                    gradient = self.state[number]._grad
-                    # Known references: the tensor's, the local and getrefcount's; then as in _free.
-                    if gradient is None or sys.getrefcount(gradient) > 3:
-                        continue
-                    node = gradient._node
-                    alone = sys.getrefcount(node) <= 3 and sys.getrefcount(node.buffer) <= 2
-                    if (
-                        alone
-                        and not node.pending
-                        and node.buffer.nbytes == run.executor.program.outputs[i].nbytes
-                    ):
-                        found[i] = node.buffer
+                owner = state[number]
+                if kind == "gradient" and not accumulates:
+                    # What nothing reads may be written over.
+                    nbytes = run.executor.program.outputs[i].nbytes
+                    spare = None if number in read_gradients else nbytes
+                    self._replaced.append((i, owner, spare, output))
+                else:
+                    self._targets.append((i, owner, kind == "gradient", output))
+        self._outputs = len(run.outputs)
+
+    def __call__(
+        self, arguments: Sequence[Tensor], made: list[list[Buffer]], values: list[Any]
+    ) -> list[Buffer]:
+        """Run; returns the results."""
+        inputs: list[Any] = [None] * (len(self._arguments) + len(self._made) + len(self._kept))
+        for i, number in self._arguments:
+            inputs[i] = arguments[number]._node.buffer
+        for i, number, entry in self._made:
+            inputs[i] = made[number][entry]
+        for i, owner, is_gradient in self._kept:
+            inputs[i] = (_value(owner, True) if is_gradient else owner).node.buffer
+        scalars = self._scalars.copy()
+        for i, number, entry in self._numbers:
+            scalars[i] = values[number][entry]
+        reuse = self._reusable(inputs)
+        results: list[Buffer] = self._executor.run(inputs, scalars, reuse, self._spare())
+        for i, owner, is_gradient, output in self._targets:
+            tensor = _value(owner, True) if is_gradient else owner
+            if results[i] is not tensor._node.buffer:
+                _replace(tensor, results[i], output)
+            tensor._version += 1
+        for i, owner, _, output in self._replaced:
+            gradient = owner._grad
+            if gradient is None or gradient._node.buffer is not results[i]:
+                owner._grad = _tensor(results[i], output)
+        return results
+
+    def _reusable(self, inputs: list[Buffer]) -> list[Buffer | None]:
+        """Per output the buffer of an input that only its tensor holds, if it becomes that."""
+        reuse: list[Buffer | None] = [None] * self._outputs
+        for output, position, owner, is_gradient in self._donors:
+            node = (_value(owner, True) if is_gradient else owner)._node
+            buffer = inputs[position]
+            # Known references: the tensor's, the local and getrefcount's; the node's, the list's,
+            # the local and getrefcount's.
+            if sys.getrefcount(node) <= 3 and sys.getrefcount(buffer) <= 4 and not buffer.shared:
+                reuse[output] = buffer
+        return reuse
+
+    def _spare(self) -> dict[int, Buffer]:
+        """Buffers of old gradients that only their tensors hold, by the output to replace them."""
+        found = {}
+        for output, owner, nbytes, _ in self._replaced:
+            gradient = owner._grad
+            # Known references: the tensor's, the local and getrefcount's.
+            if nbytes is None or gradient is None or sys.getrefcount(gradient) > 3:
+                continue
+            node = gradient._node
+            if sys.getrefcount(node) > 3 or node.pending:
+                continue
+            buffer = node.buffer
+            # Known references: the node's, the local and getrefcount's.
+            if sys.getrefcount(buffer) <= 3 and buffer.nbytes == nbytes:
+                found[output] = buffer
         return found
 
-    def _assign(self, place: Place, output: Output, result: Buffer) -> None:
-        if place.kind == "gradient" and not place.entry:
-            gradient = self.state[place.number]._grad
-            if gradient is None or gradient._node.buffer is not result:
-                self.state[place.number]._grad = _tensor(result, output)
-            return
-        tensor = self._tensor_at(place)
-        old = tensor._node
-        if result is not old.buffer:
-            if old.buffer.shared:
-                # The user's own array, as PyTorch's from_numpy promises.
-                target = old.buffer.numpy(old.shape, old.dtype)
-                target[...] = result.numpy(output.shape, output.dtype)
-            else:
-                new = leaf(result, output.shape, output.dtype)
-                if old.grad_leaf:
-                    tensor._mark_leaf(new, old)
-                tensor._node = new
-        tensor._version += 1
+
+def _replace(tensor: Tensor, result: Buffer, output: Output) -> None:
+    """Give a tensor a new value."""
+    old = tensor._node
+    if old.buffer.shared:
+        # The user's own array, as PyTorch's from_numpy promises.
+        target = old.buffer.numpy(old.shape, old.dtype)
+        target[...] = result.numpy(output.shape, output.dtype)
+        return
+    new = leaf(result, output.shape, output.dtype)
+    if old.grad_leaf:
+        tensor._mark_leaf(new, old)
+    tensor._node = new
 
 
 class _Same:

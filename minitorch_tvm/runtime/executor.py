@@ -40,6 +40,7 @@ class Executor:
         self.calls = 0
         self._entry = link(*program.code, entry=program.entry) if program.code else None
         self._table: Any = (ctypes.c_uint64 * program.slots)()
+        self._point = struct.Struct(f"={program.slots}Q").pack_into
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
         self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
@@ -71,18 +72,14 @@ class Executor:
                 else:
                     results.append(Buffer(o.nbytes))
             if self._entry is not None:
-                pointers = [ARENA.address(program.arena_bytes), self._scalars.address]
-                staged = None
-                for number, x in enumerate(inputs):
-                    if x.aligned:
-                        pointers.append(x.address)
-                    else:
-                        pointers.append(self._stage(number, x))
-                        staged = True
-                pointers += [r.address for r in results]
-                if staged:
-                    EVENTS.add("unaligned_inputs_copied")
-                self._table[:] = pointers
+                self._point(
+                    self._table,
+                    0,
+                    ARENA.address(program.arena_bytes),
+                    self._scalars.address,
+                    *[x.address if x.aligned else self._stage(i, x) for i, x in enumerate(inputs)],
+                    *[r.address for r in results],
+                )
                 self._pack(self._scalar_view, 0, *scalars)
                 self._entry(self._argument)
                 self.calls += 1
@@ -96,6 +93,7 @@ class Executor:
         copy = self._scratch.get(number)
         if copy is None:
             copy = self._scratch[number] = Buffer(x.nbytes)
+        EVENTS.add("unaligned_inputs_copied")
         if x.nbytes:
             copy.numpy((x.nbytes,), _BYTES)[...] = x.array.reshape(-1).view(np.uint8)
         return copy.address

@@ -7,6 +7,7 @@ a program live in the :class:`Arena`, one block shared by all programs.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -69,6 +70,9 @@ class _Pool:
 POOL = _Pool()
 
 
+_first_byte = ctypes.c_char.from_buffer
+
+
 class Buffer:
     """Memory of one value: pooled and aligned, or (``shared``) an array that the user owns."""
 
@@ -85,12 +89,13 @@ class Buffer:
 
     @staticmethod
     def around(array: Any) -> Buffer:
-        """A buffer on the memory of a C-contiguous array, which stays visible to its owner."""
+        """A buffer on the memory of a writeable C-contiguous array: its owner sees changes."""
         buffer = Buffer.__new__(Buffer)
         buffer.nbytes = array.nbytes
         buffer._size = 0
         buffer._block = None  # type: ignore[assignment]
-        buffer.address = array.ctypes.data
+        # A quarter of what array.ctypes.data costs, at every batch.
+        buffer.address = ctypes.addressof(_first_byte(array)) if array.nbytes else 0
         buffer.array = array
         buffer.aligned = bool(array.flags.aligned)
         return buffer

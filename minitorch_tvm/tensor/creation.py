@@ -71,7 +71,8 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtype = dt.from_numpy(array.dtype.newbyteorder("="))
-    if not (array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative):
+    flags = array.flags
+    if not (flags.c_contiguous and flags.writeable and array.dtype.isnative):
         return Tensor._wrap(leaf_of(array, dtype))
     return Tensor._wrap(leaf(Buffer.around(array), array.shape, dtype))
 
