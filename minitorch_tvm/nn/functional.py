@@ -8,22 +8,22 @@ from typing import Any
 
 from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core.arguments import floating, unsupported
 from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
+from ..tensor.core import node_of, tensor_of
 from .functions import (
     batch_norm,
     dropout,
     embedding,
-    floating,
     group_norm,
     layer_norm,
     scaled_dot_product_attention,
 )
-from .functions import node_of as _node
 from .losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -87,11 +87,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    x = _node(input, "linear", "input", 1)
-    w = _node(weight, "linear", "weight", 2)
+    x = node_of("linear", "input", 1, input)
+    w = node_of("linear", "weight", 2, weight)
     if bias is None:
         return Tensor._wrap(net.linear(x, w, None))
-    offset = _node(bias, "linear", "bias", 3)
+    offset = node_of("linear", "bias", 3, bias)
     if len(w.shape) == 2 and offset.shape not in (w.shape[:1], (), (1,)):
         raise RuntimeError(
             f"The expanded size of the tensor ({w.shape[0]}) must match the existing size "
@@ -191,9 +191,9 @@ def conv2d(
     ``padding`` adds zeros: numbers, "valid" (none) or "same" (stride 1 only).  Raises RuntimeError
     if shapes, dtypes or parameters do not fit.
     """
-    image = _node(input, "conv2d", "input", 1)
-    w = _node(weight, "conv2d", "weight", 2)
-    offset = None if bias is None else _node(bias, "conv2d", "bias", 3)
+    image = node_of("conv2d", "input", 1, input)
+    w = node_of("conv2d", "weight", 2, weight)
+    offset = None if bias is None else node_of("conv2d", "bias", 3, bias)
     steps, spread = _spread("stride", 4, stride), _spread("dilation", 6, dilation)
     _check_conv(image, w, offset, steps, spread, groups)
     x = _batched(image)
@@ -299,10 +299,10 @@ def max_pool2d(
     do not fit, NotImplementedError for bool, ValueError for ``return_indices=True``.
     """
     reject_return_indices(return_indices)
-    image = _node(input, "max_pool2d", "input", 1)
+    image = node_of("max_pool2d", "input", 1, input)
     window = _window("max_pool2d", image, kernel_size, stride, padding, dilation)
     if image.dtype is dt.bool_:
-        raise NotImplementedError("\"max_pool2d\" not implemented for 'Bool'")
+        raise unsupported("max_pool2d", image.dtype)
     return _unbatched(net.max_pool2d(_batched(image), window, ceil_mode), image)
 
 
@@ -321,7 +321,7 @@ def avg_pool2d(
     that do not fit, NotImplementedError for integers, ValueError for ``divisor_override``.
     """
     reject_divisor(divisor_override)
-    image = _node(input, "avg_pool2d", "input", 1)
+    image = node_of("avg_pool2d", "input", 1, input)
     window = _window("avg_pool2d", image, kernel_size, stride, padding, 1)
     floating(image.dtype, "avg_pool2d")
     pooled = net.avg_pool2d(_batched(image), window, ceil_mode, count_include_pad)
@@ -339,7 +339,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     >>> adaptive_avg_pool2d(mt.arange(16.0).reshape(1, 4, 4), 1)
     tensor([[[7.5000]]])
     """
-    image = _node(input, "adaptive_avg_pool2d", "input", 1)
+    image = node_of("adaptive_avg_pool2d", "input", 1, input)
     if len(image.shape) not in (3, 4):
         raise RuntimeError(
             f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {list(image.shape)}"
@@ -394,7 +394,7 @@ def pad(
     """
     if mode != "constant":
         raise ValueError(f"pad: only mode='constant' is supported, but got {mode!r}")
-    x = _node(input, "pad", "input", 1)
+    x = node_of("pad", "input", 1, input)
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):
@@ -410,7 +410,7 @@ def pad(
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise."""
-    _node(input, "relu", "input", 1)
+    tensor_of("relu", "input", 1, input)
     return input.relu_() if inplace else input.relu()
 
 
@@ -434,7 +434,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     >>> gelu(mt.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.1587,  0.0000,  0.8413])
     """
-    x = _node(input, "gelu", "input", 1)
+    x = node_of("gelu", "input", 1, input)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     floating(x.dtype, "GeluKernelImpl")

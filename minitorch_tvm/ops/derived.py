@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..core import dtype as dt
-from ..core.arguments import Dims
+from ..core.arguments import Dims, unsupported
 from ..core.dtype import DType
 from ..core.shape import Shape, infer_reshape, numel, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
@@ -157,7 +157,7 @@ def pow(x: Operand, y: Operand) -> Node:
             return _integer_power(base, int(y))
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
-        raise NotImplementedError("\"pow\" not implemented for 'Bool'")
+        raise unsupported("pow", dtype)
     if not dtype.is_floating_point:
         base, exponent = lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype)
         return record(_INTEGER_POW, base, exponent)
@@ -252,7 +252,7 @@ def unary_float(op: Op, x: Node) -> Node:
 def absolute(x: Node) -> Node:
     """|x|; raises NotImplementedError for bool, as PyTorch does."""
     if x.dtype is dt.bool_:
-        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
+        raise unsupported("abs_cpu", x.dtype)
     return apply(b.ABS, x)
 
 
@@ -605,7 +605,7 @@ def _check_vectors(x: Node, y: Node) -> None:
                 f"{names[1]}, {names[0]}, and {names[1]}"
             )
     if x.dtype is dt.bool_:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
+        raise unsupported(kernel, x.dtype)
 
 
 def matmul(x: Node, y: Node) -> Node:

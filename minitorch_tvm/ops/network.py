@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
@@ -79,11 +80,8 @@ def log_softmax(x: Node, dim: int) -> Node:
 
 def _softmax_axis(x: Node, dim: int, name: str) -> int:
     axis = wrap_dim(dim, len(x.shape))
-    if not x.dtype.is_floating_point:
-        kernel = f"{name}_lastdim" if axis >= len(x.shape) - 1 else name
-        raise NotImplementedError(
-            f"\"{kernel}_kernel_impl\" not implemented for '{x.dtype.torch_name}'"
-        )
+    last = "_lastdim" if axis >= len(x.shape) - 1 else ""
+    floating(x.dtype, f"{name}{last}_kernel_impl")
     return axis
 
 

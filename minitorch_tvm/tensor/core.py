@@ -260,10 +260,7 @@ class TensorBase:
         operations is told to stop.
         """
         if not isinstance(requires_grad, bool):
-            raise TypeError(
-                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
-                f"{arg.kind_of(requires_grad)}"
-            )
+            raise arg.wrong_kind("requires_grad_", "requires_grad", 1, "bool", requires_grad)
         node = self.node
         if requires_grad and not node.dtype.is_floating_point:
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -501,7 +498,7 @@ class TensorBase:
         region = indexing.parse(self._node.shape, index)
         if not isinstance(value, (TensorBase, bool, int, float, np.generic, np.ndarray)):
             kind = f"torch.{self.dtype.torch_name}Tensor"
-            raise TypeError(f"can't assign a {arg.kind_of(value)} to a {kind}")
+            raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
         source = self._operand(value)
         if not isinstance(source, Node):
             source = d.lift(source, self.dtype)
@@ -540,6 +537,20 @@ def _drop_leading(x: Node, rank: int) -> Node:
     if extra <= 0 or any(n != 1 for n in x.shape[:extra]):
         return x
     return b.reshape(x, x.shape[extra:])
+
+
+def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor:
+    """An argument that must be a tensor; TypeError for anything else."""
+    if not isinstance(value, TensorBase):
+        raise arg.wrong_kind(function, argument, position, "Tensor", value)
+    return cast("Tensor", value)
+
+
+def node_of(function: str, argument: str, position: int, value: Any) -> Node:
+    """The value of an argument that must be a tensor; TypeError for anything else."""
+    if not isinstance(value, TensorBase):
+        raise arg.wrong_kind(function, argument, position, "Tensor", value)
+    return value.node
 
 
 def leaf_of(data: Any, dtype: DType | None) -> Node:
