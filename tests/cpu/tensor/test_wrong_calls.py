@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import minitorch_tvm as mt
@@ -216,6 +217,14 @@ def test_integers_of_other_kinds_are_dimensions_and_sizes() -> None:
     assert mt.ones(2, 3).softmax(zero).shape == (2, 3)
     assert mt.zeros(two, 3).shape == (2, 3)
     assert arg.dims("sum", [0, two]) == (0, 2)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.int64])
+def test_integers_of_numpy_are_indices(kind: Any) -> None:
+    x = mt.arange(5)
+    assert x[kind(3)].item() == 3
+    x[kind(1)] = 7
+    assert x.tolist() == [0, 7, 2, 3, 4]
 
 
 def test_numbers_fill_and_copy() -> None:
