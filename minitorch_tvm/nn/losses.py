@@ -325,7 +325,7 @@ def _probability_loss(
 
 def _elementwise(
     name: str,
-    measure: Callable[[Node], Node],
+    measure: Callable[[Node, Node], Node],
     input: Tensor,
     target: Tensor,
     reduction: str,
@@ -340,9 +340,7 @@ def _elementwise(
             "Please ensure they have the same size.",
             stacklevel=3,
         )
-    if name == "mse_loss":
-        floating(d.result_dtype(x, t), "mse_cpu")
-    losses = measure(d.sub(x, t))
+    losses = measure(x, t)
     if weight is None:
         return _reduced(losses, reduction)
     if weight.shape != input.shape:
@@ -354,6 +352,12 @@ def _elementwise(
     if reduction == "mean":
         return Tensor._wrap(d.div(_total(losses), _total(weight.node)))
     return _reduced(losses, reduction)
+
+
+def _squared_distance(x: Node, target: Node) -> Node:
+    floating(d.result_dtype(x, target), "mse_cpu")
+    distance = d.sub(x, target)
+    return b.mul(distance, distance)
 
 
 def mse_loss(
@@ -369,7 +373,11 @@ def mse_loss(
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    return _elementwise("mse_loss", lambda x: b.mul(x, x), input, target, reduction, weight)
+    return _elementwise("mse_loss", _squared_distance, input, target, reduction, weight)
+
+
+def _distance(x: Node, target: Node) -> Node:
+    return d.absolute(d.sub(x, target))
 
 
 def l1_loss(
@@ -385,7 +393,7 @@ def l1_loss(
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    return _elementwise("l1_loss", d.absolute, input, target, reduction, weight)
+    return _elementwise("l1_loss", _distance, input, target, reduction, weight)
 
 
 def _softplus_of_negative(x: Node) -> Node:

@@ -51,31 +51,25 @@ def _fits(x: Operand, dtype: DType) -> bool:
     """False for a number outside the range of the integer type ``dtype``."""
     if isinstance(x, Node) or dtype.category is not dt.Category.INT:
         return True
-    low, high = _range(dtype)
+    low, high = dtype.range
     return low <= x < high
 
 
-def _range(dtype: DType) -> tuple[int, int]:
-    """Smallest value of an integer type, and one more than its largest."""
-    bits = dtype.itemsize * 8
-    return (0, 1 << bits) if dtype.name[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
-
-
-def _wrapped(x: Operand, dtype: DType) -> Operand:
-    """An arithmetic operand: integers wrap as the tensor's own elements do."""
-    if isinstance(x, Node) or _fits(x, dtype):
-        return x
-    if not _fits(x, dt.int64):
-        raise OverflowError("int too big to convert")
-    low, high = _range(dtype)
-    return (int(x) - low) % (high - low) + low
+def _term(x: Operand, dtype: DType) -> Node:
+    """:func:`lift` for arithmetic: integers wrap as the tensor's own elements do."""
+    if not (isinstance(x, Node) or _fits(x, dtype)):
+        if not _fits(x, dt.int64):
+            raise OverflowError("int too big to convert")
+        low, high = dtype.range
+        x = (int(x) - low) % (high - low) + low
+    return lift(x, dtype)
 
 
 def _binary(op: Op, x: Operand, y: Operand) -> Node:
     if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
         return apply(op, x, y)
     dtype = result_dtype(x, y)
-    return apply(op, lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype))
+    return apply(op, _term(x, dtype), _term(y, dtype))
 
 
 def _is_bool(x: Operand) -> bool:
@@ -126,7 +120,7 @@ def neg(x: Node) -> Node:
             "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
             "invert a mask, use the `~` or `logical_not()` operator instead."
         )
-    if x.dtype.name.startswith("u"):
+    if x.dtype.is_unsigned:
         return b.sub(b.full_like(x, 0), x)
     return b.neg(x)
 
@@ -159,21 +153,19 @@ def pow(x: Operand, y: Operand) -> Node:
     if dtype is dt.bool_:
         raise unsupported("pow", dtype)
     if not dtype.is_floating_point:
-        base, exponent = lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype)
-        return record(_INTEGER_POW, base, exponent)
+        return record(_INTEGER_POW, _term(x, dtype), _term(y, dtype))
     return apply(b.POW, lift(x, dtype), lift(y, dtype))
 
 
 def _integer_pow(x: Node, y: Node) -> Node:
     """x ** y of integers: the exponent's bits from the highest down, a square for each of them."""
-    signed = x.dtype.name[0] != "u"
-    negative = b.lt(y, b.full_like(y, 0)) if signed else None
+    negative = None if x.dtype.is_unsigned else b.lt(y, b.full_like(y, 0))
+    low, end = x.dtype.range
     # Of a negative exponent only the parity counts, which the lowest number does not change;
     # the absolute value would not do, for the lowest number has none.
-    lowest = b.full_like(y, _range(y.dtype)[0])
-    left = y if negative is None else b.where(negative, b.sub(y, lowest), y)
+    left = y if negative is None else b.where(negative, b.sub(y, b.full_like(y, low)), y)
     result = b.full_like(x, 1)
-    for bit in reversed(range(x.dtype.itemsize * 8 - signed)):
+    for bit in reversed(range(end.bit_length() - 1)):
         weight = b.full_like(y, 1 << bit)
         chosen = b.le(weight, left)
         left = b.where(chosen, b.sub(left, weight), left)
