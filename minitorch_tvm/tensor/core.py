@@ -274,10 +274,7 @@ class TensorBase:
             return self
         if requires_grad and not node.grad_leaf:
             # Other tensors may stand on this value; only this one becomes a leaf.
-            if node.buffer is not None:
-                node = leaf(node.buffer, node.shape, node.dtype)
-            else:
-                node = _without_history(node)
+            node = _detached(node)
             self._mark_leaf(node, self._node)
             self._node = node
             lazy.track(self, node)
@@ -377,12 +374,7 @@ class TensorBase:
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-
-        t = self._view(_without_history, lambda _, value: value)
-        if self._base is None and self._node.buffer is not None:
-            # Reading a detached leaf costs nothing: it stands on the same memory.
-            t._node = leaf(self._node.buffer, self._node.shape, self._node.dtype)
-        return t
+        return self._view(_detached, lambda _, value: value)
 
     @property
     def data(self) -> Tensor:
@@ -529,6 +521,13 @@ def _without_history(x: Node) -> Node:
     """The same value as a node that records no gradient."""
     with autograd.no_grad():
         return apply(b.DETACH, x)
+
+
+def _detached(x: Node) -> Node:
+    """As :func:`_without_history`; what is computed already is not copied but shares its memory."""
+    if x.buffer is None or MODE.capture is not None:  # who observes must see what is read
+        return _without_history(x)
+    return leaf(x.buffer, x.shape, x.dtype)
 
 
 def _drop_leading(x: Node, rank: int) -> Node:
