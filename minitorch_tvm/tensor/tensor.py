@@ -10,7 +10,16 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from ..core.shape import broadcast, infer_reshape, wrap_dim
+from ..core.shape import (
+    broadcast,
+    check_permutation,
+    flattened,
+    infer_reshape,
+    split_sizes,
+    squeezed,
+    unsqueezed,
+    wrap_dim,
+)
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -486,7 +495,7 @@ class Tensor(TensorBase):
 
     def permute(self, *dims: Any) -> Tensor:
         """Reorder the dimensions."""
-        order = d.check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
+        order = check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
         inverse = [order.index(i) for i in range(len(order))]
         return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, inverse))
 
@@ -534,18 +543,18 @@ class Tensor(TensorBase):
 
     def squeeze(self, dim: Dims = None) -> Tensor:
         """Drop dimensions of size one (all, or those listed)."""
-        return self._same_elements(d.squeezed(self._node.shape, arg.dims("squeeze", dim)))
+        return self._same_elements(squeezed(self._node.shape, arg.dims("squeeze", dim)))
 
     def unsqueeze(self, dim: int) -> Tensor:
         """Insert a dimension of size one."""
         axis = arg.integer("unsqueeze", "dim", 1, dim)
-        return self._same_elements(d.unsqueezed(self._node.shape, axis))
+        return self._same_elements(unsqueezed(self._node.shape, axis))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Merge the dimensions start_dim..end_dim into one."""
         first = arg.integer("flatten", "start_dim", 1, start_dim)
         last = arg.integer("flatten", "end_dim", 2, end_dim)
-        return self._same_elements(d.flattened(self._node.shape, first, last))
+        return self._same_elements(flattened(self._node.shape, first, last))
 
     def split(
         self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
@@ -555,7 +564,7 @@ class Tensor(TensorBase):
         axis = wrap_dim(arg.integer("split", "dim", 2, dim), self.ndim)
         pieces = []
         start = 0
-        for size in d.split_sizes(self.shape[axis], axis, wanted):
+        for size in split_sizes(self.shape[axis], axis, wanted):
             pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
             start += size
         return tuple(pieces)
