@@ -74,6 +74,22 @@ def pair(value: Any, name: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
+def _two(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
+    """A parameter of a convolution or a pooling as two ints; RuntimeError for more or none."""
+    numbers = arg.one_or_several(function, argument, position, value)
+    if isinstance(numbers, int):
+        return numbers, numbers
+    if len(numbers) in (1, 2):
+        return numbers[0], numbers[-1]
+    if function == "conv2d":
+        raise RuntimeError(
+            f"expected {argument} to be a single integer value or a list of 2 values to match the "
+            f"convolution dimensions, but got {argument}={list(numbers)}"
+        )
+    must = {"stride": "either be omitted,", "dilation": "be either"}.get(argument, "either be")
+    raise RuntimeError(f"{function}: {argument} must {must} a single int, or a tuple of two ints")
+
+
 # --- linear maps --------------------------------------------------------------------------------
 
 
@@ -124,25 +140,9 @@ def _same_padding(
     return x, (totals[0] // 2, totals[1] // 2)
 
 
-def _spread(argument: str, position: int, value: Any) -> tuple[int, int]:
-    """A parameter of conv2d as two ints; RuntimeError for another number of them."""
-    numbers = arg.one_or_several("conv2d", argument, position, value)
-    if isinstance(numbers, int):
-        return numbers, numbers
-    if len(numbers) == 1:
-        numbers *= 2
-    if len(numbers) != 2:
-        raise RuntimeError(
-            f"expected {argument} to be a single integer value or a list of 2 values to match the "
-            f"convolution dimensions, but got {argument}={list(numbers)}"
-        )
-    return numbers[0], numbers[1]
-
-
 def _check_conv(
     x: Node,
     w: Node,
-    bias: Node | None,
     steps: tuple[int, int],
     spread: tuple[int, int],
     groups: int,
@@ -165,16 +165,6 @@ def _check_conv(
         raise RuntimeError(f"dilation should be greater than zero, but got {list(spread)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
-    if bias is not None and bias.dtype is not x.dtype:
-        raise RuntimeError(
-            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
-            "be the same"
-        )
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise RuntimeError(
-            f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
-            f"{w.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
-        )
 
 
 def conv2d(
@@ -194,8 +184,8 @@ def conv2d(
     image = node_of("conv2d", "input", 1, input)
     w = node_of("conv2d", "weight", 2, weight)
     offset = None if bias is None else node_of("conv2d", "bias", 3, bias)
-    steps, spread = _spread("stride", 4, stride), _spread("dilation", 6, dilation)
-    _check_conv(image, w, offset, steps, spread, groups)
+    steps, spread = _two("conv2d", "stride", 4, stride), _two("conv2d", "dilation", 6, dilation)
+    _check_conv(image, w, steps, spread, groups)
     x = _batched(image)
     if padding == "same":
         if steps != (1, 1):
@@ -206,7 +196,7 @@ def conv2d(
     elif isinstance(padding, str):
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     else:
-        margins = _spread("padding", 5, padding)
+        margins = _two("conv2d", "padding", 5, padding)
         if min(margins) < 0:
             raise RuntimeError("negative padding is not supported")
     return _unbatched(net.conv2d(x, w, offset, steps, margins, spread, groups), image)
@@ -227,19 +217,6 @@ def reject_divisor(divisor_override: int | None) -> None:
         raise ValueError("avg_pool2d: divisor_override is not supported")
 
 
-def _pair_of(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
-    """A parameter of a pooling as two ints; RuntimeError for another number of them."""
-    numbers = arg.one_or_several(function, argument, position, value)
-    if isinstance(numbers, int):
-        return numbers, numbers
-    if len(numbers) not in (1, 2):
-        must = {"stride": "either be omitted,", "dilation": "be either"}.get(argument, "either be")
-        raise RuntimeError(
-            f"{function}: {argument} must {must} a single int, or a tuple of two ints"
-        )
-    return numbers[0], numbers[-1]
-
-
 def _window(
     function: str,
     x: Node,
@@ -249,11 +226,11 @@ def _window(
     dilation: IntPair,
 ) -> tuple[tuple[int, int], ...]:
     """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
-    kernel = _pair_of(function, "kernel_size", 2, kernel_size)
+    kernel = _two(function, "kernel_size", 2, kernel_size)
     own = stride is not None and stride not in ((), [])
-    steps = _pair_of(function, "stride", 3, stride) if own else kernel
-    margins = _pair_of(function, "padding", 4, padding)
-    spread = _pair_of(function, "dilation", 5, dilation)
+    steps = _two(function, "stride", 3, stride) if own else kernel
+    margins = _two(function, "padding", 4, padding)
+    spread = _two(function, "dilation", 5, dilation)
     if len(x.shape) not in (3, 4):
         raise RuntimeError(
             "non-empty 3D or 4D (batch mode) tensor expected for input, but got input of size: "

@@ -107,6 +107,19 @@ def gelu(x: Node, approximate: str) -> Node:
     return record(composite("Gelu", _gelu, approximate), x)
 
 
+def _check_bias(x: Node, weight: Node, bias: Node) -> None:
+    if bias.dtype is not x.dtype:
+        raise RuntimeError(
+            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
+            "be the same"
+        )
+    if bias.shape != weight.shape[:1]:
+        raise RuntimeError(
+            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with "
+            f"{weight.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
+        )
+
+
 def conv2d(
     x: Node,
     weight: Node,
@@ -117,6 +130,8 @@ def conv2d(
     groups: int,
 ) -> Node:
     """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
+    if bias is not None:
+        _check_bias(x, weight, bias)
     y = apply(intern(cv.Conv2d(stride, padding, dilation, groups)), x, weight)
     if bias is None:
         return y
