@@ -105,15 +105,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     x = node_of("linear", "input", 1, input)
     w = node_of("linear", "weight", 2, weight)
-    if bias is None:
-        return Tensor._wrap(net.linear(x, w, None))
-    offset = node_of("linear", "bias", 3, bias)
-    if len(w.shape) == 2 and offset.shape not in (w.shape[:1], (), (1,)):
-        raise RuntimeError(
-            f"The expanded size of the tensor ({w.shape[0]}) must match the existing size "
-            f"({offset.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
-            f"{[*x.shape[:-1], w.shape[0]]}.  Tensor sizes: {list(offset.shape)}"
-        )
+    offset = None if bias is None else node_of("linear", "bias", 3, bias)
     return Tensor._wrap(net.linear(x, w, offset))
 
 

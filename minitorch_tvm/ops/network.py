@@ -46,6 +46,12 @@ def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
 
 
 def _check_sum(x: Node, weight: Node, bias: Node) -> None:
+    if bias.shape not in (weight.shape[:1], (), (1,)):
+        raise RuntimeError(
+            f"The expanded size of the tensor ({weight.shape[0]}) must match the existing size "
+            f"({bias.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
+            f"{[*x.shape[:-1], weight.shape[0]]}.  Tensor sizes: {list(bias.shape)}"
+        )
     names = [n.dtype.torch_name for n in (x, weight, bias)]
     if names[0] != names[1]:
         raise RuntimeError(
