@@ -17,7 +17,7 @@ import numpy as np
 
 from .core import dtype as dt
 from .core import errors
-from .core.arguments import kind_of
+from .core.arguments import wrong_kind
 from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
 from .ops import build
@@ -87,10 +87,7 @@ class set_grad_enabled(_GradMode):
 
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool):
-            raise TypeError(
-                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
-                f"{kind_of(mode)}"
-            )
+            raise wrong_kind("set_grad_enabled", "enabled", 1, "bool", mode)
         super().__init__(mode)
         self._outer = MODE.grad_enabled
         MODE.grad_enabled = mode
@@ -259,7 +256,7 @@ def _initial(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             ct = build.full(node.shape, 1.0, node.dtype)
         elif not hasattr(g, "node"):
-            raise TypeError(f"gradients can be either Tensors or None, but got {kind_of(g)}")
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
         else:
             ct = g.node
             if ct.shape != node.shape:

@@ -14,6 +14,7 @@ import threading
 import numpy as np
 
 from .core import dtype as dt
+from .core.arguments import floating
 from .core.dtype import DType
 from .core.shape import Shape, numel
 from .ir.node import Node, apply, numbers
@@ -123,10 +124,7 @@ def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> N
 
     Raises NotImplementedError for dtypes that are not floating point.
     """
-    if not dtype.is_floating_point:
-        raise NotImplementedError(
-            f"\"check_uniform_bounds\" not implemented for '{dtype.torch_name}'"
-        )
+    floating(dtype, "check_uniform_bounds")
     bits = (generator or default_generator).bits(shape)
     return b.mul(b.cast(_high_bits(bits), dtype), b.full((), 2.0**-24, dtype))
 
@@ -137,8 +135,7 @@ def _high_bits(bits: Node) -> Node:
 
 def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
     """Record standard normal numbers: sqrt(-2 log(1 - u)) cos(2 pi v) (Box and Muller, 1958)."""
-    if not dtype.is_floating_point:
-        raise NotImplementedError(f"\"normal_kernel_cpu\" not implemented for '{dtype.torch_name}'")
+    floating(dtype, "normal_kernel_cpu")
     radius = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
     angle = b.mul(uniform(shape, dtype, generator), b.full((), 2.0 * math.pi, dtype))
     length = apply(b.SQRT, b.mul(b.log(radius), b.full((), -2.0, dtype)))

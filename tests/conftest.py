@@ -1,7 +1,8 @@
 """Every test starts from one seed and with the compiler's verifiers on."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 # Tests, and the processes they start, compile what they run: a program kept by an earlier run would
 # hide a compiler that no longer works, and the user's folder is not theirs to fill.
@@ -36,3 +37,16 @@ def _checked() -> Iterator[None]:
 def rng() -> np.random.Generator:
     """numpy's generator, the same numbers in every test."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def assert_refused() -> Callable[[Callable[[], Any], type[Exception], str], None]:
+    """A check that a call raises this very exception, no subclass, with these words in its text."""
+
+    def check(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+        with pytest.raises(error) as caught:
+            call()
+        assert caught.type is error
+        assert words in str(caught.value)
+
+    return check

@@ -1,6 +1,6 @@
-"""Checks of what users pass: integers, dimensions and sizes, refused in PyTorch's words.
+"""Checks of what users pass: types, integers, dimensions and sizes, refused in PyTorch's words.
 
-A check returns the value in the form the rest of the package works with: plain ints.
+A check of integers returns them in the form the rest of the package works with: plain ints.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from typing import Any
+
+from .dtype import DType
+from .shape import Shape, numel
 
 Dims = int | Sequence[int] | None
 
@@ -35,9 +38,37 @@ _FORMS = {
 }
 
 
-def kind_of(value: object) -> str:
-    """What messages call the type of ``value``."""
-    return type(value).__name__
+_MOST_ELEMENTS = 1 << 60  # of 8 bytes: more than 64 bits can address
+
+
+def wrong_kind(
+    function: str, argument: str, position: int, wanted: str, value: object
+) -> TypeError:
+    """The error for an argument of another type than ``wanted``.
+
+    >>> print(wrong_kind("exp", "input", 1, "Tensor", 3))
+    exp(): argument 'input' (position 1) must be Tensor, not int
+    """
+    return TypeError(
+        f"{function}(): argument '{argument}' (position {position}) must be {wanted}, not "
+        f"{type(value).__name__}"
+    )
+
+
+def unsupported(kernel: str, dtype: DType) -> NotImplementedError:
+    """The error for a dtype that PyTorch's ``kernel`` does not compute with.
+
+    >>> from minitorch_tvm.core.dtype import int64
+    >>> print(unsupported("mse_cpu", int64))
+    "mse_cpu" not implemented for 'Long'
+    """
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.torch_name}'")
+
+
+def floating(dtype: DType, kernel: str) -> None:
+    """NotImplementedError, naming PyTorch's ``kernel``, unless ``dtype`` is floating point."""
+    if not dtype.is_floating_point:
+        raise unsupported(kernel, dtype)
 
 
 def no_such_form(function: str, given: Sequence[object], forms: Sequence[str]) -> TypeError:
@@ -47,7 +78,7 @@ def no_such_form(function: str, given: Sequence[object], forms: Sequence[str]) -
     f() received an invalid combination of arguments - got (str, int), but expected one of:
      * (Tensor x)
     """
-    got = ", ".join(map(kind_of, given))
+    got = ", ".join(type(value).__name__ for value in given)
     return TypeError(
         f"{function}() received an invalid combination of arguments - got ({got}), but expected "
         "one of:" + "".join(f"\n * {form}" for form in forms)
@@ -77,32 +108,25 @@ def integer(function: str, argument: str, position: int, value: Any) -> int:
     if number is None:
         if function in _FORMS:
             raise no_such_form(function, [value], _FORMS[function])
-        raise TypeError(
-            f"{function}(): argument '{argument}' (position {position}) must be int, not "
-            f"{kind_of(value)}"
-        )
+        raise wrong_kind(function, argument, position, "int", value)
     return number
 
 
 def several(function: str, argument: str, position: int, values: Any) -> tuple[int, ...]:
     """A tuple or list as ints; TypeError, naming the place, if an element is none."""
     if not isinstance(values, (tuple, list)):
-        raise TypeError(
-            f"{function}(): argument '{argument}' (position {position}) must be tuple of ints, not "
-            f"{kind_of(values)}"
-        )
+        raise wrong_kind(function, argument, position, "tuple of ints", values)
     numbers = []
     for place, value in enumerate(values):
         number = _index(value)
-        if number is None and not place:
-            raise TypeError(
-                f"{function}(): argument '{argument}' (position {position}) must be tuple of ints, "
-                f"but found element of type {kind_of(value)} at pos 0"
-            )
         if number is None:
+            kind = type(value).__name__
             raise TypeError(
                 f"{function}(): argument '{argument}' failed to unpack the object at pos "
-                f'{place + 1} with error "type must be tuple of ints,but got {kind_of(value)}"'
+                f'{place + 1} with error "type must be tuple of ints,but got {kind}"'
+                if place
+                else f"{function}(): argument '{argument}' (position {position}) must be tuple of "
+                f"ints, but found element of type {kind} at pos 0"
             )
         numbers.append(number)
     return tuple(numbers)
@@ -139,3 +163,20 @@ def sizes(function: str, argument: str, given: tuple[Any, ...]) -> tuple[int, ..
         return several(function, argument, 1, given)
     number = one_or_several(function, argument, 1, given[0])
     return number if isinstance(number, tuple) else (number,)
+
+
+def bounded(shape: Shape) -> Shape:
+    """``shape`` itself; RuntimeError if it is negative or no memory could hold it.
+
+    >>> bounded((2, -3))
+    Traceback (most recent call last):
+    RuntimeError: Trying to create tensor with negative dimension -3: [2, -3]
+    """
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
+    if numel(shape) >= _MOST_ELEMENTS:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+    return shape

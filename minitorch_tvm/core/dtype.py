@@ -50,11 +50,20 @@ class DType:
         return _SCALAR_NAMES.get(self.torch_name, self.torch_name.lower())
 
     @property
+    def is_unsigned(self) -> bool:
+        """True for the integers without negative values."""
+        return self.name[0] == "u"
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest value of an integer type, and one more than its largest."""
+        bits = self.itemsize * 8
+        return (-(1 << bits - 1), 1 << bits - 1) if self.name[0] == "i" else (0, 1 << bits)
+
+    @property
     def lowest(self) -> float | int:
         """The value that every other one replaces as a maximum."""
-        if self.is_floating_point:
-            return float("-inf")
-        return 0 if self.name[0] in "bu" else -(1 << self.itemsize * 8 - 1)
+        return float("-inf") if self.is_floating_point else self.range[0]
 
     @property
     def numpy(self) -> np.dtype[np.generic]:

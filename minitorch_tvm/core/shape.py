@@ -118,6 +118,63 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     return tuple(out)
 
 
+def check_permutation(dims: Sequence[int], rank: int) -> list[int]:
+    """``dims`` as a permutation of 0..rank-1; raises RuntimeError in PyTorch's words."""
+    if len(dims) != rank:
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
+            f"to len(dims) = {len(dims)}"
+        )
+    wrapped = [wrap_dim(d, rank) for d in dims]
+    if len(set(wrapped)) != len(wrapped):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return wrapped
+
+
+def squeezed(shape: Shape, dims: int | Iterable[int] | None) -> Shape:
+    """``shape`` without its sizes of one (all of them, or those listed)."""
+    chosen = wrap_dims(dims, len(shape))
+    return tuple(n for i, n in enumerate(shape) if n != 1 or i not in chosen)
+
+
+def unsqueezed(shape: Shape, dim: int) -> Shape:
+    """``shape`` with a size of one inserted."""
+    at = wrap_dim(dim, len(shape) + 1)
+    return (*shape[:at], 1, *shape[at:])
+
+
+def flattened(shape: Shape, start: int, end: int) -> Shape:
+    """``shape`` with the dimensions start..end merged."""
+    first, last = wrap_dim(start, len(shape)), wrap_dim(end, len(shape))
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return (1,)
+    return (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :])
+
+
+def split_sizes(n: int, axis: int, wanted: int | Sequence[int]) -> list[int]:
+    """Sizes of the pieces of a dimension of ``n``.  Raises RuntimeError if they do not fit."""
+    if not isinstance(wanted, int):
+        sizes = list(wanted)
+        if sum(sizes) != n or any(size < 0 for size in sizes):
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
+                f"at dimension {axis}), but got split_sizes={sizes}"
+            )
+        return sizes
+    if wanted < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={wanted}")
+    if wanted == 0:
+        if n:
+            raise RuntimeError(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
+            )
+        return [0]
+    return [min(wanted, n - i) for i in range(0, n, wanted)] or [0]
+
+
 def contiguous_strides(shape: Shape) -> tuple[int, ...]:
     """Row-major strides in elements."""
     strides = [1] * len(shape)

@@ -8,22 +8,22 @@ from typing import Any
 
 from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core.arguments import floating, unsupported
 from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
+from ..tensor.core import node_of, tensor_of
 from .functions import (
     batch_norm,
     dropout,
     embedding,
-    floating,
     group_norm,
     layer_norm,
     scaled_dot_product_attention,
 )
-from .functions import node_of as _node
 from .losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -74,6 +74,22 @@ def pair(value: Any, name: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
+def _two(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
+    """A parameter of a convolution or a pooling as two ints; RuntimeError for more or none."""
+    numbers = arg.one_or_several(function, argument, position, value)
+    if isinstance(numbers, int):
+        return numbers, numbers
+    if len(numbers) in (1, 2):
+        return numbers[0], numbers[-1]
+    if function == "conv2d":
+        raise RuntimeError(
+            f"expected {argument} to be a single integer value or a list of 2 values to match the "
+            f"convolution dimensions, but got {argument}={list(numbers)}"
+        )
+    must = {"stride": "either be omitted,", "dilation": "be either"}.get(argument, "either be")
+    raise RuntimeError(f"{function}: {argument} must {must} a single int, or a tuple of two ints")
+
+
 # --- linear maps --------------------------------------------------------------------------------
 
 
@@ -87,17 +103,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    x = _node(input, "linear", "input", 1)
-    w = _node(weight, "linear", "weight", 2)
-    if bias is None:
-        return Tensor._wrap(net.linear(x, w, None))
-    offset = _node(bias, "linear", "bias", 3)
-    if len(w.shape) == 2 and offset.shape not in (w.shape[:1], (), (1,)):
-        raise RuntimeError(
-            f"The expanded size of the tensor ({w.shape[0]}) must match the existing size "
-            f"({offset.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
-            f"{[*x.shape[:-1], w.shape[0]]}.  Tensor sizes: {list(offset.shape)}"
-        )
+    x = node_of("linear", "input", 1, input)
+    w = node_of("linear", "weight", 2, weight)
+    offset = None if bias is None else node_of("linear", "bias", 3, bias)
     return Tensor._wrap(net.linear(x, w, offset))
 
 
@@ -124,25 +132,9 @@ def _same_padding(
     return x, (totals[0] // 2, totals[1] // 2)
 
 
-def _spread(argument: str, position: int, value: Any) -> tuple[int, int]:
-    """A parameter of conv2d as two ints; RuntimeError for another number of them."""
-    numbers = arg.one_or_several("conv2d", argument, position, value)
-    if isinstance(numbers, int):
-        return numbers, numbers
-    if len(numbers) == 1:
-        numbers *= 2
-    if len(numbers) != 2:
-        raise RuntimeError(
-            f"expected {argument} to be a single integer value or a list of 2 values to match the "
-            f"convolution dimensions, but got {argument}={list(numbers)}"
-        )
-    return numbers[0], numbers[1]
-
-
 def _check_conv(
     x: Node,
     w: Node,
-    bias: Node | None,
     steps: tuple[int, int],
     spread: tuple[int, int],
     groups: int,
@@ -165,16 +157,6 @@ def _check_conv(
         raise RuntimeError(f"dilation should be greater than zero, but got {list(spread)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
-    if bias is not None and bias.dtype is not x.dtype:
-        raise RuntimeError(
-            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
-            "be the same"
-        )
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise RuntimeError(
-            f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
-            f"{w.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
-        )
 
 
 def conv2d(
@@ -191,11 +173,11 @@ def conv2d(
     ``padding`` adds zeros: numbers, "valid" (none) or "same" (stride 1 only).  Raises RuntimeError
     if shapes, dtypes or parameters do not fit.
     """
-    image = _node(input, "conv2d", "input", 1)
-    w = _node(weight, "conv2d", "weight", 2)
-    offset = None if bias is None else _node(bias, "conv2d", "bias", 3)
-    steps, spread = _spread("stride", 4, stride), _spread("dilation", 6, dilation)
-    _check_conv(image, w, offset, steps, spread, groups)
+    image = node_of("conv2d", "input", 1, input)
+    w = node_of("conv2d", "weight", 2, weight)
+    offset = None if bias is None else node_of("conv2d", "bias", 3, bias)
+    steps, spread = _two("conv2d", "stride", 4, stride), _two("conv2d", "dilation", 6, dilation)
+    _check_conv(image, w, steps, spread, groups)
     x = _batched(image)
     if padding == "same":
         if steps != (1, 1):
@@ -206,7 +188,7 @@ def conv2d(
     elif isinstance(padding, str):
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     else:
-        margins = _spread("padding", 5, padding)
+        margins = _two("conv2d", "padding", 5, padding)
         if min(margins) < 0:
             raise RuntimeError("negative padding is not supported")
     return _unbatched(net.conv2d(x, w, offset, steps, margins, spread, groups), image)
@@ -227,19 +209,6 @@ def reject_divisor(divisor_override: int | None) -> None:
         raise ValueError("avg_pool2d: divisor_override is not supported")
 
 
-def _pair_of(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
-    """A parameter of a pooling as two ints; RuntimeError for another number of them."""
-    numbers = arg.one_or_several(function, argument, position, value)
-    if isinstance(numbers, int):
-        return numbers, numbers
-    if len(numbers) not in (1, 2):
-        must = {"stride": "either be omitted,", "dilation": "be either"}.get(argument, "either be")
-        raise RuntimeError(
-            f"{function}: {argument} must {must} a single int, or a tuple of two ints"
-        )
-    return numbers[0], numbers[-1]
-
-
 def _window(
     function: str,
     x: Node,
@@ -249,11 +218,11 @@ def _window(
     dilation: IntPair,
 ) -> tuple[tuple[int, int], ...]:
     """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
-    kernel = _pair_of(function, "kernel_size", 2, kernel_size)
+    kernel = _two(function, "kernel_size", 2, kernel_size)
     own = stride is not None and stride not in ((), [])
-    steps = _pair_of(function, "stride", 3, stride) if own else kernel
-    margins = _pair_of(function, "padding", 4, padding)
-    spread = _pair_of(function, "dilation", 5, dilation)
+    steps = _two(function, "stride", 3, stride) if own else kernel
+    margins = _two(function, "padding", 4, padding)
+    spread = _two(function, "dilation", 5, dilation)
     if len(x.shape) not in (3, 4):
         raise RuntimeError(
             "non-empty 3D or 4D (batch mode) tensor expected for input, but got input of size: "
@@ -299,10 +268,10 @@ def max_pool2d(
     do not fit, NotImplementedError for bool, ValueError for ``return_indices=True``.
     """
     reject_return_indices(return_indices)
-    image = _node(input, "max_pool2d", "input", 1)
+    image = node_of("max_pool2d", "input", 1, input)
     window = _window("max_pool2d", image, kernel_size, stride, padding, dilation)
     if image.dtype is dt.bool_:
-        raise NotImplementedError("\"max_pool2d\" not implemented for 'Bool'")
+        raise unsupported("max_pool2d", image.dtype)
     return _unbatched(net.max_pool2d(_batched(image), window, ceil_mode), image)
 
 
@@ -321,7 +290,7 @@ def avg_pool2d(
     that do not fit, NotImplementedError for integers, ValueError for ``divisor_override``.
     """
     reject_divisor(divisor_override)
-    image = _node(input, "avg_pool2d", "input", 1)
+    image = node_of("avg_pool2d", "input", 1, input)
     window = _window("avg_pool2d", image, kernel_size, stride, padding, 1)
     floating(image.dtype, "avg_pool2d")
     pooled = net.avg_pool2d(_batched(image), window, ceil_mode, count_include_pad)
@@ -339,7 +308,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     >>> adaptive_avg_pool2d(mt.arange(16.0).reshape(1, 4, 4), 1)
     tensor([[[7.5000]]])
     """
-    image = _node(input, "adaptive_avg_pool2d", "input", 1)
+    image = node_of("adaptive_avg_pool2d", "input", 1, input)
     if len(image.shape) not in (3, 4):
         raise RuntimeError(
             f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {list(image.shape)}"
@@ -394,7 +363,7 @@ def pad(
     """
     if mode != "constant":
         raise ValueError(f"pad: only mode='constant' is supported, but got {mode!r}")
-    x = _node(input, "pad", "input", 1)
+    x = node_of("pad", "input", 1, input)
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):
@@ -410,7 +379,7 @@ def pad(
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise."""
-    _node(input, "relu", "input", 1)
+    tensor_of("relu", "input", 1, input)
     return input.relu_() if inplace else input.relu()
 
 
@@ -434,7 +403,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     >>> gelu(mt.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.1587,  0.0000,  0.8413])
     """
-    x = _node(input, "gelu", "input", 1)
+    x = node_of("gelu", "input", 1, input)
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     floating(x.dtype, "GeluKernelImpl")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..core.arguments import kind_of, several
-from ..core.dtype import DType
+from ..core.arguments import floating, several
 from ..core.shape import Size, broadcast, numel
 from ..ir.node import Node
 from ..ops import attention as at
@@ -19,34 +17,18 @@ from ..ops import derived as d
 from ..ops import gather as ga
 from ..ops import normalization as norm
 from ..tensor import Tensor
+from ..tensor.core import node_of
 from ..tensor.gathering import check_positions, out_of_range
 
 
-def node_of(value: Any, function: str, argument: str, position: int) -> Node:
-    """The value of a tensor argument; TypeError for anything else."""
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{function}(): argument '{argument}' (position {position}) must be Tensor, not "
-            f"{kind_of(value)}"
-        )
-    return value.node
+def _optional(function: str, argument: str, position: int, value: Tensor | None) -> Node | None:
+    return None if value is None else node_of(function, argument, position, value)
 
 
-def floating(dtype: DType, kernel: str) -> None:
-    """NotImplementedError, in PyTorch's words, unless ``dtype`` is floating point."""
-    if not dtype.is_floating_point:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.torch_name}'")
-
-
-def _optional(value: Tensor | None, function: str, argument: str, position: int) -> Node | None:
-    return None if value is None else node_of(value, function, argument, position)
-
-
-def _same_type(x: Node, kernel: str, *rest: Node | None) -> None:
-    """RuntimeError if a normalisation's tensors differ in dtype; NotImplementedError for ints."""
+def _same_type(x: Node, *rest: Node | None) -> None:
+    """RuntimeError if a normalisation's tensors differ in dtype."""
     if any(n is not None and n.dtype is not x.dtype for n in rest):
         raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
-    floating(x.dtype, kernel)
 
 
 # --- dropout ------------------------------------------------------------------------------------
@@ -71,7 +53,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     check_probability(p)
     if not training or p == 0.0:
         return input
-    x = node_of(input, "dropout", "input", 1)
+    x = node_of("dropout", "input", 1, input)
     if not x.dtype.is_floating_point:
         raise RuntimeError(
             f"result type Float can't be cast to the desired output type {x.dtype.torch_name}"
@@ -107,10 +89,10 @@ def layer_norm(
     >>> layer_norm(mt.tensor([1.0, 3.0]), (2,), eps=0.0)
     tensor([-1.,  1.])
     """
-    x = node_of(input, "layer_norm", "input", 1)
+    x = node_of("layer_norm", "input", 1, input)
     shape = several("layer_norm", "normalized_shape", 2, normalized_shape)
-    w = _optional(weight, "layer_norm", "weight", 3)
-    offset = _optional(bias, "layer_norm", "bias", 4)
+    w = _optional("layer_norm", "weight", 3, weight)
+    offset = _optional("layer_norm", "bias", 4, bias)
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
@@ -128,7 +110,8 @@ def layer_norm(
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but "
             f"got input of size{list(x.shape)}"
         )
-    _same_type(x, "LayerNormKernelImpl", w, offset)
+    _same_type(x, w, offset)
+    floating(x.dtype, "LayerNormKernelImpl")
     return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
 
 
@@ -144,13 +127,13 @@ def group_norm(
     ``weight`` and ``bias`` [c] scale and shift the channels (Wu, He 2018).  Raises RuntimeError
     where the sizes do not fit.
     """
-    x = node_of(input, "group_norm", "input", 1)
+    x = node_of("group_norm", "input", 1, input)
     if len(x.shape) < 2:
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {x.shape}"
         )
-    w = _optional(weight, "group_norm", "weight", 3)
-    offset = _optional(bias, "group_norm", "bias", 4)
+    w = _optional("group_norm", "weight", 3, weight)
+    offset = _optional("group_norm", "bias", 4, bias)
     if num_groups <= 0 or x.shape[1] % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
@@ -162,7 +145,8 @@ def group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {list(value.shape)} and input of shape {list(x.shape)}"
             )
-    _same_type(x, "GroupNormKernelImpl", w, offset)
+    _same_type(x, w, offset)
+    floating(x.dtype, "GroupNormKernelImpl")
     return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
 
 
@@ -189,7 +173,7 @@ def batch_norm(
     tensor([[-1.],
             [ 1.]])
     """
-    x = node_of(input, "batch_norm", "input", 1)
+    x = node_of("batch_norm", "input", 1, input)
     if len(x.shape) < 2:
         raise RuntimeError(f"batch_norm expects at least 2 dimensions, but got {len(x.shape)}")
     channels = x.shape[1]
@@ -204,7 +188,7 @@ def batch_norm(
         "bias": bias,
     }
     nodes = {
-        name: _optional(value, "batch_norm", name, position)
+        name: _optional("batch_norm", name, position, value)
         for position, (name, value) in enumerate(named.items(), 2)
     }
     for name, value in nodes.items():
@@ -215,7 +199,7 @@ def batch_norm(
                 f"{name} should contain {channels} elements not {numel(value.shape)}"
             )
     floating(x.dtype, "batch_norm")
-    _same_type(x, "batch_norm", *nodes.values())
+    _same_type(x, *nodes.values())
     mean, variance, w, offset = nodes.values()
     if not training:
         assert mean is not None
@@ -277,8 +261,8 @@ def embedding(
     tensor([[3.],
             [1.]])
     """
-    index = node_of(input, "embedding", "input", 1)
-    table = node_of(weight, "embedding", "weight", 2)
+    index = node_of("embedding", "input", 1, input)
+    table = node_of("embedding", "weight", 2, weight)
     reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
     if len(table.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
@@ -352,10 +336,10 @@ def scaled_dot_product_attention(
     tensor([1., 0.])
     """
     q, k, v = (
-        node_of(t, "scaled_dot_product_attention", n, position)
+        node_of("scaled_dot_product_attention", n, position, t)
         for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
-    mask = _optional(attn_mask, "scaled_dot_product_attention", "attn_mask", 4)
+    mask = _optional("scaled_dot_product_attention", "attn_mask", 4, attn_mask)
     _check_attention(q, k, v, mask, is_causal)
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")

@@ -17,6 +17,7 @@ import numpy as np
 from .. import lazy
 from ..core import dtype as dt
 from ..core import errors
+from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Size, numel
 from ..ir.node import MODE, Node, apply
@@ -25,7 +26,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..ops.composite import composite, record
 from ..tensor import Tensor
-from .functions import floating, node_of
+from ..tensor.core import node_of, tensor_of
 
 P = ParamSpec("P")
 
@@ -276,8 +277,8 @@ def cross_entropy(
     _check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    node_of(input, "cross_entropy_loss", "input", 1)
-    node_of(target, "cross_entropy_loss", "target", 2)
+    tensor_of("cross_entropy_loss", "input", 1, input)
+    tensor_of("cross_entropy_loss", "target", 2, target)
     if input.shape == target.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)
@@ -324,14 +325,14 @@ def _probability_loss(
 
 def _elementwise(
     name: str,
-    measure: Callable[[Node], Node],
+    measure: Callable[[Node, Node], Node],
     input: Tensor,
     target: Tensor,
     reduction: str,
     weight: Tensor | None,
 ) -> Tensor:
     _check_reduction(reduction)
-    x, t = node_of(input, name, "input", 1), node_of(target, name, "target", 2)
+    x, t = node_of(name, "input", 1, input), node_of(name, "target", 2, target)
     if x.shape != t.shape:
         warnings.warn(
             f"Using a target size ({target.shape}) that is different to the input size "
@@ -339,9 +340,7 @@ def _elementwise(
             "Please ensure they have the same size.",
             stacklevel=3,
         )
-    if name == "mse_loss":
-        floating(d.result_dtype(x, t), "mse_cpu")
-    losses = measure(d.sub(x, t))
+    losses = measure(x, t)
     if weight is None:
         return _reduced(losses, reduction)
     if weight.shape != input.shape:
@@ -353,6 +352,12 @@ def _elementwise(
     if reduction == "mean":
         return Tensor._wrap(d.div(_total(losses), _total(weight.node)))
     return _reduced(losses, reduction)
+
+
+def _squared_distance(x: Node, target: Node) -> Node:
+    floating(d.result_dtype(x, target), "mse_cpu")
+    distance = d.sub(x, target)
+    return b.mul(distance, distance)
 
 
 def mse_loss(
@@ -368,7 +373,11 @@ def mse_loss(
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    return _elementwise("mse_loss", lambda x: b.mul(x, x), input, target, reduction, weight)
+    return _elementwise("mse_loss", _squared_distance, input, target, reduction, weight)
+
+
+def _distance(x: Node, target: Node) -> Node:
+    return d.absolute(d.sub(x, target))
 
 
 def l1_loss(
@@ -384,7 +393,7 @@ def l1_loss(
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    return _elementwise("l1_loss", d.absolute, input, target, reduction, weight)
+    return _elementwise("l1_loss", _distance, input, target, reduction, weight)
 
 
 def _softplus_of_negative(x: Node) -> Node:
@@ -446,7 +455,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     tensor([[1, 0, 0],
             [0, 0, 1]])
     """
-    node_of(tensor, "one_hot", "input", 1)
+    tensor_of("one_hot", "input", 1, tensor)
     if tensor.dtype is not dt.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if tensor.numel() == 0 and num_classes <= 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import autograd
 from ..core import dtype as dt
+from ..core.arguments import bounded
 from ..core.dtype import DType
 from ..ir.node import Node, leaf
 from ..ops.movement import Full
@@ -72,11 +73,7 @@ def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
 
     Raises RuntimeError for devices other than "cpu" and for negative sizes.
     """
-    for n in shape:
-        if n < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-            )
+    bounded(shape)
     if device is not None and str(device) != "cpu":
         raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from ..core.arguments import floating
 from ..core.shape import Shape
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -73,10 +74,7 @@ class Conv2d(ConvBase, kind=Kind.COMPLEX):
             raise RuntimeError(
                 f"expected scalar type {x.dtype.torch_name} but found {w.dtype.torch_name}"
             )
-        if not x.dtype.is_floating_point:
-            raise NotImplementedError(
-                f"\"slow_conv2d_cpu\" not implemented for '{x.dtype.torch_name}'"
-            )
+        floating(x.dtype, "slow_conv2d_cpu")
         if len(w.shape) != 4 or len(x.shape) != 4:
             raise RuntimeError(
                 f"Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from ..core import dtype as dt
-from ..core.arguments import Dims
+from ..core.arguments import Dims, unsupported
 from ..core.dtype import DType
-from ..core.shape import Shape, infer_reshape, numel, wrap_dim, wrap_dims
+from ..core.shape import Shape, infer_reshape, numel, unsqueezed, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
 from ..ir.op import Op
 from . import build as b
@@ -51,31 +51,25 @@ def _fits(x: Operand, dtype: DType) -> bool:
     """False for a number outside the range of the integer type ``dtype``."""
     if isinstance(x, Node) or dtype.category is not dt.Category.INT:
         return True
-    low, high = _range(dtype)
+    low, high = dtype.range
     return low <= x < high
 
 
-def _range(dtype: DType) -> tuple[int, int]:
-    """Smallest value of an integer type, and one more than its largest."""
-    bits = dtype.itemsize * 8
-    return (0, 1 << bits) if dtype.name[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
-
-
-def _wrapped(x: Operand, dtype: DType) -> Operand:
-    """An arithmetic operand: integers wrap as the tensor's own elements do."""
-    if isinstance(x, Node) or _fits(x, dtype):
-        return x
-    if not _fits(x, dt.int64):
-        raise OverflowError("int too big to convert")
-    low, high = _range(dtype)
-    return (int(x) - low) % (high - low) + low
+def _term(x: Operand, dtype: DType) -> Node:
+    """:func:`lift` for arithmetic: integers wrap as the tensor's own elements do."""
+    if not (isinstance(x, Node) or _fits(x, dtype)):
+        if not _fits(x, dt.int64):
+            raise OverflowError("int too big to convert")
+        low, high = dtype.range
+        x = (int(x) - low) % (high - low) + low
+    return lift(x, dtype)
 
 
 def _binary(op: Op, x: Operand, y: Operand) -> Node:
     if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
         return apply(op, x, y)
     dtype = result_dtype(x, y)
-    return apply(op, lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype))
+    return apply(op, _term(x, dtype), _term(y, dtype))
 
 
 def _is_bool(x: Operand) -> bool:
@@ -126,7 +120,7 @@ def neg(x: Node) -> Node:
             "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
             "invert a mask, use the `~` or `logical_not()` operator instead."
         )
-    if x.dtype.name.startswith("u"):
+    if x.dtype.is_unsigned:
         return b.sub(b.full_like(x, 0), x)
     return b.neg(x)
 
@@ -157,23 +151,21 @@ def pow(x: Operand, y: Operand) -> Node:
             return _integer_power(base, int(y))
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
-        raise NotImplementedError("\"pow\" not implemented for 'Bool'")
+        raise unsupported("pow", dtype)
     if not dtype.is_floating_point:
-        base, exponent = lift(_wrapped(x, dtype), dtype), lift(_wrapped(y, dtype), dtype)
-        return record(_INTEGER_POW, base, exponent)
+        return record(_INTEGER_POW, _term(x, dtype), _term(y, dtype))
     return apply(b.POW, lift(x, dtype), lift(y, dtype))
 
 
 def _integer_pow(x: Node, y: Node) -> Node:
     """x ** y of integers: the exponent's bits from the highest down, a square for each of them."""
-    signed = x.dtype.name[0] != "u"
-    negative = b.lt(y, b.full_like(y, 0)) if signed else None
+    negative = None if x.dtype.is_unsigned else b.lt(y, b.full_like(y, 0))
+    low, end = x.dtype.range
     # Of a negative exponent only the parity counts, which the lowest number does not change;
     # the absolute value would not do, for the lowest number has none.
-    lowest = b.full_like(y, _range(y.dtype)[0])
-    left = y if negative is None else b.where(negative, b.sub(y, lowest), y)
+    left = y if negative is None else b.where(negative, b.sub(y, b.full_like(y, low)), y)
     result = b.full_like(x, 1)
-    for bit in reversed(range(x.dtype.itemsize * 8 - signed)):
+    for bit in reversed(range(end.bit_length() - 1)):
         weight = b.full_like(y, 1 << bit)
         chosen = b.le(weight, left)
         left = b.where(chosen, b.sub(left, weight), left)
@@ -252,7 +244,7 @@ def unary_float(op: Op, x: Node) -> Node:
 def absolute(x: Node) -> Node:
     """|x|; raises NotImplementedError for bool, as PyTorch does."""
     if x.dtype is dt.bool_:
-        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
+        raise unsupported("abs_cpu", x.dtype)
     return apply(b.ABS, x)
 
 
@@ -456,20 +448,6 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     return b.reshape(x, infer_reshape(x.shape, shape))
 
 
-def check_permutation(dims: Sequence[int], rank: int) -> list[int]:
-    """``dims`` as a permutation of 0..rank-1; raises RuntimeError in PyTorch's words."""
-    if len(dims) != rank:
-        raise RuntimeError(
-            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
-            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
-            f"to len(dims) = {len(dims)}"
-        )
-    wrapped = [wrap_dim(d, rank) for d in dims]
-    if len(set(wrapped)) != len(wrapped):
-        raise RuntimeError("permute(): duplicate dims are not allowed.")
-    return wrapped
-
-
 def transpose(x: Node, d0: int, d1: int) -> Node:
     """x with two dimensions swapped."""
     rank = len(x.shape)
@@ -495,49 +473,6 @@ def expand(x: Node, sizes: Sequence[int]) -> Node:
             n = x.shape[i - lead]
         shape.append(n)
     return b.expand(x, tuple(shape))
-
-
-def squeezed(shape: Shape, dims: Dims) -> Shape:
-    """``shape`` without its sizes of one (all of them, or those listed)."""
-    chosen = range(len(shape)) if dims is None else wrap_dims(dims, len(shape))
-    return tuple(n for i, n in enumerate(shape) if n != 1 or i not in chosen)
-
-
-def unsqueezed(shape: Shape, dim: int) -> Shape:
-    """``shape`` with a size of one inserted."""
-    at = wrap_dim(dim, len(shape) + 1)
-    return (*shape[:at], 1, *shape[at:])
-
-
-def flattened(shape: Shape, start: int, end: int) -> Shape:
-    """``shape`` with the dimensions start..end merged."""
-    first, last = wrap_dim(start, len(shape)), wrap_dim(end, len(shape))
-    if first > last:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if not shape:
-        return (1,)
-    return (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :])
-
-
-def split_sizes(n: int, axis: int, wanted: int | Sequence[int]) -> list[int]:
-    """Sizes of the pieces of a dimension of ``n``.  Raises RuntimeError if they do not fit."""
-    if not isinstance(wanted, int):
-        sizes = list(wanted)
-        if math.fsum(sizes) != n or any(size < 0 for size in sizes):
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size "
-                f"at dimension {axis}), but got split_sizes={sizes}"
-            )
-        return sizes
-    if wanted < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={wanted}")
-    if wanted == 0:
-        if n:
-            raise RuntimeError(
-                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
-            )
-        return [0]
-    return [min(wanted, n - i) for i in range(0, n, wanted)] or [0]
 
 
 def clone(x: Node) -> Node:
@@ -605,7 +540,7 @@ def _check_vectors(x: Node, y: Node) -> None:
                 f"{names[1]}, {names[0]}, and {names[1]}"
             )
     if x.dtype is dt.bool_:
-        raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
+        raise unsupported(kernel, x.dtype)
 
 
 def matmul(x: Node, y: Node) -> Node:

@@ -212,7 +212,7 @@ class Neg(Arithmetic, kind=Kind.INJECTIVE):
 
     def result_dtype(self, *dtypes: DType) -> DType:
         result = super().result_dtype(*dtypes)
-        if result.name.startswith("u"):
+        if result.is_unsigned:
             raise TypeError(f"{self.name} is not defined on unsigned integers")
         return result
 

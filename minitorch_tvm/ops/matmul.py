@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ..core import dtype as dt
+from ..core.arguments import unsupported
 from ..core.shape import Shape, broadcast, numel
 from ..ir.build import Build
 from ..ir.node import Node
@@ -56,8 +57,7 @@ class Matmul(Op, kind=Kind.COMPLEX):
                 else f"expected scalar type {a.dtype.torch_name} but found {b.dtype.torch_name}"
             )
         if a.dtype is dt.bool_:
-            kernel = "addmm_impl_cpu_" if single else "bmm"
-            raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
+            raise unsupported("addmm_impl_cpu_" if single else "bmm", a.dtype)
         return Spec((*batch, m, n), a.dtype)
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:

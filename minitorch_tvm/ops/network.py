@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
@@ -45,6 +46,12 @@ def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
 
 
 def _check_sum(x: Node, weight: Node, bias: Node) -> None:
+    if bias.shape not in (weight.shape[:1], (), (1,)):
+        raise RuntimeError(
+            f"The expanded size of the tensor ({weight.shape[0]}) must match the existing size "
+            f"({bias.shape[-1]}) at non-singleton dimension {len(x.shape) - 1}.  Target sizes: "
+            f"{[*x.shape[:-1], weight.shape[0]]}.  Tensor sizes: {list(bias.shape)}"
+        )
     names = [n.dtype.torch_name for n in (x, weight, bias)]
     if names[0] != names[1]:
         raise RuntimeError(
@@ -79,11 +86,8 @@ def log_softmax(x: Node, dim: int) -> Node:
 
 def _softmax_axis(x: Node, dim: int, name: str) -> int:
     axis = wrap_dim(dim, len(x.shape))
-    if not x.dtype.is_floating_point:
-        kernel = f"{name}_lastdim" if axis >= len(x.shape) - 1 else name
-        raise NotImplementedError(
-            f"\"{kernel}_kernel_impl\" not implemented for '{x.dtype.torch_name}'"
-        )
+    last = "_lastdim" if axis >= len(x.shape) - 1 else ""
+    floating(x.dtype, f"{name}{last}_kernel_impl")
     return axis
 
 
@@ -109,6 +113,19 @@ def gelu(x: Node, approximate: str) -> Node:
     return record(composite("Gelu", _gelu, approximate), x)
 
 
+def _check_bias(x: Node, weight: Node, bias: Node) -> None:
+    if bias.dtype is not x.dtype:
+        raise RuntimeError(
+            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
+            "be the same"
+        )
+    if bias.shape != weight.shape[:1]:
+        raise RuntimeError(
+            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with "
+            f"{weight.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
+        )
+
+
 def conv2d(
     x: Node,
     weight: Node,
@@ -119,6 +136,8 @@ def conv2d(
     groups: int,
 ) -> Node:
     """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
+    if bias is not None:
+        _check_bias(x, weight, bias)
     y = apply(intern(cv.Conv2d(stride, padding, dilation, groups)), x, weight)
     if bias is None:
         return y

@@ -260,10 +260,7 @@ class TensorBase:
         operations is told to stop.
         """
         if not isinstance(requires_grad, bool):
-            raise TypeError(
-                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
-                f"{arg.kind_of(requires_grad)}"
-            )
+            raise arg.wrong_kind("requires_grad_", "requires_grad", 1, "bool", requires_grad)
         node = self.node
         if requires_grad and not node.dtype.is_floating_point:
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -277,10 +274,7 @@ class TensorBase:
             return self
         if requires_grad and not node.grad_leaf:
             # Other tensors may stand on this value; only this one becomes a leaf.
-            if node.buffer is not None:
-                node = leaf(node.buffer, node.shape, node.dtype)
-            else:
-                node = _without_history(node)
+            node = _detached(node)
             self._mark_leaf(node, self._node)
             self._node = node
             lazy.track(self, node)
@@ -380,12 +374,7 @@ class TensorBase:
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-
-        t = self._view(_without_history, lambda _, value: value)
-        if self._base is None and self._node.buffer is not None:
-            # Reading a detached leaf costs nothing: it stands on the same memory.
-            t._node = leaf(self._node.buffer, self._node.shape, self._node.dtype)
-        return t
+        return self._view(_detached, lambda _, value: value)
 
     @property
     def data(self) -> Tensor:
@@ -501,7 +490,7 @@ class TensorBase:
         region = indexing.parse(self._node.shape, index)
         if not isinstance(value, (TensorBase, bool, int, float, np.generic, np.ndarray)):
             kind = f"torch.{self.dtype.torch_name}Tensor"
-            raise TypeError(f"can't assign a {arg.kind_of(value)} to a {kind}")
+            raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
         source = self._operand(value)
         if not isinstance(source, Node):
             source = d.lift(source, self.dtype)
@@ -534,12 +523,33 @@ def _without_history(x: Node) -> Node:
         return apply(b.DETACH, x)
 
 
+def _detached(x: Node) -> Node:
+    """As :func:`_without_history`; what is computed already is not copied but shares its memory."""
+    if x.buffer is None or MODE.capture is not None:  # who observes must see what is read
+        return _without_history(x)
+    return leaf(x.buffer, x.shape, x.dtype)
+
+
 def _drop_leading(x: Node, rank: int) -> Node:
     """Remove leading dimensions of size one beyond ``rank`` (PyTorch's rule for assignment)."""
     extra = len(x.shape) - rank
     if extra <= 0 or any(n != 1 for n in x.shape[:extra]):
         return x
     return b.reshape(x, x.shape[extra:])
+
+
+def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor:
+    """An argument that must be a tensor; TypeError for anything else."""
+    if not isinstance(value, TensorBase):
+        raise arg.wrong_kind(function, argument, position, "Tensor", value)
+    return cast("Tensor", value)
+
+
+def node_of(function: str, argument: str, position: int, value: Any) -> Node:
+    """The value of an argument that must be a tensor; TypeError for anything else."""
+    if not isinstance(value, TensorBase):
+        raise arg.wrong_kind(function, argument, position, "Tensor", value)
+    return value.node
 
 
 def leaf_of(data: Any, dtype: DType | None) -> Node:

@@ -11,16 +11,12 @@ import numpy as np
 from .. import random as rng
 from ..core import arguments as arg
 from ..core import dtype as dt
-from ..core.shape import numel
 from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import Buffer
-from .core import Number, leaf_of
-from .functions import _argument
+from .core import Number, leaf_of, tensor_of
 from .tensor import Tensor
-
-_MOST_ELEMENTS = 1 << 60  # of 8 bytes: more than 64 bits can address
 
 
 def _finish(node: Node, requires_grad: bool) -> Tensor:
@@ -84,7 +80,7 @@ def full(
 
     Raises TypeError for a size that is no tuple of ints and a value that is no number.
     """
-    shape = _bounded(arg.several("full", "size", 1, size))
+    shape = arg.bounded(arg.several("full", "size", 1, size))
     return _filled("full", shape, fill_value, dtype, requires_grad)
 
 
@@ -94,10 +90,7 @@ def _filled(
     if isinstance(value, np.generic) or (isinstance(value, Tensor) and not value.ndim):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
-        raise TypeError(
-            f"{function}(): argument 'fill_value' (position 2) must be Number, not "
-            f"{arg.kind_of(value)}"
-        )
+        raise arg.wrong_kind(function, "fill_value", 2, "Number", value)
     kind = dt.of_number(value) if dtype is None else dt.as_dtype(dtype)
     return _finish(b.expand(d.lift(value, kind), shape), requires_grad)
 
@@ -107,19 +100,7 @@ def _shape(function: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     shape = arg.sizes(function, "size", sizes)
     if function == "zeros" and min(shape, default=0) < 0:
         raise RuntimeError("zeros: Dimension size must be non-negative.")
-    return _bounded(shape)
-
-
-def _bounded(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` itself; RuntimeError if it is negative or no memory could hold it."""
-    for n in shape:
-        if n < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
-            )
-    if numel(shape) >= _MOST_ELEMENTS:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
-    return shape
+    return arg.bounded(shape)
 
 
 def _constant(
@@ -146,20 +127,27 @@ def empty(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 def zeros_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros with the shape and dtype of ``x``."""
-    _argument("zeros_like", "input", 1, x)
+    tensor_of("zeros_like", "input", 1, x)
     return zeros(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
 
 
 def ones_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones with the shape and dtype of ``x``."""
-    _argument("ones_like", "input", 1, x)
+    tensor_of("ones_like", "input", 1, x)
     return ones(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
 
 
 def full_like(x: Tensor, fill_value: Number, *, dtype: Any = None) -> Tensor:
     """``fill_value`` with the shape and dtype of ``x``."""
-    _argument("full_like", "input", 1, x)
+    tensor_of("full_like", "input", 1, x)
     return _filled("full_like", x.shape, fill_value, dtype or x.dtype, False)
+
+
+def _numbers(function: str, **given: Any) -> None:
+    """TypeError unless every argument, in the order of their positions, is a number."""
+    for position, (name, value) in enumerate(given.items(), 1):
+        if not isinstance(value, (int, float, np.number)):
+            raise arg.wrong_kind(function, name, position, "Number", value)
 
 
 def arange(
@@ -171,15 +159,11 @@ def arange(
     requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below ``end``; int64 if all are ints, else float32."""
-    given = [("end", start)] if end is None else [("start", start), ("end", end), ("step", step)]
-    for position, (name, value) in enumerate(given, 1):
-        if not isinstance(value, (int, float, np.number)):
-            raise TypeError(
-                f"arange(): argument '{name}' (position {position}) must be Number, not "
-                f"{arg.kind_of(value)}"
-            )
     if end is None:
+        _numbers("arange", end=start)
         start, end = 0, start
+    else:
+        _numbers("arange", start=start, end=end, step=step)
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0 or math.isnan(step):
@@ -197,12 +181,7 @@ def arange(
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Tensor:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    for position, (name, value) in enumerate((("start", start), ("end", end)), 1):
-        if not isinstance(value, (int, float, np.number)):
-            raise TypeError(
-                f"linspace(): argument '{name}' (position {position}) must be Number, not "
-                f"{arg.kind_of(value)}"
-            )
+    _numbers("linspace", start=start, end=end)
     steps = arg.integer("linspace", "steps", 3, steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -267,7 +246,7 @@ def randint(
         low, high = 0, arg.integer("randint", "high", 1, low)
     else:
         low, high = arg.integer("randint", "low", 1, low), arg.integer("randint", "high", 2, high)
-    shape = _bounded(arg.several("randint", "size", 3, size))
+    shape = arg.bounded(arg.several("randint", "size", 3, size))
     if low >= high:
         raise RuntimeError(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
@@ -278,17 +257,17 @@ def randint(
 
 def randperm(n: int, *, generator: rng.Generator | None = None) -> Tensor:
     """A random permutation of 0..n-1 (int64); drawn on the host."""
-    (count,) = _bounded((arg.integer("randperm", "n", 1, n),))
+    (count,) = arg.bounded((arg.integer("randperm", "n", 1, n),))
     return tensor((generator or rng.default_generator).host_rng().permutation(count))
 
 
 def rand_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Uniform numbers in the shape of ``x``."""
-    _argument("rand_like", "input", 1, x)
+    tensor_of("rand_like", "input", 1, x)
     return rand(x.shape, dtype=dtype or x.dtype)
 
 
 def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Standard normal numbers in the shape of ``x``."""
-    _argument("randn_like", "input", 1, x)
+    tensor_of("randn_like", "input", 1, x)
     return randn(x.shape, dtype=dtype or x.dtype)

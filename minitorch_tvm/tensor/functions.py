@@ -12,7 +12,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
-from .core import Number, TensorBase
+from .core import Number, TensorBase, tensor_of
 from .tensor import Tensor
 
 
@@ -20,25 +20,14 @@ def _as_node_or_number(value: Any) -> Any:
     return value.node if isinstance(value, TensorBase) else value
 
 
-def _argument(function: str, name: str, position: int, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
-            f"{arg.kind_of(value)}"
-        )
-
-
 def _operand(function: str, other: Any) -> None:
-    if not isinstance(other, (bool, int, float)) and not hasattr(other, "__array__"):
-        _argument(function, "other", 2, other)
+    if not Tensor._accepts(other):
+        raise arg.wrong_kind(function, "other", 2, "Tensor", other)
 
 
 def _elements(function: str, tensors: Sequence[Tensor]) -> list[Node]:
     if not isinstance(tensors, (tuple, list)):
-        raise TypeError(
-            f"{function}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-            f"{arg.kind_of(tensors)}"
-        )
+        raise arg.wrong_kind(function, "tensors", 1, "tuple of Tensors", tensors)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(
@@ -55,7 +44,7 @@ _WHERE_FORMS = [
 
 def where(condition: Tensor, input: Any, other: Any) -> Tensor:
     """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast."""
-    _argument("where", "condition", 1, condition)
+    tensor_of("where", "condition", 1, condition)
     for value in (input, other):
         if not isinstance(value, (TensorBase, bool, int, float, np.generic)):
             raise arg.no_such_form("where", [condition, input, other], _WHERE_FORMS)
@@ -92,26 +81,24 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def _tensor(function: str, x: Any) -> Tensor:
-    _argument(function, "input", 1, x)
-    assert isinstance(x, Tensor)
-    return x
+    return tensor_of(function, "input", 1, x)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product of vectors, matrices and batches of matrices."""
-    _argument("matmul", "other", 2, other)
+    tensor_of("matmul", "other", 2, other)
     return _tensor("matmul", input) @ other
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices."""
-    _argument("mm", "mat2", 2, mat2)
+    tensor_of("mm", "mat2", 2, mat2)
     return _tensor("mm", input).mm(mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices."""
-    _argument("bmm", "mat2", 2, mat2)
+    tensor_of("bmm", "mat2", 2, mat2)
     return _tensor("bmm", input).bmm(mat2)
 
 
@@ -236,13 +223,13 @@ def relu(input: Tensor) -> Tensor:
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger; NaN if either is."""
-    _argument("maximum", "other", 2, other)
+    tensor_of("maximum", "other", 2, other)
     return _tensor("maximum", input).maximum(other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN if either is."""
-    _argument("minimum", "other", 2, other)
+    tensor_of("minimum", "other", 2, other)
     return _tensor("minimum", input).minimum(other)
 
 
@@ -353,8 +340,8 @@ def is_tensor(value: object) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements (evaluates)."""
-    _argument("equal", "input", 1, input)
-    _argument("equal", "other", 2, other)
+    tensor_of("equal", "input", 1, input)
+    tensor_of("equal", "other", 2, other)
     return input.shape == other.shape and bool((input == other).all())
 
 
@@ -362,8 +349,8 @@ def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """True if |input - other| <= atol + rtol * |other| everywhere (evaluates)."""
-    _argument("allclose", "input", 1, input)
-    _argument("allclose", "other", 2, other)
+    tensor_of("allclose", "input", 1, input)
+    tensor_of("allclose", "other", 2, other)
     a, c = input.detach().numpy(), other.detach().numpy()
     return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
 

@@ -6,6 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core.shape import Shape
 from ..ir.node import Node
 from ..ops import build as b
@@ -91,7 +93,8 @@ def parse(shape: Shape, index: Any) -> Region:
             out.append(-(-(stop - start) // step))
         else:
             n = shape[len(starts)]
-            _refuse_mask(shape, len(starts), item)
+            if type(item) is not int:
+                _refuse_mask(shape, len(starts), item)
             position = _integer(item)
             if not -n <= position < n:
                 raise IndexError(
@@ -121,7 +124,8 @@ def _integer(item: Any) -> int:
 
 def _refuse_mask(shape: Shape, axis: int, item: Any) -> None:
     """IndexError for a bool tensor or array: what it selects would have no shape yet."""
-    if getattr(getattr(item, "dtype", None), "name", None) not in ("bool", "uint8"):
+    kind = getattr(getattr(item, "dtype", None), "name", None)
+    if kind not in ("bool", "uint8") or isinstance(item, np.generic):
         return
     mask = tuple(item.shape)
     if axis + len(mask) > len(shape):

@@ -10,13 +10,22 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from ..core.shape import broadcast, infer_reshape, wrap_dim
+from ..core.shape import (
+    broadcast,
+    check_permutation,
+    flattened,
+    infer_reshape,
+    split_sizes,
+    squeezed,
+    unsqueezed,
+    wrap_dim,
+)
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from . import formatting, gathering
-from .core import Number, TensorBase
+from .core import Number, TensorBase, node_of
 
 Operand = Any
 
@@ -53,23 +62,14 @@ class Tensor(TensorBase):
 
     # --- arithmetic -------------------------------------------------------------------------
 
-    @staticmethod
-    def _other(function: str, name: str, position: builtins.int, value: Any) -> Node:
-        """The value of another tensor; TypeError for anything else."""
-        if not isinstance(value, TensorBase):
-            raise TypeError(
-                f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
-                f"{arg.kind_of(value)}"
-            )
-        return value.node
-
     def _term(self, function: str, other: Any) -> Operand:
         """``other`` if it is an operand of arithmetic; TypeError, naming the method, if not."""
         if not self._accepts(other):
-            self._other(function, "other", 1, other)
+            raise arg.wrong_kind(function, "other", 1, "Tensor", other)
         return other
 
-    def _accepts(self, other: Any) -> bool:
+    @staticmethod
+    def _accepts(other: Any) -> bool:
         return isinstance(other, (TensorBase, bool, int, float)) or hasattr(other, "__array__")
 
     def __add__(self, other: Operand) -> Tensor:
@@ -142,8 +142,7 @@ class Tensor(TensorBase):
         node = value if isinstance(value, Node) else b.full((), value, dt.of_number(value))
         for operand in (self.node, node):
             if operand.dtype.is_floating_point:
-                kind = operand.dtype.torch_name
-                raise NotImplementedError(f"\"bitwise_{name}_cpu\" not implemented for '{kind}'")
+                raise arg.unsupported(f"bitwise_{name}_cpu", operand.dtype)
             if operand.dtype is not dt.bool_:
                 raise TypeError("&, | and ^ are only implemented on bool tensors")
         return self._wrap(op(self.node, node))
@@ -198,7 +197,7 @@ class Tensor(TensorBase):
         self._term(function, other)
         if not isinstance(alpha, (bool, int, float)):
             raise TypeError(
-                f"{function}(): argument 'alpha' must be Number, not {arg.kind_of(alpha)}"
+                f"{function}(): argument 'alpha' must be Number, not {type(alpha).__name__}"
             )
         if alpha == 1:
             return other
@@ -223,15 +222,15 @@ class Tensor(TensorBase):
 
     def matmul(self, other: Tensor) -> Tensor:
         """self @ other: vectors, matrices and batches of them."""
-        return self._wrap(d.matmul(self.node, self._other("matmul", "other", 1, other)))
+        return self._wrap(d.matmul(self.node, node_of("matmul", "other", 1, other)))
 
     def mm(self, mat2: Tensor) -> Tensor:
         """Product of two matrices."""
-        return self._wrap(d.mm(self.node, self._other("mm", "mat2", 1, mat2)))
+        return self._wrap(d.mm(self.node, node_of("mm", "mat2", 1, mat2)))
 
     def bmm(self, mat2: Tensor) -> Tensor:
         """Products of two batches of matrices."""
-        return self._wrap(d.bmm(self.node, self._other("bmm", "mat2", 1, mat2)))
+        return self._wrap(d.bmm(self.node, node_of("bmm", "mat2", 1, mat2)))
 
     def neg(self) -> Tensor:
         """-self."""
@@ -313,11 +312,11 @@ class Tensor(TensorBase):
 
     def maximum(self, other: Tensor) -> Tensor:
         """Elementwise larger; NaN if either is."""
-        return self._wrap(d.maximum(self.node, self._other("maximum", "other", 1, other)))
+        return self._wrap(d.maximum(self.node, node_of("maximum", "other", 1, other)))
 
     def minimum(self, other: Tensor) -> Tensor:
         """Elementwise smaller; NaN if either is."""
-        return self._wrap(d.minimum(self.node, self._other("minimum", "other", 1, other)))
+        return self._wrap(d.minimum(self.node, node_of("minimum", "other", 1, other)))
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Tensor:
         """Limit to [min, max]; either may be None."""
@@ -329,7 +328,7 @@ class Tensor(TensorBase):
 
     def where(self, condition: Tensor, other: Operand) -> Tensor:
         """self where ``condition`` holds, else ``other``."""
-        chosen = self._other("where", "condition", 1, condition)
+        chosen = node_of("where", "condition", 1, condition)
         return self._wrap(d.where(chosen, self.node, self._operand(other)))
 
     def masked_fill(self, mask: Tensor, value: Operand) -> Tensor:
@@ -337,7 +336,7 @@ class Tensor(TensorBase):
 
         Raises RuntimeError for a mask that is not bool and for a value with dimensions.
         """
-        chosen = self._other("masked_fill", "mask", 1, mask)
+        chosen = node_of("masked_fill", "mask", 1, mask)
         if chosen.dtype is not dt.bool_:
             raise RuntimeError(
                 "masked_fill_ only supports boolean masks, but got mask with dtype "
@@ -368,7 +367,7 @@ class Tensor(TensorBase):
         itself still to be computed.
         """
         axis = arg.integer("index_select", "dim", 1, dim)
-        positions = self._other("index_select", "index", 2, index)
+        positions = node_of("index_select", "index", 2, index)
         return self._wrap(gathering.index_select(self.node, axis, positions))
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -492,11 +491,11 @@ class Tensor(TensorBase):
 
     def view_as(self, other: Tensor) -> Tensor:
         """This tensor in the shape of ``other``."""
-        return self.reshape(self._other("view_as", "other", 1, other).shape)
+        return self.reshape(node_of("view_as", "other", 1, other).shape)
 
     def permute(self, *dims: Any) -> Tensor:
         """Reorder the dimensions."""
-        order = d.check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
+        order = check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
         inverse = [order.index(i) for i in range(len(order))]
         return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, inverse))
 
@@ -533,7 +532,7 @@ class Tensor(TensorBase):
 
     def expand_as(self, other: Tensor) -> Tensor:
         """This tensor expanded to the shape of ``other``."""
-        return self.expand(self._other("expand_as", "other", 1, other).shape)
+        return self.expand(node_of("expand_as", "other", 1, other).shape)
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """As :meth:`expand`."""
@@ -544,18 +543,18 @@ class Tensor(TensorBase):
 
     def squeeze(self, dim: Dims = None) -> Tensor:
         """Drop dimensions of size one (all, or those listed)."""
-        return self._same_elements(d.squeezed(self._node.shape, arg.dims("squeeze", dim)))
+        return self._same_elements(squeezed(self._node.shape, arg.dims("squeeze", dim)))
 
     def unsqueeze(self, dim: int) -> Tensor:
         """Insert a dimension of size one."""
         axis = arg.integer("unsqueeze", "dim", 1, dim)
-        return self._same_elements(d.unsqueezed(self._node.shape, axis))
+        return self._same_elements(unsqueezed(self._node.shape, axis))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Merge the dimensions start_dim..end_dim into one."""
         first = arg.integer("flatten", "start_dim", 1, start_dim)
         last = arg.integer("flatten", "end_dim", 2, end_dim)
-        return self._same_elements(d.flattened(self._node.shape, first, last))
+        return self._same_elements(flattened(self._node.shape, first, last))
 
     def split(
         self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
@@ -565,7 +564,7 @@ class Tensor(TensorBase):
         axis = wrap_dim(arg.integer("split", "dim", 2, dim), self.ndim)
         pieces = []
         start = 0
-        for size in d.split_sizes(self.shape[axis], axis, wanted):
+        for size in split_sizes(self.shape[axis], axis, wanted):
             pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
             start += size
         return tuple(pieces)
@@ -674,7 +673,7 @@ class Tensor(TensorBase):
         """Set the elements to those of ``source`` (broadcast, converted), or to a number."""
         if isinstance(source, (bool, int, float)):
             return self.fill_(source)
-        node = self._other("copy_", "other", 1, source)
+        node = node_of("copy_", "other", 1, source)
         broadcast(self._node.shape, node.shape)
         value = b.expand(b.cast(node, self.dtype), self._node.shape)
         if value is node:

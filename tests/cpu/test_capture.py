@@ -253,6 +253,16 @@ def test_an_argument_that_is_also_state_is_not_confused_with_it() -> None:
             assert compiled(mt.tensor([2.0])).tolist() == [6.0]
 
 
+def test_what_is_computed_already_may_be_detached() -> None:
+    weight = mt.tensor([1.0, 2.0])
+    step = mt.compile(lambda x: x.detach() * weight.detach().detach())
+    before = EVENTS.get("captured_calls")
+    for i in range(8):
+        assert step(mt.tensor([3.0, 4.0]) + i).tolist() == [(3.0 + i) * (1 + i), (4.0 + i) * 2]
+        weight[0] = 2.0 + i
+    assert EVENTS.get("captured_calls") > before
+
+
 def test_an_argument_that_is_changed_in_place() -> None:
     x = mt.tensor([1.0])
 

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from minitorch_tvm.core.arguments import kind_of
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.tensor import Tensor
 from minitorch_tvm.utils.data.arrays import AnyArray, IntArray, index_array, take_rows
@@ -92,8 +91,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         for position, tensor in enumerate(tensors):
             if not hasattr(tensor, "shape"):
                 raise TypeError(
-                    f"TensorDataset expects Tensors or numpy arrays, but got {kind_of(tensor)} at "
-                    f"position {position}"
+                    "TensorDataset expects Tensors or numpy arrays, but got "
+                    f"{type(tensor).__name__} at position {position}"
                 )
             if len(tensor.shape) == 0:
                 raise ValueError(f"tensor {position} has no dimension to index: it is a scalar")

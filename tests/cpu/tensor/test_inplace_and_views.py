@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm.core.events import EVENTS
 
 SHAPE = (3, 4)
 
@@ -272,6 +273,17 @@ def test_detached_leaf_follows_its_memory() -> None:
     assert d.grad is not None
     assert d.grad.tolist() == [20.0, 40.0]
     assert x.grad is None
+
+
+def test_detaching_what_is_computed_copies_nothing() -> None:
+    x = mt.arange(12.0).reshape(3, 4).realize().requires_grad_()
+    row = x[1].realize()
+    before = EVENTS.get("evaluations")
+    array = x.detach().numpy()
+    for detached in (x.detach().detach(), x.data.detach().data, x.detach().requires_grad_().data):
+        assert np.shares_memory(detached.numpy(), array)
+    assert row.detach().detach().tolist() == [4.0, 5.0, 6.0, 7.0]
+    assert EVENTS.get("evaluations") == before
 
 
 ERRORS = [
