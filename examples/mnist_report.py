@@ -20,7 +20,7 @@ class Epoch:
     last_loss: float
     seconds: float  # training only
     accuracy: float
-    compiled: int = 0  # programs compiled while it trained
+    compiled: int  # programs compiled while it trained
 
     def __str__(self) -> str:
         return (

@@ -16,18 +16,25 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.tvm_api import tvm
-from .loops import Expr, Stmt, alloc, const, load, local_buffer, seq, serial, store, var, when
+from .loops import (
+    Expr,
+    Stmt,
+    alloc,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    seq,
+    serial,
+    store,
+    var,
+    when,
+)
 
 # int32 words of a queue: two cache lines, because lines are fetched in pairs.
 _WORDS = 32
 # Position of the next tile, behind the largest mutex of the systems that have one (64 bytes).
 _NEXT = 16
-
-
-def first_tile(tiles: int, workers: int, worker: int) -> int:
-    """First of the tiles that a worker takes before it helps others."""
-    share, rest = divmod(tiles, workers)
-    return worker * share + min(worker, rest)
 
 
 class Queues:
@@ -39,10 +46,8 @@ class Queues:
 
     def _first(self, stage: int, worker: Expr) -> Expr:
         """First tile that a worker owns; the last worker's successor owns none."""
-        if isinstance(worker, int):
-            return first_tile(self.tiles[stage], self.workers, worker)
         share, rest = divmod(self.tiles[stage], self.workers)
-        return worker * share + tvm().tirx.min(worker, const(rest))
+        return worker * share + minimum(worker, rest)
 
     def _lock(self, function: str, queue: Expr, *arguments: Expr) -> Any:
         address = tvm().tirx.address_of(load(self._memory, queue, 0))
@@ -56,7 +61,7 @@ class Queues:
             return t.Evaluate(self._lock("init", queue, const(0, "uint64")))
 
         full = [
-            store(self._memory, const(self._first(s, w)), s * self.workers + w, _NEXT)
+            store(self._memory, self._first(s, w), s * self.workers + w, _NEXT)
             for s in range(len(self.tiles))
             for w in range(self.workers)
         ]

@@ -44,7 +44,7 @@ class CpuTarget:
 
     @property
     def key(self) -> str:
-        """Text that identifies the generated code: part of every cache key."""
+        """Text that tells what the generated code is for; a program remembers it."""
         return f"{self.triple}{self.mcpu}{''.join(self.mattr)}/{self.vector_bytes}"
 
 

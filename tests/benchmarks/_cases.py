@@ -118,7 +118,7 @@ def cases() -> dict[str, Case]:
 
 
 def course_products() -> dict[str, Case]:
-    """The products that the README quotes."""
+    """Four products, each operand as it is and transposed."""
     made = (product(*p, f) for p in COURSE_PRODUCTS for f in ("NN", "NT", "TN", "TT"))
     return {c.name: c for c in made}
 

@@ -100,6 +100,6 @@ def kernels(rows: list[str], turns: int, results: Answer) -> None:
 
 
 def matmul(rows: list[str], turns: int, results: Answer) -> None:
-    """The products that the README quotes."""
+    """Four products, each operand as it is and transposed."""
     del rows
     _run(course_products(), turns, results)

@@ -162,6 +162,9 @@ def test_batch_of_one(small: Digits, capsys: pytest.CaptureFixture[str]) -> None
         (["--batch-size", "-3"], "--batch-size must be at least 1"),
         (["--lr", "nan"], "--lr must be a positive number"),
         (["--save", "/no/such/folder/file"], "no such folder"),
+        (["--save", "."], "is a folder, not a file to write"),
+        (["--plot", "/"], "is a folder, not a file to write"),
+        (["--plot", "curve.pdf"], "ends in .png, not curve.pdf"),
         (["--model", "vgg"], "invalid choice"),
     ],
 )

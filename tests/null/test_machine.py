@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,29 +21,51 @@ flags\t\t: other
 """
 
 
+def forget() -> None:
+    """Nothing that was read of the processor is remembered."""
+    for function in (machine._processor, machine.matrix_unit, machine.identity):
+        function.cache_clear()
+
+
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    functions = (machine._processor, machine.matrix_unit, machine.identity)
-    for function in functions:
-        function.cache_clear()
+def _forgotten() -> Iterator[None]:
+    forget()
     yield
-    for function in functions:
-        function.cache_clear()
+    forget()
 
 
 def pretend(path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path.write_text(text)
     monkeypatch.setattr(machine, "_CPUINFO", str(path))
-    for function in (machine._processor, machine.matrix_unit, machine.identity):
-        function.cache_clear()
+    forget()
+
+
+def permission(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x86 Linux, where the request for the unit ends with ``status``."""
+    system = SimpleNamespace(sysname="Linux", machine="x86_64")
+    monkeypatch.setattr(machine.os, "uname", lambda: system)
+    library = SimpleNamespace(syscall=lambda *_: status)
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: library)
 
 
 @pytest.mark.parametrize("flags", ["", "fpu avx512f", "amx_bf16 avx512f", "amx_tile amx_int8"])
 def test_no_matrix_unit_without_its_flags(
     flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    permission(0, monkeypatch)
     pretend(tmp_path / "cpuinfo", monkeypatch, FILE.format(flags=flags, clock=2000))
     assert not machine.matrix_unit()
+
+
+@pytest.mark.parametrize(("status", "permitted"), [(0, True), (-1, False)])
+def test_the_system_permits_the_matrix_unit(
+    status: int, permitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    permission(status, monkeypatch)
+    flags = "fpu amx_tile amx_int8 amx_bf16"
+    pretend(tmp_path / "cpuinfo", monkeypatch, FILE.format(flags=flags, clock=2000))
+    assert machine.matrix_unit() == permitted
+    assert f"matrix unit={permitted}" in str(machine.identity())
 
 
 def test_identity_is_that_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +87,5 @@ def test_no_identity_where_the_system_does_not_tell(
     pretend(tmp_path / "cpuinfo", monkeypatch, "processor: 0\n")
     assert machine.identity() is None
     monkeypatch.setattr(machine, "_CPUINFO", str(tmp_path / "nothing"))
-    machine._processor.cache_clear()
-    machine.identity.cache_clear()
+    forget()
     assert machine.identity() is None

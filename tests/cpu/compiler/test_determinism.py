@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import minitorch_tvm
+from processes import copy_package, finish, start
 
 PROGRAM = """
 import hashlib, sys
@@ -92,34 +87,16 @@ print([events.get(k, 0) > 0 for k in ("compiles", "disk_hits", "captured_calls")
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package where nobody edits it meanwhile, beside a program that trains with it."""
-    root = tmp_path_factory.mktemp("copy")
-    source = Path(minitorch_tvm.__file__).parent
-    shutil.copytree(source, root / "minitorch_tvm", ignore=shutil.ignore_patterns("__pycache__"))
-    for path in root.rglob("*.py"):
-        os.utime(path, (1e9, 1e9))  # long before any process started
-    (root / "program.py").write_text(PROGRAM)
-    return root
+    """A copy of the package, beside a program that trains with it."""
+    return copy_package(tmp_path_factory.mktemp("copy"), PROGRAM)
 
 
 def _bits(copy: Path, folder: Path, threads: int, loop: str, pool: int) -> tuple[str, str]:
     """The digests of the weights, and what the process did for them."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(copy / "program.py"), loop, str(pool)],
-        env={
-            **os.environ,
-            "MTVM_CACHE_DIR": str(folder),
-            "MTVM_NUM_THREADS": str(threads),
-            "TVM_NUM_THREADS": str(threads),
-            "PYTHONDONTWRITEBYTECODE": "1",  # stale bytecode of an edited file would be believed
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr.strip()
+    count = {f"{name}_NUM_THREADS": str(threads) for name in ("MTVM", "TVM")}
+    process = start(copy / "program.py", loop, str(pool), MTVM_CACHE_DIR=str(folder), **count)
+    bits, did = finish(process)
+    return bits, did.strip()
 
 
 def test_threads_cache_and_capture_change_no_bit(copy: Path, tmp_path: Path) -> None:

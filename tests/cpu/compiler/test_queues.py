@@ -25,14 +25,18 @@ from minitorch_tvm.runtime import pool
 from minitorch_tvm.runtime.native import link
 
 
-def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray], n: int) -> None:
+def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray], n: int) -> str:
+    """Run a program of the stages with ``n`` workers; returns its LLVM IR."""
+
     def place(buffer: object) -> Place:
         return Place([m.same_as(buffer) for m in memories].index(True))
 
     module, _ = assemble([StageCall(s, place) for s in stages], len(memories), n)
-    entry = link(native.object_code(native.compile_module(module, target.host())), entry=ENTRY)
+    executable = native.compile_module(module, target.host())
+    entry = link(native.object_code(executable), entry=ENTRY)
     table = np.array([a.ctypes.data for a in arrays], np.uint64)
     entry(ctypes.c_void_p(table.ctypes.data))
+    return str(executable.mod.inspect_source("ll"))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -46,13 +50,15 @@ def test_every_tile_runs_once(tiles: int, workers: int) -> None:
     assert not seen[tiles:].any()
 
 
-def test_a_program_of_many_stages_keeps_its_queues_off_the_stack() -> None:
-    # Queues of so many stages are more than local memory holds on a stack.
+@pytest.mark.parametrize(("stages", "pooled"), [(2, False), (200, True)])
+def test_many_queues_come_from_the_pool_instead_of_the_stack(stages: int, pooled: bool) -> None:
+    # 200 stages of two workers: 51 kB, more than a thread with a small stack may have.
     counts = pointer_buffer((4,), "int32", "counts")
     stage = parallel_stage("count", 4, lambda t: store(counts, load(counts, t) + 1, t))
     seen = np.zeros(4, np.int32)
-    _run([stage] * 600, [counts], [seen], 2)
-    assert seen.tolist() == [600] * 4
+    text = _run([stage] * stages, [counts], [seen], 2)
+    assert seen.tolist() == [stages] * 4
+    assert ("TVMBackendAllocWorkspace" in text) is pooled
 
 
 @pytest.mark.skipif(pool.get_num_threads() < 2, reason="one core")

@@ -6,13 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-import minitorch_tvm
+from processes import copy_package, finish, start
 
 PROGRAM = """
 import hashlib, json, sys
@@ -55,40 +53,21 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package where nobody edits it meanwhile, beside a program that uses it."""
-    root = tmp_path_factory.mktemp("copy")
-    source = Path(minitorch_tvm.__file__).parent
-    shutil.copytree(source, root / "minitorch_tvm", ignore=shutil.ignore_patterns("__pycache__"))
-    for path in root.rglob("*.py"):
-        os.utime(path, (1e9, 1e9))  # long before any process started
-    (root / "program.py").write_text(PROGRAM)
-    return root
+    """A copy of the package, beside a program that uses it."""
+    return copy_package(tmp_path_factory.mktemp("copy"), PROGRAM)
 
 
 def _start(copy: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
-    settings = {
-        **os.environ,
-        "MTVM_CACHE_DIR": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "1",  # stale bytecode of an edited file would be believed
-        **env,
-    }
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(copy / "program.py")],
-        env=settings,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start(copy / "program.py", **{"MTVM_CACHE_DIR": str(folder), **env})
 
 
-def _finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+def _result(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = finish(process)
     return json.loads(out)
 
 
 def _run(copy: Path, folder: Path, **env: str) -> dict[str, Any]:
-    return _finish(_start(copy, folder, **env))
+    return _result(_start(copy, folder, **env))
 
 
 def _counts(result: dict[str, Any]) -> tuple[int, int]:
@@ -137,7 +116,7 @@ def test_an_edit_of_the_compiler_is_noticed(copy: Path, tmp_path: Path) -> None:
 
 def test_two_processes_at_once(copy: Path, tmp_path: Path) -> None:
     folder = tmp_path / "programs"
-    results = [_finish(p) for p in [_start(copy, folder) for _ in range(2)]]
+    results = [_result(p) for p in [_start(copy, folder) for _ in range(2)]]
     assert results[0]["bits"] == results[1]["bits"]
     for result in results:
         assert not {"disk_errors", "disk_refused"} & set(result["events"])
@@ -166,15 +145,7 @@ def test_parts_of_tvm_that_were_left_out_are_there_when_asked_for(copy: Path) ->
         "assert (mt.ones(4) * 2).sum().item() == 8\n"
     )
     (copy / "parts.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(copy / "parts.py")],
-        env={**os.environ, "MTVM_CACHE_DIR": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    finish(start(copy / "parts.py", warn="ignore", MTVM_CACHE_DIR="0"))
 
 
 def test_torch_works_after_the_compiler_was_loaded_without_it(copy: Path, tmp_path: Path) -> None:
@@ -190,12 +161,4 @@ def test_torch_works_after_the_compiler_was_loaded_without_it(copy: Path, tmp_pa
         "assert (mt.from_numpy(x.detach().numpy()) * 3).sum().item() == 9\n"
     )
     (copy / "late.py").write_text(late)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(copy / "late.py")],
-        env={**os.environ, "MTVM_CACHE_DIR": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    finish(start(copy / "late.py", warn="ignore", MTVM_CACHE_DIR="0"))

@@ -14,6 +14,7 @@ import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api, native, target
 from minitorch_tvm.core import config
+from minitorch_tvm.runtime.executor import Executor
 
 rng = np.random.default_rng(5)
 Make = Callable[[], list[mt.Tensor]]
@@ -28,6 +29,13 @@ def available(isa: str) -> bool:
     return True
 
 
+def last_target() -> str:
+    """What the code that ran last is for."""
+    executor = lazy.last_executor()
+    assert isinstance(executor, Executor)
+    return executor.program.target
+
+
 @dataclass(frozen=True)
 class Isa:
     """An instruction set, and how its assembly shows what it uses."""
@@ -39,9 +47,14 @@ class Isa:
     accumulators: int  # sums in registers, at least, in the tile of a large product
 
 
-def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) -> Isa:
+def _cpu(mcpu: str, feature: str, l1: int, l2: int, triple: str = "") -> target.CpuTarget:
     # Tiles depend on the caches: not on those of the machine that runs this.
-    cpu = replace(target.from_features(mcpu, {feature: True}), l1_bytes=48 << 10, l2_bytes=1 << 20)
+    cpu = target.from_features(mcpu, {feature: True})
+    return replace(cpu, l1_bytes=l1 << 10, l2_bytes=l2 << 10, triple=triple)
+
+
+def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) -> Isa:
+    cpu = _cpu(mcpu, feature, 48, 1024)
     return Isa(
         cpu,
         rf"vfmadd\d+ps\t.*%({register}\d+)$",
@@ -51,9 +64,7 @@ def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) 
     )
 
 
-_ARM = target.CpuTarget(
-    "cortex-a76", (), 16, 30, 64 << 10, 512 << 10, triple="aarch64-unknown-linux-gnu"
-)
+_ARM = _cpu("cortex-a76", "neon", 64, 512, "aarch64-unknown-linux-gnu")
 ISAS = {
     "avx2": _x86("x86-64-v3", "avx2", "ymm", "zmm", 12),
     "avx512": _x86("x86-64-v4", "avx512f", "zmm", "tmm", 20),
@@ -199,6 +210,8 @@ def test_restricted_machines_compute_the_same(isa: str) -> None:
         for form in FORMS:
             for m, n, k in ((97, 101, 89), (1, 33, 70), (14, 8, 51), (5, 300, 65)):
                 a, b, out = product(form, m, n, k)
+                mt.eval(out)
+                assert last_target().startswith(isa)
                 want = a.numpy().astype("f8") @ b.numpy().astype("f8")
                 np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=2e-5)
         x = filled(9, 1037)
@@ -251,4 +264,3 @@ def test_targets_are_resolved() -> None:
         assert isa.cpu.tvm_target().attrs["mcpu"] == isa.cpu.mcpu
     assert "aarch64" in str(ISAS["neon"].cpu.tvm_target())
     assert [isa.cpu.vector_bytes for isa in ISAS.values()] == [32, 64, 16]
-    assert target.from_features("cortex-a76", {"neon": True}).vector_registers == 30
