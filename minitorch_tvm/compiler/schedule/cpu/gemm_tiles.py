@@ -15,17 +15,17 @@ irregular, or some product of whose elements could leave the range, are computed
 arithmetic from the operands themselves, at about the speed of multiply-adds.
 
 A parallel tile covers some panels of rows by some panels of columns and packs both itself, visit
-after visit of a few blocks of k: first its columns, which stay in the second-level cache, then one
-panel of rows after the other, which stays in the first-level one while it meets all columns.  Sums
-wait in memory of the tile's own.  Nothing packed leaves the core's caches: from the third-level one
-it would arrive more slowly than it can be packed again.
+after visit of some blocks of k: first its columns, which stay in the second-level cache, then one
+panel of rows after the other, which meets all columns while it is near.  Sums wait in memory of the
+tile's own.  Nothing packed leaves the core's caches: from the third-level one it would arrive more
+slowly than it can be packed again.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -74,10 +74,11 @@ from .matrix_unit import (
 )
 from .plain_sums import plain_sums
 
-# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a visit,
-# of which there are this many panels at most.
-_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.22, 16
+# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
+# visit, of which there are this many panels at most.
+_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
 _LONGEST_VISIT = 16  # blocks of k
+_ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 _SQUARE = 8  # transposed at once
 _ROWS = 8  # that plain arithmetic computes at once
@@ -92,8 +93,7 @@ class _Plan:
     """Sizes of parallel tiles, in panels of 32 rows and columns, and of visits, in blocks of k."""
 
     pb: Problem
-    l2_bytes: int
-    workers: int
+    cpu: CpuTarget
 
     @property
     def panels(self) -> tuple[int, int]:
@@ -107,10 +107,17 @@ class _Plan:
 
     @property
     def visit(self) -> int:
-        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones."""
+        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones.
+
+        Long visits, where there are few columns, save visits to the sums; short ones keep their
+        rows in the first-level cache.  What lies between does neither, and is slower than both.
+        """
+        many = ceil_div(self.blocks, ceil_div(self.blocks, _LONGEST_VISIT))
         panel = (min(self.panels[1], _MOST_PANELS) + 1) * BLOCK_BYTES
-        most = min(max(int(self.l2_bytes * _VISIT_SHARE) // panel, 1), _LONGEST_VISIT)
-        return ceil_div(self.blocks, ceil_div(self.blocks, most))
+        if many * panel <= _VISIT_SHARE * self.cpu.l2_bytes:
+            return many
+        few = max(int(self.cpu.l1_bytes * _ROW_SHARE) // BLOCK_BYTES, 1)
+        return ceil_div(self.blocks, ceil_div(self.blocks, few))
 
     @property
     def keeps(self) -> bool:
@@ -142,13 +149,13 @@ class _Plan:
         busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
         tiles = pb.batch * across * down
         # Cores that differ in speed, or other programs, delay the last tiles.
-        rounds = ceil_div(tiles, self.workers)
-        return busy * (rounds * self.workers / tiles + _DELAY / rounds)
+        rounds = ceil_div(tiles, self.cpu.workers)
+        return busy * (rounds * self.cpu.workers / tiles + _DELAY / rounds)
 
     @functools.cached_property
     def best(self) -> tuple[float, int, int]:
         """Fewest cycles, and the panels of rows and columns in a tile that need them."""
-        limit = int(self.l2_bytes * _CACHE_SHARE)
+        limit = int(self.cpu.l2_bytes * _CACHE_SHARE)
         found = []
         for r in _even(self.panels[0]):
             for c in _even(self.panels[1]):
@@ -168,7 +175,7 @@ def cycles(pb: Problem, cpu: CpuTarget) -> float:
 
     What is computed, and in which order, must not depend on threads: this reckons with two.
     """
-    return _Plan(pb, cpu.l2_bytes, 2).best[0]
+    return _Plan(pb, replace(cpu, workers=2)).best[0]
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
@@ -179,7 +186,7 @@ def suits(pb: Problem, cpu: CpuTarget) -> bool:
 def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
     pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
-    plan = _Plan(pb, cpu.l2_bytes, cpu.workers)
+    plan = _Plan(pb, cpu)
     rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, plan.visit)
     columns = Operand(
         False,
