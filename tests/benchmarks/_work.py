@@ -43,7 +43,8 @@ def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> An
         turns,
         lambda n: {"case": case.name, "repeat": repeat.get(n, 0)},
     )
-    measured = Limits(answers.pop("limits", []))
+    by_turn = answers.pop("limits", [])
+    measured = Limits(by_turn)
     seconds = {n: [a["seconds"] for a in t] for n, t in answers.items()}
     missing |= dict.fromkeys(working.keys() - seconds.keys(), "failed while measured")
     found: Answer = {
@@ -56,7 +57,8 @@ def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> An
     }
     medians = {n: statistics.median(t) for n, t in seconds.items()}
     if "ours" in medians:
-        found["share"] = found["limit_seconds"] / medians["ours"]
+        least = [Limits([a]).seconds(case.flops, case.nbytes) for a in by_turn]
+        found["share"] = ratio(least, seconds["ours"])
         peer = min((n for n in medians if n != "ours"), key=medians.__getitem__, default=None)
         if peer:
             found["fastest_peer"], found["speedup"] = peer, ratio(seconds[peer], seconds["ours"])
