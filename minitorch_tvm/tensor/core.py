@@ -493,6 +493,8 @@ class TensorBase:
             raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
         source = self._operand(value)
         if not isinstance(source, Node):
+            if isinstance(source, int) and not -(1 << 63) <= source < 1 << 63:
+                raise ValueError("Overflow when unpacking long long")
             source = d.lift(source, self.dtype)
         target = self._view(region.read, region.write)
         filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)
