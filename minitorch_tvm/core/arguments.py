@@ -132,6 +132,19 @@ def several(function: str, argument: str, position: int, values: Any) -> tuple[i
     return tuple(numbers)
 
 
+def in_64_bits(number: int) -> None:
+    """OverflowError for an int that neither a signed nor an unsigned one of 64 bits can hold.
+
+    >>> in_64_bits(2**64)
+    Traceback (most recent call last):
+    OverflowError: int too big to convert
+    """
+    if number >= 1 << 64:
+        raise OverflowError("int too big to convert")
+    if number < -(1 << 63):
+        raise OverflowError("can't convert negative int to unsigned")
+
+
 def one_or_several(
     function: str, argument: str, position: int, value: Any
 ) -> int | tuple[int, ...]:
@@ -154,12 +167,14 @@ def dims(function: str, value: Any, position: int = 1) -> int | tuple[int, ...] 
 
 
 def sizes(function: str, argument: str, given: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes of ``f(2, 3)`` or ``f((2, 3))``; TypeError if one is no int.
+    """The sizes of ``f(2, 3)`` or ``f((2, 3))``; TypeError if one is no int, or none is given.
 
     >>> sizes("zeros", "size", ((2, 3),))
     (2, 3)
     """
     if len(given) != 1:
+        if not given:
+            raise TypeError(f'{function}() missing 1 required positional arguments: "{argument}"')
         return several(function, argument, 1, given)
     number = one_or_several(function, argument, 1, given[0])
     return number if isinstance(number, tuple) else (number,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
+import warnings
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -28,6 +29,16 @@ def user_frame() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame
+
+
+def warn(message: str) -> None:
+    """Issue a UserWarning that points to the user's line."""
+    level = 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, stacklevel=level)
 
 
 def user_place() -> Provenance | None:

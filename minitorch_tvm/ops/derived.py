@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 
 from ..core import dtype as dt
-from ..core.arguments import Dims, unsupported
+from ..core.arguments import Dims, in_64_bits, unsupported
 from ..core.dtype import DType
+from ..core.errors import warn
 from ..core.shape import Shape, infer_reshape, numel, unsqueezed, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
 from ..ir.op import Op
@@ -36,10 +37,13 @@ def result_dtype(*operands: Operand) -> DType:
 def lift(x: Operand, dtype: DType) -> Node:
     """``x`` as a node of ``dtype``; a number becomes a runtime scalar (truncated for integers).
 
-    Raises RuntimeError for a number that the integer type ``dtype`` cannot hold.
+    Raises RuntimeError for a number that the integer type ``dtype`` cannot hold, OverflowError for
+    an int that no type can.
     """
     if isinstance(x, Node):
         return b.cast(x, dtype)
+    if isinstance(x, int):
+        in_64_bits(x)
     if not _fits(x, dtype):
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
     if dtype.category is dt.Category.INT:
@@ -58,8 +62,8 @@ def _fits(x: Operand, dtype: DType) -> bool:
 def _term(x: Operand, dtype: DType) -> Node:
     """:func:`lift` for arithmetic: integers wrap as the tensor's own elements do."""
     if not (isinstance(x, Node) or _fits(x, dtype)):
-        if not _fits(x, dt.int64):
-            raise OverflowError("int too big to convert")
+        if isinstance(x, int):
+            in_64_bits(x)
         low, high = dtype.range
         x = (int(x) - low) % (high - low) + low
     return lift(x, dtype)
@@ -135,6 +139,8 @@ def pow(x: Operand, y: Operand) -> Node:
     """
     if isinstance(x, Node) and not isinstance(y, Node):
         dtype = result_dtype(x, y)
+        if isinstance(y, int):
+            in_64_bits(y)
         if not dtype.is_floating_point:
             if y < 0:
                 raise RuntimeError("Integers to negative integer powers are not allowed.")
@@ -263,7 +269,13 @@ def relu(x: Node) -> Node:
 
 
 def where(c: Node, x: Operand, y: Operand) -> Node:
-    """x where c holds, else y."""
+    """x where c holds, else y.  A condition of uint8 is taken for a bool, with a warning."""
+    if c.dtype is dt.uint8:
+        warn(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be "
+            "removed in a future version of PyTorch. Use a boolean condition instead."
+        )
+        c = b.cast(c, dt.bool_)
     dtype = result_dtype(x, y)
     return b.where(c, lift(x, dtype), lift(y, dtype))
 
@@ -341,8 +353,13 @@ def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None 
     return b.div(total, b.full_like(x, float(count)))
 
 
-def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
-    """Variance over ``dims``: squared distances to the mean over (count - correction)."""
+def var(
+    x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False, name: str = "var"
+) -> Node:
+    """Variance over ``dims``: squared distances to the mean over (count - correction).
+
+    Warns, as ``name``, when that divisor is not positive.
+    """
     if not x.dtype.is_floating_point:
         raise RuntimeError("std and var only support floating point and complex dtypes")
     wrapped = wrap_dims(dims, len(x.shape))
@@ -351,13 +368,17 @@ def var(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False
     total = sum(b.mul(centred, centred), wrapped, keepdim) if wrapped else b.mul(centred, centred)
     freedom = float(count - correction)
     if freedom <= 0:  # infinite, and NaN where all elements are equal
+        warn(
+            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
+            "reduction factor (input numel divided by output numel)."
+        )
         return b.mul(total, b.full_like(x, math.inf))
     return b.div(total, b.full_like(x, freedom))
 
 
 def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
     """Square root of :func:`var`; where that is 0 the gradient is 0, as in PyTorch."""
-    variance = var(x, dims, correction, keepdim)
+    variance = var(x, dims, correction, keepdim, "std")
     zero, one = b.full_like(variance, 0.0), b.full_like(variance, 1.0)
     flat = b.eq(variance, zero)
     return b.where(flat, zero, apply(b.SQRT, b.where(flat, one, variance)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from .. import lazy
 from ..autograd import enable_grad, no_grad
@@ -46,6 +46,7 @@ class Optimizer:
     """
 
     _steps_done: int = 0
+    _repeats: bool = False  # a group lists a parameter more than once
 
     def __init__(self, params: Any, defaults: Group) -> None:
         self.defaults = defaults
@@ -69,7 +70,8 @@ class Optimizer:
     def add_param_group(self, param_group: Group) -> None:
         """Optimise further parameters; options left out take the defaults.
 
-        Raises TypeError or ValueError for values that are not distinct leaf tensors.
+        Raises TypeError or ValueError for values that are not leaf tensors, or in another group
+        already.  A tensor listed twice is warned of, and stepped twice.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -103,7 +105,12 @@ class Optimizer:
         if not known.isdisjoint(ids):
             raise ValueError("some parameters appear in more than one parameter group")
         if len(set(ids)) != len(ids):
-            raise ValueError("some parameters appear more than once in one parameter group")
+            errors.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this "
+                "will cause an error; see github.com/pytorch/pytorch/issues/40967 for more "
+                "information"
+            )
+            self._repeats = True
         self.param_groups.append(group)
 
     def _check_group(self, group: Group) -> None:
@@ -138,7 +145,7 @@ class Optimizer:
         errors.OVERRIDE.place = errors.user_place()
         grad_before, MODE.grad_enabled = MODE.grad_enabled, False
         try:
-            for group in self.param_groups:
+            for group in _distinct(self.param_groups) if self._repeats else self.param_groups:
                 self._update(group)
             effect(self._count)
             lazy.evaluate(reason="step")
@@ -232,6 +239,22 @@ class Optimizer:
                 if name != "params":
                     text += f"    {name}: {group[name]}\n"
         return text + ")"
+
+
+def _distinct(groups: Sequence[Group]) -> list[Group]:
+    """The groups in rounds: a parameter's n-th mention in its group is in the n-th round."""
+    rounds = []
+    for group in groups:
+        mentions: Counter[int] = Counter()
+        parts: list[list[Tensor]] = []
+        for p in group["params"]:
+            if mentions[id(p)] == len(parts):
+                parts.append([])
+            parts[mentions[id(p)]].append(p)
+            mentions[id(p)] += 1
+        # Options are read from the group itself, whose learning rate a schedule may change.
+        rounds += [cast(Group, ChainMap({"params": part}, group)) for part in parts]
+    return rounds
 
 
 def _copied(t: Tensor, dtype: DType) -> Tensor:

@@ -70,6 +70,7 @@ class TensorBase:
                 new = _without_history(new)
                 self._mark_leaf(new, old)
             self._node = new
+            self._keep_retained(old)
             self._seen = base._version
             lazy.track(self, self._node)
         return self._node
@@ -122,6 +123,7 @@ class TensorBase:
         base = self._base
         if base is None:
             self._rebind(new)
+            self._keep_retained(old)
             return self
         if self._write is None:
             raise RuntimeError(
@@ -134,8 +136,15 @@ class TensorBase:
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
-        base._rebind(self._write(base.node, new))
+        before = base.node
+        base._rebind(self._write(before, new))
+        base._keep_retained(before)
         return self
+
+    def _keep_retained(self, old: Node) -> None:
+        """What :meth:`retain_grad` asked for holds for the tensor, whose value was ``old``."""
+        if old.owner is not None and not old.grad_leaf and old.owner() is self:
+            old.owner, self._node.owner = None, old.owner
 
     def _rebind(self, new: Node) -> None:
         if MODE.capture is not None:
@@ -312,6 +321,12 @@ class TensorBase:
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
                     f"of size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
                     "are the same size"
+                )
+            if value.dtype is not self.dtype:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with dtype '{value.dtype.scalar_name}' to a "
+                    f"tensor with grad_dtype '{self.dtype.torch_name}'. The gradient must match "
+                    "the tensor's grad_dtype (defaults to the tensor's dtype)."
                 )
         self._grad = value
 
@@ -493,6 +508,8 @@ class TensorBase:
             raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
         source = self._operand(value)
         if not isinstance(source, Node):
+            if isinstance(source, int) and not -(1 << 63) <= source < 1 << 63:
+                raise ValueError("Overflow when unpacking long long")
             source = d.lift(source, self.dtype)
         target = self._view(region.read, region.write)
         filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)

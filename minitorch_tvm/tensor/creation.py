@@ -144,10 +144,15 @@ def full_like(x: Tensor, fill_value: Number, *, dtype: Any = None) -> Tensor:
 
 
 def _numbers(function: str, **given: Any) -> None:
-    """TypeError unless every argument, in the order of their positions, is a number."""
+    """TypeError unless every argument, in the order of their positions, is a number.
+
+    OverflowError for an int beyond 64 bits.
+    """
     for position, (name, value) in enumerate(given.items(), 1):
         if not isinstance(value, (int, float, np.number)):
             raise arg.wrong_kind(function, name, position, "Number", value)
+        if isinstance(value, int):
+            arg.in_64_bits(value)
 
 
 def arange(
@@ -158,7 +163,12 @@ def arange(
     dtype: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """start, start + step, ... below ``end``; int64 if all are ints, else float32."""
+    """start, start + step, ... below ``end``; int64 if all are ints, else float32.
+
+    Integers step by integers: ``start`` and ``step`` are truncated, for int64 before the elements
+    are counted.  Raises OverflowError for ints beyond 64 bits, NotImplementedError for bool, and
+    RuntimeError for an endless or a wrong range and for one too large for memory.
+    """
     if end is None:
         _numbers("arange", end=start)
         start, end = 0, start
@@ -172,9 +182,23 @@ def arange(
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     whole = all(isinstance(v, int) for v in (start, end, step))
     kind = (dt.int64 if whole else dt.float32) if dtype is None else dt.as_dtype(dtype)
+    if kind is dt.bool_:
+        raise arg.unsupported("arange_cpu", kind)
+    if kind is dt.int64:
+        for value in (start, end, step):
+            if not -(1 << 63) <= value < 1 << 63:
+                raise RuntimeError("value cannot be converted to type int64_t without overflow")
+        start, end, step, whole = int(start), int(end), int(step), True
+        if step == 0:
+            raise ValueError("step must be nonzero")
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    work = dt.int64 if whole else dt.float64
-    line = b.iota((int(count),), 0, work)
+    if count >= 1 << 63:
+        raise RuntimeError("invalid size, possible overflow?")
+    shape = arg.bounded((int(count),))
+    work = dt.float64
+    if kind.category is dt.Category.INT:
+        start, step, work = int(start), int(step), dt.int64
+    line = b.iota(shape, 0, work)
     values = b.add(b.mul(line, d.lift(step, work)), d.lift(start, work))
     return _finish(b.cast(values, kind), requires_grad)
 

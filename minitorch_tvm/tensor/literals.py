@@ -22,8 +22,9 @@ def _first(data: Any) -> Any:
 def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType | None]:
     """Python numbers, or nested sequences of them, as an array and the dtype it shall have.
 
-    Raises ValueError (ragged, beyond 64 bits), TypeError (not a sequence where one is due) and
-    RuntimeError (no numbers, or numbers that ``dtype`` cannot hold).
+    Raises ValueError (ragged, beyond 64 bits), TypeError (not a sequence where one is due),
+    RuntimeError (no numbers, or numbers that ``dtype`` cannot hold) and OverflowError (an int too
+    large for a float).
     """
     try:
         array = np.asarray(data)
@@ -39,11 +40,15 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
         raise ValueError("too many dimensions 'str'")
     if array.dtype.kind == "U":
         raise TypeError("new(): invalid data type 'str'")
-    if array.dtype == object or (array.dtype == np.uint64 and not isinstance(first, _NUMPY)):
-        for x in array.flat:
+    if not isinstance(first, _NUMPY) and _beyond_int64(array):
+        whole = True
+        for x in np.asarray(data, object).flat:
             if not isinstance(x, (bool, int, float)):
                 raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
-        raise ValueError("Overflow when unpacking long long")
+            whole = whole and isinstance(x, int)
+        if whole and (dtype is None or not dtype.is_floating_point):
+            raise ValueError("Overflow when unpacking long long")
+        array = array.astype(np.float64)
     if dtype is not None and dtype.category is dt.Category.INT and array.size:
         limits = np.iinfo(dtype.name)
         # Written so that NaN does not pass.
@@ -53,6 +58,16 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
         # Python numbers take PyTorch's defaults, not numpy's.
         dtype = dt.float32 if array.size == 0 or array.dtype.kind == "f" else None
     return array, dtype
+
+
+def _beyond_int64(array: np.ndarray[Any, Any]) -> bool:
+    """True if ``array``, of Python objects, may have come from ints that int64 cannot hold.
+
+    numpy makes them unsigned, floating point if there are small ones too, or leaves them objects.
+    """
+    if array.dtype.kind == "f":
+        return bool((np.abs(array) >= 2.0**63).any())
+    return array.dtype == object or array.dtype == np.uint64
 
 
 def _lengths(data: Any) -> list[int]:

@@ -11,6 +11,16 @@ nan, inf = float("nan"), float("inf")
 A = [[1.5, -2.0, 0.0], [3.0, nan, -1.0]]
 I = [[3, -7, 2], [0, 5, -1]]
 B = [[True, False, True], [False, False, True]]
+RANGES = [
+    (2.5,),
+    (0.5, 3.5),
+    (0, 5, 1.5),
+    (-2.5, 2.5),
+    (5.5, 0, -1.5),
+    (0, 0.5),
+    (7,),
+    (9.5, 2, -3),
+]
 
 
 def T(m: Any, x: Any, dtype: str | None = None, **more: Any) -> Any:
@@ -197,6 +207,14 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "none": lambda m: m.tensor(None),
     "t of t": lambda m: m.tensor([m.tensor(1.0), m.tensor(2.0)]),
     "npsl": lambda m: m.tensor([np.float64(1.0), np.float64(2)]),
+    "arangei64": lambda m: [m.arange(*a, dtype=m.int64) for a in RANGES],
+    "arangei32": lambda m: [m.arange(*a, dtype=m.int32) for a in RANGES],
+    "limits": lambda m: [T(m, A) * n for n in (2**64 - 1, -(2**63), 2**63)],
+    "wraps": lambda m: T(m, [1]) + 2**63,
+    "bigfloat": lambda m: T(m, [2**70, -(2**80), 1], "float32"),
+    "bigmixed": lambda m: [T(m, [1.0, 2**70]), T(m, [[1], [2.5], [2**63]])],
+    "bigfloat2": lambda m: T(m, 2**63, "float64"),
+    "whereu8": lambda m: m.where(T(m, [1, 0, 2], "uint8"), T(m, A), 5),
     "big": lambda m: m.tensor(2**40),
     "toobig": lambda m: m.tensor(2**70),
     "rgi": lambda m: m.tensor([1, 2], requires_grad=True),

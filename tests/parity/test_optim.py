@@ -209,3 +209,23 @@ def test_stepping_the_schedule_first_warns_as_in_torch() -> None:
         return str(caught[0].message).split(". ")[0]
 
     assert text(mt) == text(torch)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_a_parameter_named_twice_is_stepped_twice_with_a_warning(name: str) -> None:
+    def trained(lib: Any) -> tuple[Any, str]:
+        p, q = lib.ones(2, requires_grad=True), lib.ones(2, requires_grad=True)
+        with pytest.warns(UserWarning, match="duplicate parameters") as caught:
+            opt = getattr(lib.optim, name)([p, q, p], lr=0.1)
+        schedule = lib.optim.lr_scheduler.StepLR(opt, 1, 0.5)
+        for _ in range(3):
+            opt.zero_grad()
+            ((p * p * lib.tensor([3.0, -1.0])).sum() + q.sum()).backward()
+            opt.step()
+            schedule.step()
+        both = np.concatenate([t.detach().numpy() for t in (p, q)])
+        return both, str(caught[0].message)
+
+    (ours, said), (theirs, words) = trained(mt), trained(torch)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert said == words

@@ -216,3 +216,26 @@ def test_long_chains_compile_quickly() -> None:
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-12)
     seconds = sum(lazy.last_executor().program.seconds.values())
     assert seconds < 20
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((10_000_000,), (0,)),
+        ((3, 1_000_003), (1,)),
+        ((1_000_000, 8), (0,)),
+        ((400_003, 3), (0,)),
+        ((500, 300, 40), (0, 1)),
+        ((300, 7, 3000), (0, 2)),
+        ((3000, 5, 300, 2), (0, 2)),
+        ((300_000, 100), (0,)),
+    ],
+    ids=str,
+)
+def test_long_sums_keep_their_digits(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    tenth = np.float32(0.1)
+    x = mt.tensor(np.full(shape, tenth))
+    count = int(np.prod([shape[d] for d in dims]))
+    two, one = both_ways(lambda: x.sum(dims).numpy())
+    np.testing.assert_array_equal(two, one)
+    np.testing.assert_allclose(two.astype(float), float(tenth) * count, rtol=5e-6)

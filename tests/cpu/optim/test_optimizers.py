@@ -220,7 +220,6 @@ def test_named_parameters_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda p: mt.optim.SGD([p, p]), ValueError, "more than once"),
         (lambda p: mt.optim.SGD([p], lr=mt.tensor(0.1)), TypeError, "must be a Python number"),
         (lambda p: mt.optim.SGD([p], differentiable=True), ValueError, "not supported"),
         (lambda p: mt.optim.Adam([p], differentiable=True), ValueError, "not supported"),

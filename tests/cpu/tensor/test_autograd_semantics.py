@@ -219,6 +219,33 @@ def test_retain_grad() -> None:
     assert z.grad is None
 
 
+def test_retain_grad_follows_in_place_writes() -> None:
+    """The gradient is that of the tensor's last value, written to directly or through a view."""
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y.retain_grad()
+    y.mul_(3)
+    (y * y).sum().backward()
+    assert y.grad is not None
+    assert y.grad.tolist() == [12.0, 24.0]
+
+    y = leaf(1.0, 2.0) * 2
+    y.retain_grad()
+    y[:1].mul_(3)
+    (y * y).sum().backward()
+    assert y.grad is not None
+    assert y.grad.tolist() == [12.0, 8.0]
+
+    y = leaf(1.0, 2.0) * 2
+    v = y[:1]
+    v.retain_grad()
+    y.mul_(3)
+    ((y * y).sum() + (v * 5).sum()).backward()
+    assert v.grad is not None
+    assert v.grad.tolist() == [5.0]
+    assert y.grad is None
+
+
 def test_an_old_graph_uses_the_values_it_recorded() -> None:
     w = leaf(2.0)
     loss = (w * w).sum()
@@ -253,6 +280,11 @@ ERRORS = [
         lambda: setattr(leaf(1.0), "grad", mt.ones(2)),
         RuntimeError,
         "attempting to assign a",
+    ),
+    (
+        lambda: setattr(leaf(1.0), "grad", mt.ones(1, dtype=mt.float64)),
+        RuntimeError,
+        "attempting to assign a gradient with dtype 'double' to a tensor with grad_dtype 'Float'",
     ),
 ]
 

@@ -262,3 +262,35 @@ def test_an_error_names_the_users_line() -> None:
     assert note.startswith("recorded Matmul(ta=False, tb=False) on (float32[2, 3], float32[4, 5])")
     assert "test_operators.py:" in note
     assert "mt.ones(2, 3) @ mt.ones(4, 5)" in note
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: mt.where(mt.tensor([1, 0], dtype=mt.uint8), mt.ones(2), 0.0),
+            "where received a uint8 condition tensor",
+        ),
+        (
+            lambda: mt.ones(2).where(mt.tensor([2, 0], dtype=mt.uint8), 0.0),
+            "where received a uint8 condition tensor",
+        ),
+    ],
+)
+def test_a_condition_of_bytes_is_taken_with_a_warning(call: Any, words: str) -> None:
+    with pytest.warns(UserWarning, match=words) as caught:
+        result = call()
+    assert caught[0].filename == __file__
+    assert result.tolist() == [1.0, 0.0]
+
+
+def test_a_number_that_no_type_holds_is_refused_where_it_is_used() -> None:
+    """What is recorded is still evaluated; nothing is left that fails later."""
+    a = mt.tensor([1.0])
+    b = a + 1
+    with pytest.raises(OverflowError, match="int too big to convert"):
+        a * 10**400
+    with pytest.raises(OverflowError, match="int too big to convert"):
+        a.fill_(10**400)
+    assert b.tolist() == [2.0]
+    assert a.tolist() == [1.0]

@@ -6,14 +6,19 @@ tree) or kept (columns: a vector of neighbouring results, reduced dimensions out
 are too few results to share out, the outermost reduced dimension is cut into parts of a size that
 depends on the shape alone, and the parts are merged in order: the result never depends on the
 number of threads.
+
+A long sum of floating point numbers is a sum of sums of some dozens, so that rounding errors grow
+with the root of its length (see N. Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....core.shape import numel
+from ....core.tvm_api import tvm
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
@@ -22,6 +27,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ceil_div,
     const,
     grid,
     load,
@@ -39,6 +45,9 @@ from .elementwise import GRAIN, tiled, unravel
 
 _SPLIT = 4 * GRAIN
 """Elements of one result above which a reduction with few results is cut into parts."""
+
+_FOLD = 64
+"""Additions to one accumulator, at least, before it is added to a total and starts from zero."""
 
 
 @dataclass
@@ -125,7 +134,41 @@ def _reset(w: _Work, acc: list[Memory], size: int) -> list[Stmt]:
     return [fill(b, v) for b, v in zip(acc, w.combine.start(), strict=True)]
 
 
-Range = tuple[Expr, Expr]  # start and length of the outermost reduced dimension
+def _folds(w: _Work, additions: int) -> bool:
+    """True if so many additions to one accumulator are worth a total beside it."""
+    return w.combine.kind == "sum" and w.combine.dtype.is_floating_point and additions > 2 * _FOLD
+
+
+def _fold_length(additions: int, each: int) -> int:
+    """How many times ``each`` additions make a fold, about as long as there are folds."""
+    return max(1, max(_FOLD, math.isqrt(additions)) // each)
+
+
+def _folded(w: _Work, acc: list[Memory], total: list[Memory], size: int, taken: Stmt) -> Stmt:
+    """Sum what ``taken`` takes from zero, and add it to the total."""
+    (a,), (t,) = acc, total
+    fold = serial(size, lambda x: store(t, load(t, x) + load(a, x), x))
+    return seq(_reset(w, acc, size), taken, fold)
+
+
+def _in_folds(
+    length: Expr, size: int, body: Callable[[Expr], Stmt], folded: Callable[[Stmt], Stmt]
+) -> Stmt:
+    """``body`` for 0 .. length - 1, ``size`` of them to a fold."""
+
+    def block(j: Expr) -> Stmt:
+        start = j * size
+        even = isinstance(length, int) and length % size == 0
+        count = size if even else minimum(size, length - start)
+        return folded(serial(count, lambda i: body(start + i)))
+
+    if isinstance(length, int):
+        return serial(ceil_div(length, size), block)
+    return serial(tvm().tirx.floordiv(length + const(size - 1), const(size)), block)
+
+
+# Of the outermost reduced dimension: start, length, and the most that the length may be.
+Range = tuple[Expr, Expr, int]
 
 
 def _rows(
@@ -137,7 +180,16 @@ def _rows(
     if inner >= 4 * w.lanes and not w.combine.indexed:
         lanes = 4 * w.lanes
     acc = _accumulators(w, lanes)
-    start, length = outer
+    start, length, extent = outer
+    steps = max(1, inner // lanes)  # additions to one accumulator along the innermost dimension
+    terms = numel(tuple(middle[1:])) * steps  # per entry of the outermost dimension
+    additions = extent * terms if middle else extent // lanes
+    long = _folds(w, additions)
+    inside = long and steps > 2 * _FOLD
+    total = _accumulators(w, lanes) if long else acc
+
+    def folded(taken: Stmt) -> Stmt:
+        return _folded(w, acc, total, lanes, taken)
 
     def along(head: tuple[Expr, ...], first: Expr, count: Expr) -> Stmt:
         """Fold elements first .. first + count of the innermost dimension."""
@@ -146,19 +198,20 @@ def _rows(
         assert isinstance(count, int)
         whole, rest = divmod(count, lanes)
         parts = []
+
+        def step(q: Expr) -> Stmt:
+            return serial(lanes, lambda x: w.take(acc, (x,), kept, (*head, first + q * lanes + x)))
+
         if whole:
             parts.append(
-                serial(
-                    whole,
-                    lambda q: serial(
-                        lanes, lambda x: w.take(acc, (x,), kept, (*head, first + q * lanes + x))
-                    ),
-                    "q",
-                )
+                _in_folds(whole, _fold_length(whole, 1), step, folded)
+                if inside
+                else serial(whole, step, "q")
             )
         if rest:
             offset = first + whole * lanes
-            parts.append(serial(rest, lambda x: w.take(acc, (x,), kept, (*head, offset + x))))
+            tail = serial(rest, lambda x: w.take(acc, (x,), kept, (*head, offset + x)))
+            parts.append(folded(tail) if inside else tail)
         return seq(*parts)
 
     if middle:
@@ -166,20 +219,23 @@ def _rows(
         def nest(i: Expr) -> Stmt:
             return grid(middle[1:], lambda *m: along((start + i, *m), 0, inner))
 
-        fold = serial(length, nest)
+        if long and not inside:
+            taken = _in_folds(length, _fold_length(additions, terms), nest, folded)
+        else:
+            taken = serial(length, nest)
     else:
-        fold = along((), start, length)
+        taken = along((), start, length)
     merge: list[Stmt] = []
     half = lanes // 2
     while half:
-        merge.append(_merge_halves(w, acc, half))
+        merge.append(_merge_halves(w, total, half))
         half //= 2
     return seq(
-        [alloc(b) for b in acc],
-        _reset(w, acc, lanes),
-        fold,
+        [alloc(b) for b in (acc + total if long else acc)],
+        _reset(w, total, lanes),
+        taken,
         merge,
-        done(tuple(load(b, 0) for b in acc)),
+        done(tuple(load(b, 0) for b in total)),
     )
 
 
@@ -204,18 +260,30 @@ def _columns(
 ) -> Stmt:
     """``width`` neighbouring results, ``done`` called for each."""
     acc = _accumulators(w, width)
-    start, length = outer
+    start, length, extent = outer
+    terms = numel(w.summed[1:])  # of one result, per entry of the outermost dimension
+    additions = extent * terms
+    long = _folds(w, additions)
+    total = _accumulators(w, width) if long else acc
 
-    def fold(i: Expr, *rest: Expr) -> Stmt:
+    def folded(taken: Stmt) -> Stmt:
+        return _folded(w, acc, total, width, taken)
+
+    def row(i: Expr, *rest: Expr) -> Stmt:
         return serial(
             width, lambda x: w.take(acc, (x,), (*head, first + x), (start + i, *rest)), "x"
         )
 
+    def rows(i: Expr) -> Stmt:
+        return grid(w.summed[1:], lambda *rest: row(i, *rest))
+
     return seq(
-        [alloc(b) for b in acc],
-        _reset(w, acc, width),
-        serial(length, lambda i: grid(w.summed[1:], lambda *rest: fold(i, *rest))),
-        serial(width, lambda x: done(first + x, tuple(load(b, x) for b in acc))),
+        [alloc(b) for b in (acc + total if long else acc)],
+        _reset(w, total, width),
+        _in_folds(length, _fold_length(additions, terms), rows, folded)
+        if long
+        else serial(length, rows),
+        serial(width, lambda x: done(first + x, tuple(load(b, x) for b in total))),
     )
 
 
@@ -253,7 +321,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
 
 def _direct(w: _Work, results: int, terms: int) -> list[Stage]:
-    whole = (0, w.summed[0])
+    whole = (0, w.summed[0], w.summed[0])
     if w.reduced[-1]:
 
         def one(r: Expr) -> Stmt:
@@ -272,7 +340,7 @@ def _blocks(w: _Work) -> list[tuple[int, int, int]]:
     return [(0, width, full)] + ([(full * width, rest, 1)] if rest else [])
 
 
-def _column_stages(w: _Work, whole: tuple[int, int]) -> list[Stage]:
+def _column_stages(w: _Work, whole: Range) -> list[Stage]:
     heads = w.kept[:-1]
     stages = []
     for first, width, count in _blocks(w):
@@ -310,7 +378,9 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
         if w.reduced[-1]:
             return serial(
                 results,
-                lambda r: _rows(w, unravel(r, w.kept), (start, length), lambda acc: keep(r, acc)),
+                lambda r: _rows(
+                    w, unravel(r, w.kept), (start, length, size), lambda acc: keep(r, acc)
+                ),
                 "r",
             )
         *heads, columns = w.kept
@@ -327,7 +397,7 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
                     tuple(head),
                     first + b * width,
                     width,
-                    (start, length),
+                    (start, length, size),
                     lambda j, acc: keep(row * columns + j, acc),
                 )
 
