@@ -115,7 +115,9 @@ def _history(roots: Iterable[Node]) -> list[Node]:
         if id(node) in found:
             continue
         found[id(node)] = node
-        if not node.grad_leaf and not node.freed:
+        if node.history is not None:
+            stack.append(node.history)
+        elif not node.grad_leaf and not node.freed:
             stack.extend(x for x in node.inputs if x.requires_grad)
     return sorted(found.values(), key=lambda n: n.sequence, reverse=True)
 
@@ -161,15 +163,19 @@ def cotangents(
                 continue
             if node.freed:
                 raise RuntimeError(_TWICE)
-            if node.op.kind is Kind.COMPOSITE:
-                grads = _later(node.op, ct, node.inputs)
+            inputs = node.inputs if node.history is None else (node.history,)
+            if node.history is not None:
+                grads: tuple[Node | None, ...] = (ct,)
+            elif node.op.kind is Kind.COMPOSITE:
+                grads = _later(node.op, ct, inputs)
             else:
-                grads = node.op.vjp(build, ct, node, *node.inputs)
-            for x, g in zip(node.inputs, grads, strict=True):
+                grads = node.op.vjp(build, ct, node, *inputs)
+            for x, g in zip(inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
             if not retain_graph:
                 node.freed = True
+                node.history = None
                 if not node.pending:
                     node.inputs = ()
     finally:
@@ -284,7 +290,7 @@ def backward(
     """
     outputs = _as_list(tensors)
     given = None if grad_tensors is None else _as_list(grad_tensors)
-    chosen = None if inputs is None else {id(t.node): t for t in _as_list(inputs)}
+    chosen = None if inputs is None else {id(t.node.origin): t for t in _as_list(inputs)}
     if chosen is not None and not chosen:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
 
@@ -329,16 +335,16 @@ def grad(
         raise ValueError("is_grads_batched=True is not supported")
     sources = _as_list(inputs)
     given = None if grad_outputs is None else _as_list(grad_outputs)
-    ids = {id(t.node) for t in sources}
+    keys = [id(t.node.origin) for t in sources]
     pairs = _initial(_as_list(outputs), given)
     for t in sources:
         if not t.node.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
-    found = cotangents(pairs, lambda n: id(n) in ids, keep, create_graph)
+    found = cotangents(pairs, lambda n: id(n) in keys, keep, create_graph)
     results = []
-    for t in sources:
-        entry = found.get(id(t.node))
+    for t, key in zip(sources, keys, strict=True):
+        entry = found.get(key)
         if entry is not None:
             results.append(t._wrap(entry[1]))
         elif materialize_grads:

@@ -192,6 +192,12 @@ def _saved(roots: dict[int, Node]) -> None:
         node = stack.pop()
         if node.freed or node.grad_leaf or not node.pending:
             continue
+        past = node.history
+        if past is not None:  # of its value backward() has no use
+            if id(past) not in seen:
+                seen.add(id(past))
+                stack.append(past)
+            continue
         for x in node.inputs:
             if x.pending:
                 roots[id(x)] = x
@@ -277,7 +283,8 @@ def _flush(roots: dict[int, Node]) -> None:
         node.buffer = buffer
         node.pending = False
         node.donor = None
-        if node.freed or node.grad_leaf or not node.requires_grad:
+        done = node.freed or node.grad_leaf or not node.requires_grad
+        if done or node.history is not None:
             node.inputs = ()
 
 

@@ -5,6 +5,7 @@
 * An injective value that must be stored joins the kernel of a value it reads at its own index, or
   starts an elementwise kernel that others may join.
 * A reshape of something stored is another name for the same memory.
+* A long chain of elementwise values is several kernels, so that compile time is linear in it.
 
 A reduction or product is never computed twice, and no kernel ever waits for itself: a value joins
 a kernel only if nothing else that it reads depends on that kernel.
@@ -13,7 +14,7 @@ a kernel only if nothing else that it reads depends on that kernel.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..core.shape import numel
 from ..ir.graph import Graph, Value
@@ -45,6 +46,7 @@ _COST: dict[type, int] = {
 }
 _CHEAP = 8  # a value of at most this cost may be recomputed by several readers
 _LONGEST = 64  # inlined values per chain; keeps expressions and compile time bounded
+_LARGEST = 256  # values in a kernel: the time of TVM's passes and LLVM's is worse than linear in it
 
 # These read their input under a condition, where nothing can be bound to a variable: a long
 # chain would be written out once per read.
@@ -55,7 +57,8 @@ _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
 class _Group:
     anchor: int | None
     shape: tuple[int, ...]
-    members: list[int] = field(default_factory=list)
+    members: list[int]
+    length: int  # values computed, the inlined ones included
 
 
 @dataclass
@@ -138,7 +141,8 @@ class _Fuser:
     def _new_group(self, v: int, anchor: bool) -> None:
         reads = self.collect(v)
         number = len(self.groups)
-        self.groups.append(_Group(v if anchor else None, self.values[v].shape, [v]))
+        shape = self.values[v].shape
+        self.groups.append(_Group(v if anchor else None, shape, [v], reads.length))
         self.depends.append(set())
         self._link(number, reads)
         self.group_of[v] = number
@@ -181,6 +185,7 @@ class _Fuser:
             ]:
                 if self._joins(v, reads, group):
                     self.groups[group].members.append(v)
+                    self.groups[group].length += reads.length
                     self._link(group, reads)
                     self.group_of[v] = group
                     return
@@ -189,6 +194,8 @@ class _Fuser:
     def _joins(self, v: int, reads: _Reads, group: int) -> bool:
         g = self.groups[group]
         if g.shape != self.values[v].shape or not self.values[v].op.elementwise:
+            return False
+        if g.length + reads.length > _LARGEST:
             return False
         if g.anchor is not None and self.values[g.anchor].op.kind is Kind.OPAQUE:
             return False

@@ -70,6 +70,9 @@ class Node:
     """The realised value (runtime.memory.Buffer)."""
     donor: Node | None = None
     """The value whose memory this one may take over."""
+    history: Node | None = None
+    """The value that takes this one's cotangent, where its own inputs do not: what a tensor stood
+    for before something was written to it unrecorded."""
     value: float | int | bool | None = None
     """Of a runtime scalar."""
     place: errors.Provenance | None = None
@@ -105,6 +108,11 @@ class Node:
     def spec(self) -> Spec:
         """Shape and dtype."""
         return Spec(self.shape, self.dtype)
+
+    @property
+    def origin(self) -> Node:
+        """The value that hooks and gradients of a tensor on this one belong to."""
+        return self if self.history is None else self.history
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.spec}>"

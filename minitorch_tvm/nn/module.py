@@ -384,6 +384,8 @@ class Module:
             if set_to_none:
                 p.grad = None
             elif p.grad is not None:
+                if p.grad.requires_grad:
+                    p.grad.detach_()
                 with no_grad():
                     p.grad.zero_()
 

@@ -125,6 +125,8 @@ class Optimizer:
                 if set_to_none:
                     p._grad = None
                 elif p._grad is not None:
+                    if p._grad.requires_grad:
+                        p._grad.detach_()
                     with no_grad():
                         p._grad.zero_()
 

@@ -32,7 +32,17 @@ class TensorBase:
     The final class, with operators and methods, is :class:`minitorch_tvm.Tensor`.
     """
 
-    __slots__ = ("__weakref__", "_base", "_grad", "_node", "_replay", "_seen", "_version", "_write")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_detached",
+        "_grad",
+        "_node",
+        "_replay",
+        "_seen",
+        "_version",
+        "_write",
+    )
 
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
@@ -46,6 +56,7 @@ class TensorBase:
         self._grad: Tensor | None = None
         self._version = 0
         self._base: Tensor | None = None
+        self._detached = False  # shares the memory of its base, but not its history
         self._replay: Callable[[Node], Node] | None = None
         self._write: Callable[[Node, Node], Node] | None = None
         self._seen = 0
@@ -62,41 +73,57 @@ class TensorBase:
         if MODE.capture is not None:
             MODE.capture.read(self)
         base = self._base
-        if base is not None and self._seen != base._version:
-            with autograd.set_grad_enabled(self._node.requires_grad or MODE.grad_enabled):
-                assert self._replay is not None
-                old, new = self._node, self._replay(base._node)
-            if old.grad_leaf:  # a detached leaf stays one when its memory changes
-                new = _without_history(new)
-                self._mark_leaf(new, old)
-            self._node = new
-            self._keep_retained(old)
-            self._seen = base._version
-            lazy.track(self, self._node)
+        if base is not None and (self._seen != base._version or base._base is not None):
+            self._follow(base)
         return self._node
 
     # --- views and in-place -----------------------------------------------------------------
 
+    def _follow(self, base: Tensor) -> None:
+        """Read ``base`` again if it has been written to."""
+        if base._base is not None:
+            base._follow(base._base)
+        if self._seen == base._version:
+            return
+        old = self._node
+        with autograd.set_grad_enabled(old.requires_grad or MODE.grad_enabled):
+            assert self._replay is not None
+            new = self._replay(base._node)
+        if old.grad_leaf:  # a detached leaf stays one when its memory changes
+            new = _without_history(new)
+            self._mark_leaf(new, old)
+        elif self._detached and old.requires_grad:
+            new = _with_history(new, old)
+        else:
+            _move_owner(old, new)
+        self._node = new
+        self._seen = base._version
+        self._version += 1
+        lazy.track(self, new)
+
     def _view(
-        self, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node] | None
+        self,
+        replay: Callable[[Node], Node],
+        write: Callable[[Node, Node], Node] | None,
+        detached: bool = False,
     ) -> Tensor:
-        """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back."""
+        """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back.
+
+        Its base is the tensor whose history it shares, itself no view unless it is ``detached``;
+        that of a detached one is the tensor that has the memory.
+        """
         node = self.node
         seen = replay(node)
         if seen is node and node.requires_grad:
             # Hooks, .grad and history belong to one tensor: another needs a value of its own.
             seen = d.clone(node)
         t = self._wrap(seen)
-        if self._base is None:
-            t._base, t._replay, t._write = cast("Tensor", self), replay, write
-            t._seen = self._version
-            return t
-        inner_replay, inner_write = self._replay, self._write
-        assert inner_replay is not None
-        t._base, t._seen = self._base, self._seen
-        t._replay = lambda root: replay(inner_replay(root))
-        if write is not None and inner_write is not None:
-            t._write = lambda root, v: inner_write(root, write(inner_replay(root), v))
+        base = cast("Tensor", self)
+        while base._base is not None and (detached or not base._detached):
+            replay, write = _through(base, replay, write)
+            base = base._base
+        t._base, t._replay, t._write = base, replay, write
+        t._seen, t._detached = base._version, detached
         return t
 
     def _assign(self, new: Node, name: str) -> Self:
@@ -121,30 +148,38 @@ class TensorBase:
                 )
             new = b.cast(new, old.dtype)
         base = self._base
-        if base is None:
-            self._rebind(new)
-            self._keep_retained(old)
-            return self
-        if self._write is None:
+        if base is not None and self._write is None:
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor "
                 "refers to a single memory location. Please clone() the tensor before performing "
                 "the operation."
             )
-        if MODE.grad_enabled and base._node.grad_leaf and self._node.requires_grad:
+        of_leaf = base is not None and not self._detached and base._node.grad_leaf
+        if MODE.grad_enabled and of_leaf and old.requires_grad:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
-        before = base.node
-        base._rebind(self._write(before, new))
-        base._keep_retained(before)
+        self._put(new)
         return self
 
-    def _keep_retained(self, old: Node) -> None:
-        """What :meth:`retain_grad` asked for holds for the tensor, whose value was ``old``."""
-        if old.owner is not None and not old.grad_leaf and old.owner() is self:
-            old.owner, self._node.owner = None, old.owner
+    def _put(self, new: Node) -> None:
+        """Write ``new`` to this tensor and to what has its memory."""
+        base, write = self._base, self._write
+        if base is None:
+            self._rebind(new)
+            return
+        assert write is not None
+        if not self._detached:
+            base._put(write(base.node, new))
+            return
+        own = new.requires_grad or self._node.requires_grad
+        if own:
+            self._rebind(new)
+        with autograd.no_grad():
+            base._put(write(base.node, new))
+        if own:
+            self._seen = base._version
 
     def _rebind(self, new: Node) -> None:
         if MODE.capture is not None:
@@ -155,12 +190,16 @@ class TensorBase:
         donor = old if old.buffer is not None else old.donor
         shared = donor is not None and donor.buffer.shared
         stray = new.requires_grad and not MODE.grad_enabled  # history that no_grad() keeps out
-        if old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
+        if old.requires_grad and not (old.grad_leaf or MODE.grad_enabled):
+            new = _with_history(new, old)
+        elif old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
             # The new value becomes this tensor's own: it may be marked, and take over memory.
             keep = new.requires_grad and not (old.grad_leaf or stray)
             new = d.clone(new) if keep else _without_history(new)
         if old.grad_leaf:
             self._mark_leaf(new, old)
+        elif new.history is None:
+            _move_owner(old, new)
         new.donor = donor
         old.donor = None  # one value at most takes over memory
         self._node = new
@@ -168,9 +207,9 @@ class TensorBase:
         lazy.track(self, new)
 
     def _become(self, new: Node) -> None:
-        """As :meth:`_rebind`, for a value without history that nobody else holds."""
+        """As :meth:`_put`, unrecorded, for a value that nobody else holds; not for results."""
         if self._base is not None:
-            self._rebind(new)
+            self._assign(new, "step")
             return
         old = self._node
         if old.grad_leaf:
@@ -301,7 +340,7 @@ class TensorBase:
     @property
     def grad_fn(self) -> str | None:
         """Name of the operation that made this tensor, as PyTorch prints it; None for leaves."""
-        return None if self.is_leaf else f"<{self.node.op.name}Backward0>"
+        return None if self.is_leaf else f"<{self.node.origin.op.name}Backward0>"
 
     @property
     def grad(self) -> Tensor | None:
@@ -360,14 +399,14 @@ class TensorBase:
         """Also keep ``.grad`` of this non-leaf tensor."""
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        self.node.owner = weakref.ref(self)
+        self.node.origin.owner = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
         """Call ``hook(grad)`` when this tensor's gradient is known; a returned tensor replaces it.
 
         Returns a function that removes the hook.
         """
-        node = self.node
+        node = self.node.origin
         if not node.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
 
@@ -389,17 +428,40 @@ class TensorBase:
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-        return self._view(_detached, lambda _, value: value)
+        return self._view(_detached, lambda _, value: value, detached=True)
+
+    def detach_(self) -> Self:
+        """Drop this tensor's history: it becomes a leaf that requires no grad; returns self.
+
+        Raises RuntimeError for a view.
+        """
+        if self._base is not None and not self._detached:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        node = self.node
+        if node.requires_grad:
+            self._node = _detached(node)
+            self._version += 1
+            lazy.track(self, self._node)
+        return self
 
     @property
     def data(self) -> Tensor:
-        """As :meth:`detach`; writing to it changes this tensor without recording."""
+        """As :meth:`detach`; writing to it changes this tensor, but not its history.
+
+        Assigning to it is such a write too, and for a leaf may change shape and dtype.  Raises
+        RuntimeError where they would no longer fit a tensor's history.
+        """
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        node, old = value.node, self.node
+        if not self.is_leaf and node.spec != old.spec:
+            raise RuntimeError(
+                f"the data of a tensor with history must remain {old.spec}, but got {node.spec}"
+            )
         with autograd.no_grad():
-            self._rebind(_without_history(value.node))
+            self._rebind(_without_history(node))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates)."""
@@ -538,6 +600,42 @@ def _without_history(x: Node) -> Node:
     """The same value as a node that records no gradient."""
     with autograd.no_grad():
         return apply(b.DETACH, x)
+
+
+def _with_history(x: Node, old: Node) -> Node:
+    """The same value as a node whose cotangent goes where that of ``old`` goes."""
+    new = _without_history(x)
+    new.requires_grad, new.freed = True, old.freed
+    new.history = None if old.freed else old.origin
+    return new
+
+
+def _move_owner(old: Node, new: Node) -> None:
+    """A tensor that retains its gradient does so for the value it now stands for."""
+    before = old.origin
+    if before.owner is not None and new.requires_grad:
+        new.owner, before.owner = before.owner, None
+
+
+def _through(
+    view: TensorBase,
+    replay: Callable[[Node], Node],
+    write: Callable[[Node, Node], Node] | None,
+) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node] | None]:
+    """How to read from and write to the base of ``view`` what is a part of ``view``."""
+    outer_replay, outer_write = view._replay, view._write
+    assert outer_replay is not None
+
+    def read(root: Node) -> Node:
+        return replay(outer_replay(root))
+
+    if write is None or outer_write is None:
+        return read, None
+
+    def put(root: Node, value: Node) -> Node:
+        return outer_write(root, write(outer_replay(root), value))
+
+    return read, put
 
 
 def _detached(x: Node) -> Node:

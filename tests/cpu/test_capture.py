@@ -263,6 +263,31 @@ def test_what_is_computed_already_may_be_detached() -> None:
     assert EVENTS.get("captured_calls") > before
 
 
+def test_unrecorded_writes_to_what_has_a_history() -> None:
+    results = []
+    before = EVENTS.get("captured_calls")
+    for compiled in (False, True):
+        loop = Loop(sgd)
+
+        def step(x: mt.Tensor, y: mt.Tensor, loop: Loop = loop) -> mt.Tensor:
+            loop.optimizer.zero_grad()
+            h = loop.model[0](x)
+            h.data.clamp_(-0.5, 0.5)
+            with mt.no_grad():
+                h[1:].mul_(2)
+            loss = F.cross_entropy(loop.model[3](loop.model[1](h)), y)
+            loss.backward()
+            loop.optimizer.step()
+            return loss
+
+        start = loop.weights()[0]
+        call = mt.compile(step) if compiled else step
+        results.append([call(x, y).item() for x, y in batches(14)])
+        assert not np.array_equal(start, loop.weights()[0])
+    assert results[0] == results[1]
+    assert EVENTS.get("captured_calls") > before
+
+
 def test_an_argument_that_is_changed_in_place() -> None:
     x = mt.tensor([1.0])
 

@@ -176,3 +176,21 @@ def test_control_flow_on_tensors_follows_the_data() -> None:
     assert 2 in mt.arange(3)
     assert 5 not in mt.arange(3)
     assert range(10)[mt.tensor(4)] == 4
+
+
+def test_a_chain_of_several_kernels() -> None:
+    start = np.array([0.5, -1.5, 2.0])
+    x = mt.tensor(start, requires_grad=True)
+    y, want, slope = x, start.copy(), np.ones(3)
+    for i in range(300):
+        if i % 2:
+            slope *= np.cos(want)
+            y, want = y.sin(), np.sin(want)
+        else:
+            y, want = y + 0.75, want + 0.75
+    y.sum().backward()
+    assert x.grad is not None
+    mt.eval(y, x.grad)
+    assert len(lazy.last_executor().program.kernels) > 1
+    np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-12)
+    np.testing.assert_allclose(x.grad.numpy(), slope, rtol=1e-9)

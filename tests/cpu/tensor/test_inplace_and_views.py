@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import hypothesis
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 
 SHAPE = (3, 4)
@@ -243,6 +246,104 @@ def test_no_grad_keeps_history_out() -> None:
     for t in (kept, same_shape, total, joined, kept_too):
         assert not t.requires_grad
     assert kept.tolist() == [2.0, 4.0]
+
+
+def _clamp_data(y: mt.Tensor) -> None:
+    y.data.clamp_(-1.0, 1.0)
+
+
+def _scale_detached(y: mt.Tensor) -> None:
+    y.detach().mul_(5.0)
+
+
+def _add_under_no_grad(y: mt.Tensor) -> None:
+    with mt.no_grad():
+        y.add_(1)
+
+
+def _zero_a_view(y: mt.Tensor) -> None:
+    with mt.no_grad():
+        y[0:1].zero_()
+
+
+UNRECORDED = [
+    (_clamp_data, [1.0, -1.0]),
+    (_scale_detached, [10.0, -20.0]),
+    (_add_under_no_grad, [3.0, -3.0]),
+    (_zero_a_view, [0.0, -4.0]),
+]
+
+
+@pytest.mark.parametrize("mode", ["lazy", "eager"])
+@pytest.mark.parametrize(("write", "values"), UNRECORDED)
+def test_unrecorded_writes_change_values_and_keep_history(
+    write: Any, values: list[float], mode: str
+) -> None:
+    with config.override(mode=mode):
+        x = mt.tensor([1.0, -2.0], requires_grad=True)
+        y = x * 2
+        write(y)
+        assert y.requires_grad
+        assert not y.is_leaf
+        assert y.grad_fn == "<MulBackward0>"
+        (y * y).sum().backward()
+    assert y.tolist() == values
+    assert x.grad is not None
+    assert x.grad.tolist() == [2 * 2 * v for v in values]  # 2 y of the value written, dy/dx of old
+
+
+@pytest.mark.parametrize("write", [w for w, _ in UNRECORDED[:3]])
+def test_what_an_unrecorded_write_replaces_is_not_computed(write: Any) -> None:
+    x = mt.tensor([1.0, -2.0], requires_grad=True)
+    y = x * 2
+    old = weakref.ref(y.node)
+    for _ in range(3):
+        write(y)
+    written = [weakref.ref(i) for i in y.node.inputs]
+    assert y.tolist()
+    program = lazy.last_executor().program
+    assert (len(program.outputs), len(program.kernels), program.arena_bytes) == (1, 1, 0)
+    assert all(r() is None for r in written)  # only the way back from the first value is kept
+    assert old() is y.node.history
+    y.sum().backward()
+    assert old() is None
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_replaced_value_that_its_derivative_needs(evaluated: bool) -> None:
+    x = mt.tensor([0.5, -1.0], requires_grad=True)
+    y = x.exp()
+    if evaluated:
+        y.realize()
+    y.data.zero_()
+    assert y.tolist() == [0.0, 0.0]
+    with mt.no_grad():
+        x.fill_(9.0)
+    assert x.tolist() == [9.0, 9.0]
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), np.exp([0.5, -1.0]), rtol=1e-6)
+
+
+def test_unrecorded_writes_in_turn_take_over_memory() -> None:
+    x = mt.ones(1000, requires_grad=True)
+    y = (x * 2).realize()
+    for _ in range(2):
+        _add_under_no_grad(y)
+        y.realize()
+    before, address = EVENTS.get("donations_declined"), y.detach().numpy().ctypes.data
+    _add_under_no_grad(y)
+    y.realize()
+    assert EVENTS.get("donations_declined") == before
+    assert y.detach().numpy().ctypes.data == address
+
+
+def test_a_tensor_with_history_keeps_its_kind_when_its_data_is_replaced() -> None:
+    y = mt.ones(2, requires_grad=True) * 2
+    with pytest.raises(RuntimeError, match=r"must remain float32\[2\], but got float32\[3\]"):
+        y.data = mt.ones(3)
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        y[0].detach_()
 
 
 def test_results_that_change_nothing_are_not_the_same_tensor() -> None:

@@ -105,6 +105,36 @@ def test_kernels_of_small_graphs(build: Callable[[mt.Tensor], mt.Tensor], want: 
     assert len(names(fused(graph))) == len(want), names(fused(graph))
 
 
+def _long(length: int, derivative: bool) -> FusedGraph:
+    def build() -> None:
+        x = mt.ones(4).realize().requires_grad_()
+        y = x
+        for i in range(length):
+            y = y.tanh() if derivative and i % 2 else y + 1
+        if derivative:
+            y.sum().backward()
+            assert x.grad is not None
+            x.grad.realize()
+        else:
+            y.realize()
+
+    return fused(recorded(build)[-1])
+
+
+@pytest.mark.parametrize("derivative", [False, True])
+def test_long_chains_are_kernels_of_bounded_size(derivative: bool) -> None:
+    counts = []
+    for length in (400, 800, 1600):
+        found = _long(length, derivative)
+        assert max(len(k.members) + len(k.inlined) for k in found.kernels) <= 256
+        computed = sum(len(k.members) + len(k.inlined) for k in found.kernels)
+        assert computed <= 1.1 * len(found.graph.values)  # nothing is computed twice
+        counts.append(len(found.kernels))
+    first, second = counts[1] - counts[0], counts[2] - counts[1]
+    assert first >= 400 // 256
+    assert abs(second - 2 * first) <= 2  # twice the length, twice the kernels
+
+
 def test_adam_updates_each_parameter_in_one_kernel() -> None:
     found = fused(step(logreg(), (100, 784), "Adam", lr=0.1))
     writers = [k for k in found.kernels if any(s in found.graph.outputs for s in k.stores)]
