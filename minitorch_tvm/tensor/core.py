@@ -12,6 +12,7 @@ import numpy as np
 from .. import autograd, lazy
 from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core import strides as st
 from ..core.dtype import DType
 from ..core.shape import Size, numel, wrap_dim
 from ..ir.node import MODE, Node, apply, leaf
@@ -32,7 +33,17 @@ class TensorBase:
     The final class, with operators and methods, is :class:`minitorch_tvm.Tensor`.
     """
 
-    __slots__ = ("__weakref__", "_base", "_grad", "_node", "_replay", "_seen", "_version", "_write")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_grad",
+        "_node",
+        "_replay",
+        "_seen",
+        "_strides",
+        "_version",
+        "_write",
+    )
 
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
@@ -48,6 +59,7 @@ class TensorBase:
         self._base: Tensor | None = None
         self._replay: Callable[[Node], Node] | None = None
         self._write: Callable[[Node, Node], Node] | None = None
+        self._strides: st.Strides | None = None  # None: row-major
         self._seen = 0
         lazy.track(self, node)
 
@@ -77,25 +89,32 @@ class TensorBase:
     # --- views and in-place -----------------------------------------------------------------
 
     def _view(
-        self, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node] | None
+        self,
+        replay: Callable[[Node], Node],
+        write: Callable[[Node, Node], Node],
+        strides: st.Strides | None,
     ) -> Tensor:
-        """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back."""
+        """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back.
+
+        ``strides`` are those of PyTorch's view (None: row-major).
+        """
         node = self.node
         seen = replay(node)
         if seen is node and node.requires_grad:
             # Hooks, .grad and history belong to one tensor: another needs a value of its own.
             seen = d.clone(node)
         t = self._wrap(seen)
+        t._strides = strides
         if self._base is None:
             t._base, t._replay, t._write = cast("Tensor", self), replay, write
             t._seen = self._version
             return t
         inner_replay, inner_write = self._replay, self._write
         assert inner_replay is not None
+        assert inner_write is not None
         t._base, t._seen = self._base, self._seen
         t._replay = lambda root: replay(inner_replay(root))
-        if write is not None and inner_write is not None:
-            t._write = lambda root, v: inner_write(root, write(inner_replay(root), v))
+        t._write = lambda root, v: inner_write(root, write(inner_replay(root), v))
         return t
 
     def _assign(self, new: Node, name: str) -> Self:
@@ -119,21 +138,22 @@ class TensorBase:
                     f"{old.dtype.torch_name}"
                 )
             new = b.cast(new, old.dtype)
-        base = self._base
-        if base is None:
-            self._rebind(new)
-            return self
-        if self._write is None:
+        if self._strides is not None and st.overlapping(old.shape, self._strides):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor "
                 "refers to a single memory location. Please clone() the tensor before performing "
                 "the operation."
             )
+        base = self._base
+        if base is None:
+            self._rebind(new)
+            return self
         if MODE.grad_enabled and base._node.grad_leaf and self._node.requires_grad:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
+        assert self._write is not None
         base._rebind(self._write(base.node, new))
         return self
 
@@ -229,13 +249,28 @@ class TensorBase:
         """True for float32 and float64."""
         return self.dtype.is_floating_point
 
-    def is_contiguous(self) -> bool:
-        """True: every tensor is row-major."""
-        return True
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """Elements of memory from one index to the next, per dimension or in one of them.
 
-    def contiguous(self) -> Self:
-        """This tensor: every tensor is row-major."""
-        return self
+        Those of PyTorch for a chain of views; results of operations are row-major.
+
+        >>> import minitorch_tvm as mt
+        >>> mt.zeros(2, 3).T.stride()
+        (1, 3)
+        """
+        steps = st.actual(self._node.shape, self._strides)
+        if dim is None:
+            return steps
+        return steps[wrap_dim(arg.integer("stride", "dim", 1, dim), self.ndim)]
+
+    def is_contiguous(self) -> bool:
+        """True if the elements are in row-major order: of all tensors but some views."""
+        known = self._strides
+        return known is None or st.contiguous(self._node.shape, known)
+
+    def contiguous(self) -> Tensor:
+        """This tensor if its elements are in row-major order, else a copy."""
+        return cast("Tensor", self) if self.is_contiguous() else self._wrap(d.clone(self.node))
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -374,7 +409,7 @@ class TensorBase:
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-        return self._view(_detached, lambda _, value: value)
+        return self._view(_detached, lambda _, value: value, self._strides)
 
     @property
     def data(self) -> Tensor:
@@ -483,8 +518,13 @@ class TensorBase:
         return bool((self._array("contains") == value).any())
 
     def __getitem__(self, index: Any) -> Tensor:
-        region = indexing.parse(self._node.shape, index)
-        return self._view(region.read, region.write)
+        return self._part(indexing.parse(self._node.shape, index))
+
+    def _part(self, region: indexing.Region) -> Tensor:
+        shape, known = self._node.shape, self._strides
+        if known is not None:
+            region = region.at_front(known)
+        return self._view(region.read, region.write, region.strides(shape, known))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)
@@ -494,7 +534,7 @@ class TensorBase:
         source = self._operand(value)
         if not isinstance(source, Node):
             source = d.lift(source, self.dtype)
-        target = self._view(region.read, region.write)
+        target = self._part(region)
         filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)
         target._assign(b.cast(filled, self.dtype), "__setitem__")
 
