@@ -51,19 +51,20 @@ class Views(TensorBase):
         A view where :meth:`view` is possible, else a copy.
         """
         sizes = infer_reshape(self._node.shape, arg.sizes("reshape", "shape", shape))
-        return self._reshaped(sizes)
+        return self._reshaped(sizes, copy=True)
 
-    def _reshaped(self, sizes: Shape) -> Tensor:
-        known = self._strides
-        strides = None if known is None else st.viewed(self._node.shape, known, sizes)
-        if strides is None and known is not None:
-            return self._wrap(b.reshape(self.node, sizes))
+    def _reshaped(self, sizes: Shape, *, copy: bool) -> Tensor:
+        known = strides = self._strides
+        if known is not None:
+            strides = st.viewed(self._node.shape, known, sizes)
+            if strides is None:
+                if copy:
+                    return self._wrap(b.reshape(self.node, sizes))
+                raise RuntimeError(
+                    "view size is not compatible with input tensor's size and stride (at least one "
+                    "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+                )
         return self._same_elements(sizes, strides)
-
-    def _same_elements(self, sizes: Shape, strides: st.Strides | None) -> Tensor:
-        return self._view(
-            lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape), strides
-        )
 
     def view(self, *shape: Any) -> Tensor:
         """The same elements in another shape, never copied; one size may be -1.
@@ -74,14 +75,7 @@ class Views(TensorBase):
         if len(shape) == 1 and isinstance(shape[0], DType):
             raise TypeError("view(dtype) is not supported; use to(dtype)")
         sizes = infer_reshape(self._node.shape, arg.sizes("view", "size", shape))
-        known = self._strides
-        strides = None if known is None else st.viewed(self._node.shape, known, sizes)
-        if strides is None and known is not None:
-            raise RuntimeError(
-                "view size is not compatible with input tensor's size and stride (at least one "
-                "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
-            )
-        return self._same_elements(sizes, strides)
+        return self._reshaped(sizes, copy=False)
 
     def view_as(self, other: Tensor) -> Tensor:
         """This tensor in the shape of ``other``."""
@@ -146,6 +140,11 @@ class Views(TensorBase):
         """As :meth:`expand`."""
         return self.expand(*shape)
 
+    def _same_elements(self, sizes: Shape, strides: st.Strides | None) -> Tensor:
+        return self._view(
+            lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape), strides
+        )
+
     def squeeze(self, dim: Dims = None) -> Tensor:
         """Drop dimensions of size one (all, or those listed)."""
         shape, strides = self._node.shape, self._strides
@@ -165,7 +164,7 @@ class Views(TensorBase):
         """Merge the dimensions start_dim..end_dim into one: a view or a copy, as of reshape."""
         first = arg.integer("flatten", "start_dim", 1, start_dim)
         last = arg.integer("flatten", "end_dim", 2, end_dim)
-        return self._reshaped(flattened(self._node.shape, first, last))
+        return self._reshaped(flattened(self._node.shape, first, last), copy=True)
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
