@@ -456,7 +456,7 @@ class Compiled:
         parts: list[object] = [MODE.grad_enabled, config.CONFIG.program_key]
         for a in [*args, *[x for item in sorted(kwargs.items()) for x in item]]:
             if isinstance(a, Tensor):
-                parts.append((a._node.spec_id, a._node.requires_grad))
+                parts.append((a._node.spec_id, a._node.requires_grad, a._strides))
             else:
                 parts.append((type(a), a))
         return tuple(parts)
@@ -482,6 +482,8 @@ class Compiled:
             given = [
                 Tensor._wrap(leaf(t._node.buffer, t._node.shape, t._node.dtype)) for t in given
             ]
+            for tensor, t in zip(given, tensors, strict=True):
+                tensor._strides = t._strides
         nodes = [t._node for t in given]
         handed = iter(given)
         args = [next(handed) if isinstance(a, Tensor) else a for a in args]

@@ -496,6 +496,15 @@ def expand(x: Node, sizes: Sequence[int]) -> Node:
     return b.expand(x, tuple(shape))
 
 
+def unexpand(x: Node, value: Node) -> Node:
+    """What a write of ``value`` to ``expand(x, ...)`` leaves in x: the first of each repetition."""
+    if value.shape == x.shape or not numel(value.shape):
+        return x if value.shape != x.shape else value
+    zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
+    stops = (*ones[len(x.shape) :], *x.shape)
+    return b.reshape(b.slice(value, zeros, stops, ones), x.shape)
+
+
 def clone(x: Node) -> Node:
     """A value equal to x with memory of its own."""
     return apply(b.CLONE, x)

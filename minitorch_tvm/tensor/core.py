@@ -12,13 +12,14 @@ import numpy as np
 from .. import autograd, lazy
 from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core import strides as st
 from ..core.dtype import DType
 from ..core.shape import Size, numel, wrap_dim
-from ..ir.node import MODE, Node, apply, leaf
+from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
-from . import indexing, literals
+from . import history, indexing, literals
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -40,6 +41,7 @@ class TensorBase:
         "_node",
         "_replay",
         "_seen",
+        "_strides",
         "_version",
         "_write",
     )
@@ -59,6 +61,7 @@ class TensorBase:
         self._detached = False  # shares the memory of its base, but not its history
         self._replay: Callable[[Node], Node] | None = None
         self._write: Callable[[Node, Node], Node] | None = None
+        self._strides: st.Strides | None = None  # None: row-major
         self._seen = 0
         lazy.track(self, node)
 
@@ -90,12 +93,12 @@ class TensorBase:
             assert self._replay is not None
             new = self._replay(base._node)
         if old.grad_leaf:  # a detached leaf stays one when its memory changes
-            new = _without_history(new)
+            new = history.without_history(new)
             self._mark_leaf(new, old)
         elif self._detached and old.requires_grad:
-            new = _with_history(new, old)
+            new = history.with_history(new, old)
         else:
-            _move_owner(old, new)
+            history.move_owner(old, new)
         self._node = new
         self._seen = base._version
         self._version += 1
@@ -104,13 +107,15 @@ class TensorBase:
     def _view(
         self,
         replay: Callable[[Node], Node],
-        write: Callable[[Node, Node], Node] | None,
+        write: Callable[[Node, Node], Node],
+        strides: st.Strides | None,
         detached: bool = False,
     ) -> Tensor:
         """A tensor that shows part of this one: ``replay`` reads it, ``write`` puts it back.
 
-        Its base is the tensor whose history it shares, itself no view unless it is ``detached``;
-        that of a detached one is the tensor that has the memory.
+        ``strides`` are those of PyTorch's view (None: row-major).  Its base is the tensor whose
+        history it shares, itself no view unless it is ``detached``; that of a detached one is the
+        tensor that has the memory.
         """
         node = self.node
         seen = replay(node)
@@ -118,6 +123,7 @@ class TensorBase:
             # Hooks, .grad and history belong to one tensor: another needs a value of its own.
             seen = d.clone(node)
         t = self._wrap(seen)
+        t._strides = strides
         base = cast("Tensor", self)
         while base._base is not None and (detached or not base._detached):
             replay, write = _through(base, replay, write)
@@ -147,13 +153,13 @@ class TensorBase:
                     f"{old.dtype.torch_name}"
                 )
             new = b.cast(new, old.dtype)
-        base = self._base
-        if base is not None and self._write is None:
+        if self._strides is not None and st.overlapping(old.shape, self._strides):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor "
                 "refers to a single memory location. Please clone() the tensor before performing "
                 "the operation."
             )
+        base = self._base
         of_leaf = base is not None and not self._detached and base._node.grad_leaf
         if MODE.grad_enabled and of_leaf and old.requires_grad:
             raise RuntimeError(
@@ -191,15 +197,15 @@ class TensorBase:
         shared = donor is not None and donor.buffer.shared
         stray = new.requires_grad and not MODE.grad_enabled  # history that no_grad() keeps out
         if old.requires_grad and not (old.grad_leaf or MODE.grad_enabled):
-            new = _with_history(new, old)
+            new = history.with_history(new, old)
         elif old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
             # The new value becomes this tensor's own: it may be marked, and take over memory.
             keep = new.requires_grad and not (old.grad_leaf or stray)
-            new = d.clone(new) if keep else _without_history(new)
+            new = d.clone(new) if keep else history.without_history(new)
         if old.grad_leaf:
             self._mark_leaf(new, old)
         elif new.history is None:
-            _move_owner(old, new)
+            history.move_owner(old, new)
         new.donor = donor
         old.donor = None  # one value at most takes over memory
         self._node = new
@@ -277,13 +283,28 @@ class TensorBase:
         """True for float32 and float64."""
         return self.dtype.is_floating_point
 
-    def is_contiguous(self) -> bool:
-        """True: every tensor is row-major."""
-        return True
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """Elements of memory from one index to the next, per dimension or in one of them.
 
-    def contiguous(self) -> Self:
-        """This tensor: every tensor is row-major."""
-        return self
+        Those of PyTorch for a chain of views; results of operations are row-major.
+
+        >>> import minitorch_tvm as mt
+        >>> mt.zeros(2, 3).T.stride()
+        (1, 3)
+        """
+        steps = st.actual(self._node.shape, self._strides)
+        if dim is None:
+            return steps
+        return steps[wrap_dim(arg.integer("stride", "dim", 1, dim), self.ndim)]
+
+    def is_contiguous(self) -> bool:
+        """True if the elements are in row-major order: of all tensors but some views."""
+        known = self._strides
+        return known is None or st.contiguous(self._node.shape, known)
+
+    def contiguous(self) -> Tensor:
+        """This tensor if its elements are in row-major order, else a copy."""
+        return cast("Tensor", self) if self.is_contiguous() else self._wrap(d.clone(self.node))
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -322,7 +343,7 @@ class TensorBase:
             return self
         if requires_grad and not node.grad_leaf:
             # Other tensors may stand on this value; only this one becomes a leaf.
-            node = _detached(node)
+            node = history.detached(node)
             self._mark_leaf(node, self._node)
             self._node = node
             lazy.track(self, node)
@@ -428,7 +449,7 @@ class TensorBase:
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-        return self._view(_detached, lambda _, value: value, detached=True)
+        return self._view(history.detached, lambda _, value: value, self._strides, True)
 
     def detach_(self) -> Self:
         """Drop this tensor's history: it becomes a leaf that requires no grad; returns self.
@@ -439,7 +460,7 @@ class TensorBase:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         node = self.node
         if node.requires_grad:
-            self._node = _detached(node)
+            self._node = history.detached(node)
             self._version += 1
             lazy.track(self, self._node)
         return self
@@ -461,7 +482,7 @@ class TensorBase:
                 f"the data of a tensor with history must remain {old.spec}, but got {node.spec}"
             )
         with autograd.no_grad():
-            self._rebind(_without_history(node))
+            self._rebind(history.without_history(node))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates)."""
@@ -560,8 +581,13 @@ class TensorBase:
         return bool((self._array("contains") == value).any())
 
     def __getitem__(self, index: Any) -> Tensor:
-        region = indexing.parse(self._node.shape, index)
-        return self._view(region.read, region.write)
+        return self._part(indexing.parse(self._node.shape, index))
+
+    def _part(self, region: indexing.Region) -> Tensor:
+        shape, known = self._node.shape, self._strides
+        if known is not None:
+            region = region.at_front(known)
+        return self._view(region.read, region.write, region.strides(shape, known))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)
@@ -573,7 +599,7 @@ class TensorBase:
             if isinstance(source, int) and not -(1 << 63) <= source < 1 << 63:
                 raise ValueError("Overflow when unpacking long long")
             source = d.lift(source, self.dtype)
-        target = self._view(region.read, region.write)
+        target = self._part(region)
         filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)
         target._assign(b.cast(filled, self.dtype), "__setitem__")
 
@@ -596,53 +622,21 @@ class TensorBase:
         return t.requires_grad_() if requires_grad else t
 
 
-def _without_history(x: Node) -> Node:
-    """The same value as a node that records no gradient."""
-    with autograd.no_grad():
-        return apply(b.DETACH, x)
-
-
-def _with_history(x: Node, old: Node) -> Node:
-    """The same value as a node whose cotangent goes where that of ``old`` goes."""
-    new = _without_history(x)
-    new.requires_grad, new.freed = True, old.freed
-    new.history = None if old.freed else old.origin
-    return new
-
-
-def _move_owner(old: Node, new: Node) -> None:
-    """A tensor that retains its gradient does so for the value it now stands for."""
-    before = old.origin
-    if before.owner is not None and new.requires_grad:
-        new.owner, before.owner = before.owner, None
-
-
 def _through(
-    view: TensorBase,
-    replay: Callable[[Node], Node],
-    write: Callable[[Node, Node], Node] | None,
-) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node] | None]:
+    view: TensorBase, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node]
+) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node]]:
     """How to read from and write to the base of ``view`` what is a part of ``view``."""
     outer_replay, outer_write = view._replay, view._write
     assert outer_replay is not None
+    assert outer_write is not None
 
     def read(root: Node) -> Node:
         return replay(outer_replay(root))
-
-    if write is None or outer_write is None:
-        return read, None
 
     def put(root: Node, value: Node) -> Node:
         return outer_write(root, write(outer_replay(root), value))
 
     return read, put
-
-
-def _detached(x: Node) -> Node:
-    """As :func:`_without_history`; what is computed already is not copied but shares its memory."""
-    if x.buffer is None or MODE.capture is not None:  # who observes must see what is read
-        return _without_history(x)
-    return leaf(x.buffer, x.shape, x.dtype)
 
 
 def _drop_leading(x: Node, rank: int) -> Node:

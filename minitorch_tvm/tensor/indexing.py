@@ -9,18 +9,43 @@ from typing import Any
 import numpy as np
 
 from ..core.shape import Shape
+from ..core.strides import Strides, sliced
 from ..ir.node import Node
 from ..ops import build as b
 
 
 @dataclass(frozen=True)
 class Region:
-    """A rectangular, strided region of a tensor and the shape it is seen in."""
+    """A rectangular, strided region of a tensor and the shape it is seen in.
+
+    ``axes`` says which dimension each of ``shape`` goes along; ~d is a new one in front of d.
+    """
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     steps: tuple[int, ...]
     shape: Shape
+    axes: tuple[int, ...]
+
+    def strides(self, shape: Shape, strides: Strides | None) -> Strides:
+        """Strides of the region of a tensor with this shape and these strides."""
+        return sliced(shape, strides, self.steps, self.axes)
+
+    def at_front(self, strides: Strides) -> Region:
+        """The same elements, read at the first positions along dimensions of stride 0.
+
+        All positions there are one place in memory; what is written counts at the first.
+        """
+        if 0 not in strides:
+            return self
+        moved = [
+            (start, stop, step) if stride else (0, -(-(stop - start) // step), 1)
+            for start, stop, step, stride in zip(
+                self.starts, self.stops, self.steps, strides, strict=True
+            )
+        ]
+        starts, stops, steps = zip(*moved, strict=True)
+        return Region(starts, stops, steps, self.shape, self.axes)
 
     def read(self, x: Node) -> Node:
         """The region of ``x``."""
@@ -64,8 +89,10 @@ def parse(shape: Shape, index: Any) -> Region:
     stops: list[int] = []
     steps: list[int] = []
     out: list[int] = []
+    axes: list[int] = []
 
     def whole(n: int) -> None:
+        axes.append(len(starts))
         starts.append(0)
         stops.append(n)
         steps.append(1)
@@ -75,6 +102,7 @@ def parse(shape: Shape, index: Any) -> Region:
     for item in items:
         if item is None:
             out.append(1)
+            axes.append(~len(starts))
         elif item is Ellipsis:
             expanded = True
             for _ in range(missing):
@@ -87,6 +115,7 @@ def parse(shape: Shape, index: Any) -> Region:
                 raise ValueError("step must be greater than zero")
             start, stop, step = item.indices(n)
             stop = max(start, stop)
+            axes.append(len(starts))
             starts.append(start)
             stops.append(stop)
             steps.append(step)
@@ -107,7 +136,7 @@ def parse(shape: Shape, index: Any) -> Region:
     if not expanded:
         for _ in range(missing):
             whole(shape[len(starts)])
-    return Region(tuple(starts), tuple(stops), tuple(steps), tuple(out))
+    return Region(tuple(starts), tuple(stops), tuple(steps), tuple(out), tuple(axes))
 
 
 def _integer(item: Any) -> int:

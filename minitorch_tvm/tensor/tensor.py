@@ -1,31 +1,22 @@
-"""The public Tensor class: operators and methods on top of :class:`TensorBase`."""
+"""The public Tensor class: operators and methods on top of :class:`Views`."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from ..core.shape import (
-    broadcast,
-    check_permutation,
-    flattened,
-    infer_reshape,
-    split_sizes,
-    squeezed,
-    unsqueezed,
-    wrap_dim,
-)
+from ..core.shape import broadcast
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from . import formatting, gathering
 from .core import Number, TensorBase, node_of
+from .views import Views
 
 Operand = Any
 
@@ -37,7 +28,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-class Tensor(TensorBase):
+class Tensor(Views):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -472,110 +463,6 @@ class Tensor(TensorBase):
     def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if every element is nonzero."""
         return self._wrap(d.any_all(self.node, arg.dims("all", dim), keepdim, every=True))
-
-    # --- shapes -----------------------------------------------------------------------------
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; one size may be -1."""
-        return self._reshaped(arg.sizes("reshape", "shape", shape))
-
-    def _reshaped(self, shape: tuple[builtins.int, ...]) -> Tensor:
-        sizes = infer_reshape(self._node.shape, shape)
-        return self._view(lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape))
-
-    def view(self, *shape: Any) -> Tensor:
-        """As :meth:`reshape`; ``view(dtype)`` is not supported."""
-        if len(shape) == 1 and isinstance(shape[0], DType):
-            raise TypeError("view(dtype) is not supported; use to(dtype)")
-        return self._reshaped(arg.sizes("view", "size", shape))
-
-    def view_as(self, other: Tensor) -> Tensor:
-        """This tensor in the shape of ``other``."""
-        return self.reshape(node_of("view_as", "other", 1, other).shape)
-
-    def permute(self, *dims: Any) -> Tensor:
-        """Reorder the dimensions."""
-        order = check_permutation(arg.sizes("permute", "dims", dims), self.ndim)
-        inverse = [order.index(i) for i in range(len(order))]
-        return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, inverse))
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Swap two dimensions."""
-        first = arg.integer("transpose", "dim0", 1, dim0)
-        second = arg.integer("transpose", "dim1", 2, dim1)
-        return self._view(
-            lambda x: d.transpose(x, first, second), lambda _, v: d.transpose(v, first, second)
-        )
-
-    def t(self) -> Tensor:
-        """Transpose of a matrix (vectors are returned as they are)."""
-        if self.ndim > 2:
-            raise RuntimeError(
-                f"t() expects a tensor with <= 2 dimensions, but self is {self.ndim}D"
-            )
-        return self.transpose(0, 1) if self.ndim == 2 else self
-
-    @property
-    def T(self) -> Tensor:
-        """All dimensions reversed."""
-        return self.permute(*reversed(range(self.ndim))) if self.ndim > 1 else self
-
-    @property
-    def mT(self) -> Tensor:
-        """The last two dimensions swapped."""
-        return self.transpose(-1, -2)
-
-    def expand(self, *sizes: Any) -> Tensor:
-        """Repeat dimensions of size one without copying; -1 keeps a size."""
-        target = arg.sizes("expand", "size", sizes)
-        return self._view(lambda x: d.expand(x, target), None)
-
-    def expand_as(self, other: Tensor) -> Tensor:
-        """This tensor expanded to the shape of ``other``."""
-        return self.expand(node_of("expand_as", "other", 1, other).shape)
-
-    def broadcast_to(self, *shape: Any) -> Tensor:
-        """As :meth:`expand`."""
-        return self.expand(*shape)
-
-    def _same_elements(self, shape: tuple[int, ...]) -> Tensor:
-        return self._view(lambda x: b.reshape(x, shape), lambda x, v: b.reshape(v, x.shape))
-
-    def squeeze(self, dim: Dims = None) -> Tensor:
-        """Drop dimensions of size one (all, or those listed)."""
-        return self._same_elements(squeezed(self._node.shape, arg.dims("squeeze", dim)))
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """Insert a dimension of size one."""
-        axis = arg.integer("unsqueeze", "dim", 1, dim)
-        return self._same_elements(unsqueezed(self._node.shape, axis))
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Merge the dimensions start_dim..end_dim into one."""
-        first = arg.integer("flatten", "start_dim", 1, start_dim)
-        last = arg.integer("flatten", "end_dim", 2, end_dim)
-        return self._same_elements(flattened(self._node.shape, first, last))
-
-    def split(
-        self, split_size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
-    ) -> tuple[Tensor, ...]:
-        """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
-        wanted = arg.one_or_several("split", "split_size", 1, split_size)
-        axis = wrap_dim(arg.integer("split", "dim", 2, dim), self.ndim)
-        pieces = []
-        start = 0
-        for size in split_sizes(self.shape[axis], axis, wanted):
-            pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
-            start += size
-        return tuple(pieces)
-
-    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
-        chunks = arg.integer("chunk", "chunks", 1, chunks)
-        if chunks <= 0:
-            raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        n = self.shape[wrap_dim(arg.integer("chunk", "dim", 2, dim), self.ndim)]
-        return self.split(max(1, -(-n // chunks)), dim)
 
     def clone(self) -> Tensor:
         """A copy that keeps the history."""

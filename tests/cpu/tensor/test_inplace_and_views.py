@@ -50,8 +50,8 @@ def _view(draw: Any, t: Any, a: Any) -> tuple[Any, Any]:
     if choice == "unsqueeze":
         dim = draw(st.integers(0, a.ndim))
         return t.unsqueeze(dim), np.expand_dims(a, dim)
-    if choice == "reshape" and a.flags.c_contiguous:
-        return t.reshape(-1), a.reshape(-1)
+    if choice == "reshape":
+        return t.reshape(-1), a.reshape(-1)  # a copy, on both sides, unless evenly spaced
     return t.detach(), a
 
 
@@ -364,6 +364,78 @@ def test_results_that_change_nothing_are_not_the_same_tensor() -> None:
     assert not plain.requires_grad
 
 
+def test_reshape_of_what_is_not_evenly_spaced_is_a_copy() -> None:
+    x = mt.arange(6.0).reshape(2, 3)
+    before = x.tolist()
+    for copy in (
+        x.T.contiguous(),
+        x.T.reshape(-1),
+        x.T.flatten(),
+        x[:, :2].reshape(-1),
+        mt.nn.Flatten(0)(x[:, ::2]),
+        x.expand(2, 2, 3).contiguous(),
+        x.expand(2, 2, 3).reshape(4, 3),
+    ):
+        copy += 10
+        assert copy.is_contiguous()
+    assert x.tolist() == before
+    for view in (x.reshape(6), x[1].reshape(3, 1), x[:, 1:].flatten(1), x.contiguous(), x.T.T):
+        view += 10
+    assert x.tolist() == [[30.0, 41.0, 42.0], [43.0, 54.0, 55.0]]
+
+
+def test_copies_by_reshape_have_gradients_and_follow_nothing() -> None:
+    x = mt.arange(6.0).reshape(2, 3).requires_grad_()
+    y = x.T.contiguous()
+    z = x.T.reshape(6)
+    weights = mt.arange(6.0)
+    (y.view(6) * weights + z * weights).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 4.0, 8.0], [2.0, 6.0, 10.0]]
+    with mt.no_grad():
+        x.zero_()
+    assert y.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+    assert z.tolist() == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+
+
+def test_writes_to_one_repetition_reach_the_base() -> None:
+    x = mt.tensor([[1.0], [2.0]], requires_grad=True)
+    y = x * 1
+    e = y.expand(3, 2, 4)
+    e[1, :, 2].mul_(3)
+    e[2, 0, 1:2] = 7
+    e.permute(2, 1, 0)[3].T[1:][1].add_(1)
+    assert y.tolist() == [[8.0], [7.0]]
+    assert e.tolist() == [[[8.0] * 4, [7.0] * 4]] * 3
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0], [3.0]]
+    for refused in (e, e[:, 0], e[0], e[0, :, :2], e.permute(1, 0, 2), e[:, 1:, 0].view(3)):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            refused.zero_()
+    same = mt.ones(2).expand(2)
+    assert same.expand(1, 2).zero_().tolist() == [[0.0, 0.0]]
+    assert same.tolist() == [0.0, 0.0]
+    empty = mt.ones(1).expand(0)
+    assert empty.add_(1).tolist() == []
+
+
+def test_compiled_functions_see_the_strides_of_arguments() -> None:
+    @mt.compile
+    def flat(t: mt.Tensor) -> mt.Tensor:
+        part = t.reshape(-1)
+        part += 1
+        return part
+
+    x = mt.arange(6.0).reshape(2, 3)
+    assert flat(x.T).tolist() == [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
+    assert x.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    y = mt.arange(6.0).reshape(3, 2)
+    with pytest.warns(RuntimeWarning, match="changes an argument in place"):
+        assert flat(y).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert y.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+
+
 def test_detached_leaf_follows_its_memory() -> None:
     x = mt.tensor([1.0, 2.0], requires_grad=True)
     d = x.detach().requires_grad_()
@@ -388,6 +460,8 @@ def test_detaching_what_is_computed_copies_nothing() -> None:
 
 
 ERRORS = [
+    (lambda: mt.ones(2, 3).T.view(6), RuntimeError, "view size is not compatible with input"),
+    (lambda: mt.ones(3, 4)[:, :2].view_as(mt.ones(6)), RuntimeError, "view size is not compatible"),
     (lambda: mt.ones(3).expand(2, 3).add_(1), RuntimeError, "unsupported operation: more"),
     (
         lambda: mt.ones(3).add_(mt.ones(2, 3)),

@@ -210,6 +210,9 @@ def test_facts() -> None:
     assert (x.nbytes, x.element_size(), x.size(-1), x.device) == (48, 8, 3, "cpu")
     assert x.is_contiguous()
     assert x.contiguous() is x
+    assert (x.stride(), x.stride(0), x.T.stride(), x.T.stride(-1)) == ((3, 1), 3, (1, 3), 3)
+    assert not x.T.is_contiguous()
+    assert x.T.contiguous().stride() == (2, 1)
     assert x.is_floating_point()
     assert mt.is_tensor(x)
     assert not mt.is_tensor(3)
