@@ -193,6 +193,8 @@ class TensorBase:
         old = self._node
         if new is old:
             return
+        if MODE.grad_enabled and old.requires_grad and not (old.grad_leaf or new.requires_grad):
+            new = history.written_over(new, old)
         donor = old if old.buffer is not None else old.donor
         shared = donor is not None and donor.buffer.shared
         stray = new.requires_grad and not MODE.grad_enabled  # history that no_grad() keeps out

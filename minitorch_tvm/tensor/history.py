@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import autograd
+from ..core import dtype as dt
 from ..ir.node import MODE, Node, apply, leaf
 from ..ops import build as b
 
@@ -19,6 +20,11 @@ def with_history(x: Node, old: Node) -> Node:
     new.requires_grad, new.freed = True, old.freed
     new.history = None if old.freed else old.origin
     return new
+
+
+def written_over(x: Node, old: Node) -> Node:
+    """``x``, with a gradient of zeros for the value ``old`` that nothing is left of."""
+    return b.where(b.full(x.shape, False, dt.bool_), old, x)
 
 
 def move_owner(old: Node, new: Node) -> None:

@@ -1,6 +1,6 @@
-"""Writes that autograd does not record: through ``detach()``, ``.data`` and under ``no_grad()``.
+"""Writes to results; most are not recorded: through ``detach()``, ``.data``, under ``no_grad()``.
 
-They change values and nothing else: who requires grad, who is a leaf, where gradients, hooks and
+The latter change values and nothing else: who requires grad, who is a leaf, where gradients, hooks and
 ``retain_grad`` belong stays as it was.
 """
 
@@ -347,7 +347,31 @@ def an_optimizer_writes_to_what_its_parameter_shares(m: Any) -> Any:
     return [x, p, p.is_leaf, p.requires_grad]
 
 
+def zeroed(m: Any) -> Any:
+    x = _leaf(m)
+    y = x * 2
+    y.zero_()
+    return _after(y, x)
+
+
+def filled_in_part(m: Any) -> Any:
+    x = _leaf(m)
+    y = x * 2
+    y[:2].fill_(7.0)
+    return _after(y, x)
+
+
+def copied_over(m: Any) -> Any:
+    x = _leaf(m)
+    y = x.log()  # NaN, which must not reach the gradient
+    y.copy_(m.ones(3))
+    return _after(y, x)
+
+
 CASES: list[Callable[[Any], Any]] = [
+    zeroed,
+    filled_in_part,
+    copied_over,
     through_detach,
     through_data,
     under_no_grad,
