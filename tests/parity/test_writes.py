@@ -1,7 +1,7 @@
 """Writes to results; most are not recorded: through ``detach()``, ``.data``, under ``no_grad()``.
 
-The latter change values and nothing else: who requires grad, who is a leaf, where gradients, hooks and
-``retain_grad`` belong stays as it was.
+The latter change values and nothing else: who requires grad, who is a leaf, where gradients, hooks
+and ``retain_grad`` belong stays as it was.
 """
 
 from __future__ import annotations
