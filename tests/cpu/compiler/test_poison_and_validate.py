@@ -133,9 +133,9 @@ def test_validate_names_a_wrong_elementwise_kernel(monkeypatch: pytest.MonkeyPat
 def test_validate_names_the_first_wrong_kernel_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = reduction_rule._rows
 
-    def short(w: object, kept: object, outer: tuple[int, int], done: object) -> object:
-        start, length = outer
-        return rows(w, kept, (start, length - 1), done)
+    def short(w: object, kept: object, outer: tuple[int, int, int], done: object) -> object:
+        start, length, most = outer
+        return rows(w, kept, (start, length - 1, most), done)
 
     monkeypatch.setattr(reduction_rule, "_rows", short)
     lazy.clear_cache()
