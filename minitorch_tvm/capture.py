@@ -134,7 +134,13 @@ class _Script:
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
         self._specs = [(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
-        self._steps = [_Step(run, self.state, used) for run in self.runs]
+        # What a program of the call computes can be tested once that has run.
+        self._first_guards = [g for g in self.guards if g[0].kind != "run"]
+        later = [(p, test) for p, test in self.guards if p.kind == "run"]
+        self._steps = [
+            _Step(run, self.state, used, [(p.entry, test) for p, test in later if p.number == i])
+            for i, run in enumerate(self.runs)
+        ]
         del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
 
     @property
@@ -231,10 +237,10 @@ class _Script:
     def __call__(self, arguments: Sequence[Tensor]) -> Any:
         """Do what the function did, for other arguments of the same shapes."""
         made: list[list[Buffer]] = []
-        for place, test in self.guards:
+        for place, test in self._first_guards:
             argument = place.kind == "argument"
-            owner = arguments[place.number] if argument else self.state[place.number]
-            node = _value(owner, place.kind == "gradient")._node
+            tensor = arguments[place.number] if argument else self.state[place.number]
+            node = (_gradient(tensor) if place.kind == "gradient" else tensor)._node
             test(node.buffer.numpy(node.shape, node.dtype))
         values = [action() for action in self.effects]
         for step in self._steps:
@@ -249,15 +255,13 @@ class _Script:
                 output = self.runs[place.number].outputs[place.entry]
                 results.append(_tensor(made[place.number][place.entry], output))
             else:
-                gradient = _value(self.state[place.number], True).node
+                gradient = _gradient(self.state[place.number]).node
                 results.append(Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype)))
         EVENTS.add("captured_calls")
         return _unflatten(self.template, results)
 
 
-def _value(owner: Tensor, is_gradient: bool) -> Tensor:
-    if not is_gradient:
-        return owner
+def _gradient(owner: Tensor) -> Tensor:
     assert owner._grad is not None
     return owner._grad
 
@@ -265,8 +269,15 @@ def _value(owner: Tensor, is_gradient: bool) -> Tensor:
 class _Step:
     """A run that is repeated: its places sorted by kind, numbers replaced by tensors."""
 
-    def __init__(self, run: Run, state: Sequence[Tensor], read_gradients: set[int]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        state: Sequence[Tensor],
+        read_gradients: set[int],
+        guards: Sequence[tuple[int, Callable[[Any], None]]],
+    ) -> None:
         self._executor = run.executor
+        self._guards = [(i, test, run.outputs[i]) for i, test in guards]
         inputs = list(enumerate(run.inputs))
         self._arguments = [(i, p.number) for i, p in inputs if p.kind == "argument"]
         self._made = [(i, p.number, p.entry) for i, p in inputs if p.kind == "run"]
@@ -305,14 +316,14 @@ class _Step:
         for i, number, entry in self._made:
             inputs[i] = made[number][entry]
         for i, owner, is_gradient in self._kept:
-            inputs[i] = (_value(owner, True) if is_gradient else owner).node.buffer
+            inputs[i] = (_gradient(owner) if is_gradient else owner).node.buffer
         scalars = self._scalars.copy()
         for i, number, entry in self._numbers:
             scalars[i] = values[number][entry]
         reuse = self._reusable(inputs)
         results: list[Buffer] = self._executor.run(inputs, scalars, reuse, self._spare())
         for i, owner, is_gradient, output in self._targets:
-            tensor = _value(owner, True) if is_gradient else owner
+            tensor = _gradient(owner) if is_gradient else owner
             if results[i] is not tensor._node.buffer:
                 _replace(tensor, results[i], output)
             tensor._version += 1
@@ -320,13 +331,15 @@ class _Step:
             gradient = owner._grad
             if gradient is None or gradient._node.buffer is not results[i]:
                 owner._grad = _tensor(results[i], output)
+        for i, test, output in self._guards:
+            test(results[i].numpy(output.shape, output.dtype))
         return results
 
     def _reusable(self, inputs: list[Buffer]) -> list[Buffer | None]:
         """Per output the buffer of an input that only its tensor holds, if it becomes that."""
         reuse: list[Buffer | None] = [None] * self._outputs
         for output, position, owner, is_gradient in self._donors:
-            node = (_value(owner, True) if is_gradient else owner)._node
+            node = (_gradient(owner) if is_gradient else owner)._node
             buffer = inputs[position]
             # Known references: the tensor's, the local and getrefcount's; the node's, the list's,
             # the local and getrefcount's.

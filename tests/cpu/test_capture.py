@@ -263,6 +263,33 @@ def test_what_is_computed_already_may_be_detached() -> None:
     assert EVENTS.get("captured_calls") > before
 
 
+def _distilled(wrap: Callable[[Any], Any]) -> list[float]:
+    """Losses of a student whose labels a teacher, trained in the same step, has computed."""
+    mt.manual_seed(0)
+    teacher, student = mt.nn.Linear(4, 3), mt.nn.Linear(4, 3)
+    optimizers = [mt.optim.SGD(net.parameters(), lr=0.1) for net in (teacher, student)]
+
+    def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        guess = teacher(x).argmax(1)
+        for net, optimizer, labels in zip((teacher, student), optimizers, (y, guess), strict=True):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), labels)
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    run, rng = wrap(step), np.random.default_rng(0)
+    batches = [(rng.random((5, 4), dtype=np.float32), rng.integers(0, 3, 5)) for _ in range(8)]
+    return [float(run(mt.from_numpy(x), mt.from_numpy(y))) for x, y in batches]
+
+
+def test_labels_that_an_earlier_program_of_the_call_computed() -> None:
+    plain = _distilled(lambda step: step)
+    before = EVENTS.get("captured_calls")
+    assert _distilled(mt.compile) == plain
+    assert EVENTS.get("captured_calls") > before
+
+
 def test_unrecorded_writes_to_what_has_a_history() -> None:
     results = []
     before = EVENTS.get("captured_calls")
