@@ -163,9 +163,10 @@ def cotangents(
                 continue
             if node.freed:
                 raise RuntimeError(_TWICE)
-            inputs = node.inputs if node.history is None else (node.history,)
+            inputs = node.inputs
+            grads: Sequence[Node | None]
             if node.history is not None:
-                grads: tuple[Node | None, ...] = (ct,)
+                inputs, grads = (node.history,), (ct,)
             elif node.op.kind is Kind.COMPOSITE:
                 grads = _later(node.op, ct, inputs)
             else:

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
-from ..autograd import no_grad
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..ir.node import MODE
@@ -381,13 +380,7 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
         for p in self.parameters():
-            if set_to_none:
-                p.grad = None
-            elif p.grad is not None:
-                if p.grad.requires_grad:
-                    p.grad.detach_()
-                with no_grad():
-                    p.grad.zero_()
+            p._clear_grad(set_to_none)
 
     def apply(self, fn: Callable[[Module], None]) -> Self:
         """Call ``fn`` on every module below, children first, then on this one; returns self."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from .. import lazy
-from ..autograd import enable_grad, no_grad
+from ..autograd import enable_grad
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import numel
@@ -122,13 +122,7 @@ class Optimizer:
         """Drop all gradients, or set them to zero."""
         for group in self.param_groups:
             for p in group["params"]:
-                if set_to_none:
-                    p._grad = None
-                elif p._grad is not None:
-                    if p._grad.requires_grad:
-                        p._grad.detach_()
-                    with no_grad():
-                        p._grad.zero_()
+                p._clear_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, and evaluate everything pending.

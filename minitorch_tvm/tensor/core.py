@@ -392,6 +392,16 @@ class TensorBase:
                 )
         self._grad = value
 
+    def _clear_grad(self, set_to_none: bool) -> None:
+        """Drop ``.grad``, or set it to zero and make it forget how it was computed."""
+        if set_to_none or self._grad is None:
+            self._grad = None
+            return
+        if self._grad.requires_grad:
+            self._grad.detach_()
+        with autograd.no_grad():
+            self._grad.zero_()
+
     def _accumulate_grad(self, ct: Node) -> None:
         if self._grad is None:
             self._grad = self._wrap(ct)
@@ -658,9 +668,7 @@ def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor
 
 def node_of(function: str, argument: str, position: int, value: Any) -> Node:
     """The value of an argument that must be a tensor; TypeError for anything else."""
-    if not isinstance(value, TensorBase):
-        raise arg.wrong_kind(function, argument, position, "Tensor", value)
-    return value.node
+    return tensor_of(function, argument, position, value).node
 
 
 def leaf_of(data: Any, dtype: DType | None) -> Node:

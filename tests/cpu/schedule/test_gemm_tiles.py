@@ -66,6 +66,15 @@ def test_tiles_for_workers(workers: int) -> None:
     check(case, case.want())
 
 
+@pytest.mark.parametrize("l2_bytes", [64 << 10, 256 << 10, 8 << 20])
+def test_visits_for_caches(l2_bytes: int) -> None:
+    # 35 blocks of k: in visits of 4, or of 12 where the cache holds them for all columns.
+    cpu = dataclasses.replace(machine(), l1_bytes=48 << 10, l2_bytes=l2_bytes)
+    case = build(Gemm(1, 70, 330, 1100, "float32", False, True), cpu=cpu)
+    case.run()
+    check(case, case.want())
+
+
 @pytest.mark.parametrize("m", [1, 40, 70])
 def test_every_element_is_written_once(m: int) -> None:
     spec = Gemm(3, m, 50, 340, "float32", False, False)

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....core.shape import numel
-from ....core.tvm_api import tvm
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
@@ -27,7 +26,6 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
-    ceil_div,
     const,
     grid,
     load,
@@ -162,9 +160,7 @@ def _in_folds(
         count = size if even else minimum(size, length - start)
         return folded(serial(count, lambda i: body(start + i)))
 
-    if isinstance(length, int):
-        return serial(ceil_div(length, size), block)
-    return serial(tvm().tirx.floordiv(length + const(size - 1), const(size)), block)
+    return serial((length + (size - 1)) // size, block)
 
 
 # Of the outermost reduced dimension: start, length, and the most that the length may be.
