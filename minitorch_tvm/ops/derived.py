@@ -498,8 +498,10 @@ def expand(x: Node, sizes: Sequence[int]) -> Node:
 
 def unexpand(x: Node, value: Node) -> Node:
     """What a write of ``value`` to ``expand(x, ...)`` leaves in x: the first of each repetition."""
-    if value.shape == x.shape or not numel(value.shape):
-        return x if value.shape != x.shape else value
+    if value.shape == x.shape:
+        return value
+    if not numel(value.shape):
+        return x
     zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
     stops = (*ones[len(x.shape) :], *x.shape)
     return b.reshape(b.slice(value, zeros, stops, ones), x.shape)
