@@ -18,8 +18,10 @@ import numpy as np
 from .core import dtype as dt
 from .core import errors
 from .core.arguments import wrong_kind
-from .ir.node import MODE, Node, apply
+from .core.events import EVENTS
+from .ir.node import MODE, Node, apply, repeat
 from .ir.op import Kind, Op, Spec, intern
+from .ir.trace import Prefix
 from .ops import build
 from .ops.composite import Expandable, record
 
@@ -210,14 +212,15 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
             # Stand-ins at which the walk ends; they vanish when the program is simplified.
             ends = [apply(build.CLONE, x) for x in inputs]
             for end in ends:
-                end.requires_grad = end.grad_leaf = end.dtype.is_floating_point
+                flows = end.dtype.is_floating_point
+                end.mark(requires_grad=flows, grad_leaf=flows)
             wanted = ends[self.index]
             result = cast(Expandable, self.of).expand(*ends)
             found: dict[int, tuple[Node, Node]] = {}
             if result.requires_grad:
                 found = cotangents([(result, ct)], lambda n: n is wanted, True, create_graph)
             for end, x in zip(ends, inputs, strict=True):
-                end.grad_leaf, end.requires_grad = False, x.requires_grad
+                end.mark(requires_grad=x.requires_grad, grad_leaf=False)
         finally:
             MODE.grad_enabled = create_graph
         if id(wanted) not in found:
@@ -300,12 +303,80 @@ def backward(
             return id(node) in chosen
         return node.owner is not None
 
-    pairs = _initial(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
-    for key, (node, ct) in cotangents(pairs, wanted, keep, create_graph).items():
+    usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
+    if usual and _repeated(outputs[0].node, keep):
+        return
+    start = MODE.trace.prefix
+    pairs = _initial(outputs, given)
+    history = _history([pairs[0][0]]) if usual else []
+    found = cotangents(pairs, wanted, keep, create_graph)
+    if usual:
+        _remember(start, history, keep, list(found.values()))
+    for key, (node, ct) in found.items():
         owner: Any = chosen[key] if chosen is not None else node.owner and node.owner()
         if owner is not None:
             owner._accumulate_grad(ct)
+
+
+@dataclass(frozen=True)
+class _Tape:
+    """What backward() does after a certain recording; values are given by their positions in it."""
+
+    steps: list[Prefix]
+    results: list[int]  # on autograd paths to the root, which comes first
+    freed: list[int]
+    gradients: list[tuple[int, int]]  # leaf, cotangent
+
+
+def _remember(
+    start: Prefix, history: list[Node], keep: bool, found: list[tuple[Node, Node]]
+) -> None:
+    """Keep what a walk from the first of ``history`` did, if it can be repeated: see _repeated."""
+    trace = MODE.trace
+    steps = trace.prefix.since(start)
+    if not steps or not trace.whole:
+        return
+
+    def places(nodes: Iterable[Node]) -> list[int]:
+        return [n.at - trace.base for n in nodes]
+
+    results = places(n for n in history if not n.grad_leaf)
+    freed = places(n for n in history if n.freed)
+    ends = places(n for n, _ in found)
+    cts = places(ct for _, ct in found)
+    inside = range(len(trace.values))
+    plain = all(n.history is None and n.hooks is None for n in history)
+    if results and plain and all(p in inside for p in (*results, *freed, *ends, *cts)):
+        tape = _Tape(steps, results, freed, list(zip(ends, cts, strict=True)))
+        start.known[("backward", results[0], keep)] = tape
+
+
+def _repeated(root: Node, keep: bool) -> bool:
+    """Do without a walk what backward() did when the same had been recorded; False if unknown."""
+    trace = MODE.trace
+    tape: _Tape | None = trace.prefix.known.get(("backward", root.at - trace.base, keep))
+    if tape is None or not trace.whole:
+        return False
+    nodes: list[Any] = trace.nodes()
+    for p in tape.results:
+        node = nodes[p]
+        if node.freed or node.hooks or node.history is not None or node.owner is not None:
+            return False
+    owners = []
+    for p, _ in tape.gradients:
+        node = nodes[p]
+        if node.hooks or node.owner is None:
+            return False
+        owners.append(node.owner())
+    EVENTS.add("repeated_backwards")
+    repeat(tape.steps, nodes)
+    for p in tape.freed:
+        nodes[p].freed = True
+    for owner, (_, ct) in zip(owners, tape.gradients, strict=True):
+        if owner is not None:
+            owner._accumulate_grad(nodes[ct])
+    return True
 
 
 def grad(

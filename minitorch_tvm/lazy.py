@@ -26,6 +26,7 @@ from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, MODE, SCALAR, Node
 from .ir.op import Kind
+from .ir.trace import Trace
 from .ops.composite import expanded
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
@@ -50,7 +51,7 @@ class _Pending(threading.local):
         with _LISTS_LOCK:
             for ident in set(_LISTS) - {t.ident for t in threading.enumerate()}:
                 del _LISTS[ident]
-            _LISTS[threading.get_ident()] = self.handles
+            _LISTS[threading.get_ident()] = (self.handles, MODE.trace)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Check:
 
 
 _LISTS_LOCK = threading.Lock()
-_LISTS: dict[int, list[weakref.ref[Any]]] = {}
+_LISTS: dict[int, tuple[list[weakref.ref[Any]], Trace]] = {}
 _PENDING = _Pending()
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[tuple[object, ...], Executor | ReferenceExecutor] = OrderedDict()
@@ -138,6 +139,7 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
         pending.handles.clear()
         pending.since = 0
         if not roots:
+            MODE.trace.restart()
             return
         EVENTS.add("evaluations")
         EVENTS.add(f"evaluations:{reason}")
@@ -233,13 +235,14 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     shared = {id(n) for n in order}
     shared.update(id(x) for n in order for x in n.inputs if not x.pending)
     with _LISTS_LOCK:
-        others = [h for h in _LISTS.values() if h is not mine and h]
-    for handles in others:
+        others = [(h, t) for h, t in _LISTS.values() if h is not mine and h]
+    for handles, trace in others:
         theirs: dict[int, Node] = {}
         _collect(list(handles), theirs)
         reach = _reachable(theirs.values())
         if any(id(n) in shared or any(id(x) in shared for x in n.inputs) for n in reach):
             roots.update(theirs)
+            trace.whole = False  # some of its values are computed before it ends
             joined = True
     return joined
 
@@ -256,24 +259,98 @@ class Plan:
     donors: list[int]  # per output: position among ``buffers`` or -1
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What :func:`_planned` found for a recording: values are given by their positions in it."""
+
+    key: tuple[object, ...]
+    outputs: list[int]
+    buffers: list[int]
+    scalars: list[int]
+    donors: list[int]
+    uses: list[int]  # of the buffers
+
+    @staticmethod
+    def of(plan: Plan, trace: Trace) -> _Known:
+        def places(nodes: Iterable[Node]) -> list[int]:
+            return [n.at - trace.base for n in nodes]
+
+        return _Known(
+            plan.key,
+            places(plan.outputs),
+            places(plan.buffers),
+            places(n for n in plan.entries if n.op is SCALAR),
+            plan.donors,
+            [n.uses for n in plan.buffers],
+        )
+
+    def plan(self, trace: Trace) -> Plan:
+        """The plan for the values of ``trace``; its ``entries`` are empty."""
+        nodes: list[Any] = trace.nodes()
+        buffers = [nodes[p] for p in self.buffers]
+        for node, uses in zip(buffers, self.uses, strict=True):
+            node.uses = uses
+        return Plan(
+            [],
+            [nodes[p] for p in self.outputs],
+            self.key,
+            buffers,
+            [nodes[p].value for p in self.scalars],
+            self.donors,
+        )
+
+
+def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
+    """What, beside the prefix of this thread's trace, decides the plan that computes ``roots``.
+
+    None if something else may decide it too.
+    """
+    trace = MODE.trace
+    mine = _PENDING.handles
+    if not trace.whole or MODE.capture is not None:
+        return None
+    if len(_LISTS) > 1 and any(h for h, _ in _LISTS.values() if h is not mine):
+        return None
+    base, count = trace.base, len(trace.values)
+    parts: list[object] = [config.CONFIG.program_key]
+    for node in roots.values():
+        position = node.at - base
+        kept = node.requires_grad and not (node.freed or node.grad_leaf)
+        if kept or not 0 <= position < count:
+            return None  # a later backward() may read more than the roots
+        taken = -1 if node.donor is None else node.donor.at - base
+        parts += (position, taken if 0 <= taken < count else -1)
+    return tuple(parts)
+
+
 def _flush(roots: dict[int, Node]) -> None:
-    _saved(roots)
-    found = _reachable(roots.values())
-    if len(_LISTS) > 1 and _other_threads(roots, found):
-        _saved(roots)
-        found = _reachable(roots.values())
-    plan = _linearise(found, roots)
-    executor = _CACHE.get(plan.key)
-    if executor is None:
-        executor = _compile(plan)
-        _CACHE[plan.key] = executor
-        while len(_CACHE) > config.CONFIG.cache_size:
-            _CACHE.popitem(last=False)
-    else:
-        EVENTS.add("cache_hits")
-        _CACHE.move_to_end(plan.key)
-    reuse = _reusable(plan)
-    results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
+    trace = MODE.trace
+    recording = _recording(roots)
+    known: _Known | None = None
+    if recording is not None:
+        known = trace.prefix.known.get(recording)
+    executor = None if known is None else _CACHE.get(known.key)
+    try:
+        if known is not None and executor is not None:
+            EVENTS.add("repeated_plans")
+            plan = known.plan(trace)
+        else:
+            plan = _planned(roots)
+            executor = _CACHE.get(plan.key)
+            if recording is not None:
+                trace.prefix.known[recording] = _Known.of(plan, trace)
+        if executor is None:
+            executor = _compile(plan)
+            _CACHE[plan.key] = executor
+            while len(_CACHE) > config.CONFIG.cache_size:
+                _CACHE.popitem(last=False)
+        else:
+            EVENTS.add("cache_hits")
+            _CACHE.move_to_end(plan.key)
+        reuse = _reusable(plan)
+        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
+    finally:
+        trace.restart()
     if MODE.capture is not None:
         MODE.capture.evaluated(executor, plan)
     for node, buffer in zip(plan.outputs, results, strict=True):
@@ -297,6 +374,16 @@ def _write_through(donor: Node, result: Buffer) -> Buffer:
         donor.buffer = buffer_of(shared.numpy(donor.shape, donor.dtype), donor.dtype)
     shared.numpy(donor.shape, donor.dtype)[...] = result.numpy(donor.shape, donor.dtype)
     return shared
+
+
+def _planned(roots: dict[int, Node]) -> Plan:
+    """The plan that computes ``roots``, and what a later backward() may read."""
+    _saved(roots)
+    found = _reachable(roots.values())
+    if len(_LISTS) > 1 and _other_threads(roots, found):
+        _saved(roots)
+        found = _reachable(roots.values())
+    return _linearise(found, roots)
 
 
 def _linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
@@ -420,14 +507,15 @@ def _reusable(plan: Plan) -> list[Buffer | None]:
     for n in plan.outputs:
         if n.requires_grad and not n.freed and not n.grad_leaf:
             kept.update(map(id, n.inputs))
+    listed = 1 if plan.entries else 0
     reuse: list[Buffer | None] = []
     for position in plan.donors:
         if position < 0:
             reuse.append(None)
             continue
         donor = plan.buffers[position]
-        # +1 each: plan.entries, plan.buffers, donee.donor, the local, getrefcount's argument.
-        known = donor.uses + 5
+        # +1 each: plan.buffers, donee.donor, the local, getrefcount's argument.
+        known = donor.uses + 4 + listed
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
             not donor.buffer.shared

@@ -49,6 +49,28 @@ def user_place() -> Provenance | None:
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
+def user_depth() -> int:
+    """How many calls out from here the user's frame is."""
+    depth = 0
+    frame: FrameType | None = sys._getframe(0)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        depth += 1
+    return depth
+
+
+def executing(place: Provenance, depth: int) -> bool:
+    """True if ``place`` is where execution stands, :func:`user_depth` being ``depth``.
+
+    A sixth of the cost of looking for the user's frame.
+    """
+    try:
+        frame = sys._getframe(depth)
+    except ValueError:  # the stack is not that deep
+        return False
+    return frame.f_lasti == place[1] and frame.f_code is place[0]
+
+
 def line_of(place: Provenance) -> tuple[str, int]:
     """(file name, line number) of a provenance."""
     code, lasti = place

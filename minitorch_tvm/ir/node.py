@@ -17,6 +17,7 @@ from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import Shape
 from .op import Kind, Op, Spec, intern
+from .trace import Prefix, Trace
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -81,6 +82,8 @@ class Node:
     hooks: list[Callable[[Node], Node | None]] | None = None
     pending = True
     """Until the value has been computed."""
+    at = -1
+    """Its place in the recording of a thread (see :mod:`minitorch_tvm.ir.trace`)."""
     # Scratch of graph traversals (under the evaluation lock): the last one that came by, the
     # number it gave, and how often it met this node as an input.
     visit = 0
@@ -113,6 +116,16 @@ class Node:
     def origin(self) -> Node:
         """The value that hooks and gradients of a tensor on this one belong to."""
         return self if self.history is None else self.history
+
+    @property
+    def is_scalar(self) -> bool:
+        """True for a number that is an argument of the program."""
+        return self.op is SCALAR
+
+    def mark(self, requires_grad: bool, grad_leaf: bool) -> None:
+        """Change what autograd makes of this value, from now on."""
+        self.requires_grad, self.grad_leaf = requires_grad, grad_leaf
+        MODE.trace.marked(self)
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.spec}>"
@@ -153,6 +166,9 @@ class _Mode(threading.local):
     expanding: bool = False  # composites record what they stand for
     capture: Capture | None = None  # somebody watches what a function does
 
+    def __init__(self) -> None:
+        self.trace = Trace()  # what has been recorded
+
 
 MODE = _Mode()
 
@@ -165,19 +181,56 @@ def apply(op: Op, *inputs: Node) -> Node:
 
     Raises what ``op.infer`` raises, with a line that says which op was recorded on which shapes.
     """
+    if MODE.expanding:  # on stand-ins, or while a program is compiled
+        shape, dtype, spec_id, grad = _result(op, inputs)
+        node = Node(op, inputs, shape, dtype, grad, spec_id)
+        node.place = errors.user_place()
+        return node
+    trace = MODE.trace
+    base, count = trace.base, len(trace.values)
+    positions = [x.at - base for x in inputs]
+    for i, p in enumerate(positions):
+        if not 0 <= p < count:
+            positions[i] = trace.position(inputs[i])
+    key = (op.uid, MODE.grad_enabled, *positions)
+    after = trace.prefix.following.get(key)
+    if after is None:
+        after = Prefix(trace.prefix, op, positions, _result(op, inputs))
+        trace.prefix.following[key] = after
+    trace.prefix = after
+    shape, dtype, spec_id, grad = after.result  # type: ignore[misc]
+    node = Node(op, inputs, shape, dtype, grad, spec_id)
+    trace.append(node)
+    place = errors.OVERRIDE.place
+    if place is None:
+        place = after.place
+        if place is None or not errors.executing(place, after.depth):
+            place = errors.user_place()
+            after.place, after.depth = place, errors.user_depth()
+    node.place = place
+    return node
+
+
+def repeat(steps: Sequence[Prefix], nodes: list[Any]) -> None:
+    """Record again what led through ``steps``; ``nodes`` are the values of the trace, and grow."""
+    trace, place = MODE.trace, errors.user_place()
+    for step in steps:
+        shape, dtype, spec_id, grad = step.result  # type: ignore[misc]
+        node = Node(step.op, step.inputs(nodes), shape, dtype, grad, spec_id)  # type: ignore[arg-type]
+        node.place = place
+        trace.append(node)
+        nodes.append(node)
+    trace.prefix = steps[-1]
+
+
+def _result(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
+    """Shape and dtype of a new value, their number, and whether gradients flow through it."""
     known = _inferred.get((op.uid, *[x.spec_id for x in inputs]))
     if known is None:
         known = _infer(op, inputs)
     shape, dtype, spec_id, differentiable = known
-    grad = False
-    if differentiable and MODE.grad_enabled:
-        for x in inputs:
-            if x.requires_grad:
-                grad = True
-                break
-    node = Node(op, inputs, shape, dtype, grad, spec_id)
-    node.place = errors.OVERRIDE.place or errors.user_place()
-    return node
+    grad = differentiable and MODE.grad_enabled and any(x.requires_grad for x in inputs)
+    return shape, dtype, spec_id, grad
 
 
 def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:

@@ -114,7 +114,7 @@ def set_value(t: Tensor, array: Any, dtype: DType | None = None) -> None:
         return
     fresh = leaf(buffer_of(array, kind), node.shape, kind)
     if node.requires_grad and kind.is_floating_point:
-        fresh.requires_grad = fresh.grad_leaf = True
+        fresh.mark(requires_grad=True, grad_leaf=True)
         fresh.owner = weakref.ref(t)
     t._node = fresh
     t._version += 1

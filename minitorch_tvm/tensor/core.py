@@ -230,7 +230,7 @@ class TensorBase:
 
     def _mark_leaf(self, new: Node, old: Node) -> None:
         """Make ``new`` the leaf that ``old`` was: gradients go to this tensor's ``.grad``."""
-        new.requires_grad = new.grad_leaf = True
+        new.mark(requires_grad=True, grad_leaf=True)
         new.owner = weakref.ref(self)
         new.hooks = old.hooks
 
@@ -350,7 +350,7 @@ class TensorBase:
             self._node = node
             lazy.track(self, node)
         elif not requires_grad:
-            node.requires_grad = node.grad_leaf = False
+            node.mark(requires_grad=False, grad_leaf=False)
             node.owner = None
         return self
 

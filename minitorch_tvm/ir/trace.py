@@ -1,0 +1,157 @@
+"""What a thread has recorded since its last evaluation, and whether that was recorded before.
+
+A training loop records the same operations at every step.  Recordings are therefore kept as paths
+in a tree: each value that enters leads from one :class:`Prefix` to the next, and a recording that
+was made before walks a path that exists.  A step along it costs one lookup, which at the same time
+tells the shape of the new value.  What was found out about a recording once (the program that it
+makes, the nodes that backward() adds to it) is kept at its prefix and need not be found out again.
+
+Values are identified by their position in the recording, so a path says everything about the graph
+but the contents of its leaves.  What is not said there breaks the trace: a pending value that comes
+from elsewhere (another thread, or left over from before the last evaluation).
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ..core.dtype import DType
+from ..core.errors import Provenance
+from ..core.shape import Shape
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .op import Op
+
+# (op, grad mode, positions of the inputs), (-1, position, flags) of a value whose flags have
+# changed, or (-2 or less) of a leaf.
+Key = tuple[int, ...]
+
+_LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
+
+
+class Prefix:
+    """A recording up to some value.  Equal recordings have one."""
+
+    __slots__ = ("before", "depth", "following", "inputs", "known", "op", "place", "result")
+
+    total = 0
+
+    def __init__(
+        self,
+        before: Prefix | None = None,
+        op: Op | None = None,
+        positions: Sequence[int] = (),
+        result: tuple[Shape, DType, int, bool] | None = None,
+    ) -> None:
+        self.before = before
+        self.op = op
+        """What makes the last value; None if it is a leaf, or if only its flags have changed."""
+        self.inputs = _picker(positions)
+        """Chooses the op's inputs among the values of the recording."""
+        self.result = result
+        """Shape, dtype, their number, and requires_grad of the last value, if an op makes it."""
+        self.following: dict[Key, Prefix] = {}
+        self.known: dict[object, Any] = {}
+        """What others remember of this recording."""
+        self.place: Provenance | None = None
+        """Where the last value was recorded the first time, ``depth`` calls further out."""
+        self.depth = 0
+        Prefix.total += 1
+
+    def since(self, start: Prefix) -> list[Prefix] | None:
+        """The prefixes after ``start`` up to this one; None if not all of them add results of ops.
+
+        ``start`` must be on the path to this one.
+        """
+        path = []
+        prefix = self
+        while prefix is not start:
+            if prefix.op is None or prefix.before is None:
+                return None
+            path.append(prefix)
+            prefix = prefix.before
+        return path[::-1]
+
+
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if not positions:
+        return lambda values: ()
+    if len(positions) == 1:
+        (only,) = positions
+        return lambda values: (values[only],)
+    return itemgetter(*positions)
+
+
+_start = Prefix()
+_THREADS = itertools.count()
+# Numbers of values: thread, recording of the thread, position in the recording.
+_POSITION_BITS, _RECORDING_BITS = 32, 64
+
+
+class Trace:
+    """The recording of one thread."""
+
+    __slots__ = ("base", "prefix", "thread", "values", "whole")
+
+    def __init__(self) -> None:
+        self.thread = next(_THREADS)
+        self.base = self.thread << (_POSITION_BITS + _RECORDING_BITS)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new recording: what was recorded before has been evaluated."""
+        global _start
+        if Prefix.total > _LIMIT:
+            Prefix.total = 0
+            _start = Prefix()
+        self.prefix = _start
+        # Weak: a value that the program drops must go, with all the memory it holds.
+        self.values: list[weakref.ref[Node]] = []
+        self.base += 1 << _POSITION_BITS
+        self.whole = True
+        """False once something happened that the prefix does not tell."""
+
+    def position(self, node: Node) -> int:
+        """Where ``node`` is in this recording; a leaf that is met for the first time enters it."""
+        position = node.at - self.base
+        if 0 <= position < len(self.values):
+            return position
+        elsewhere = node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
+        if node.pending or elsewhere:
+            # Another thread may use it at the same time: its position is not safe then.
+            self.whole = False
+        self.step(-2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node)))
+        return self.append(node)
+
+    def append(self, node: Node) -> int:
+        """Give ``node`` the next position."""
+        position = len(self.values)
+        node.at = self.base + position
+        self.values.append(weakref.ref(node))
+        return position
+
+    def step(self, *key: int) -> None:
+        """Go on to the prefix that follows."""
+        following = self.prefix.following.get(key)
+        if following is None:
+            following = self.prefix.following[key] = Prefix(self.prefix)
+        self.prefix = following
+
+    def marked(self, node: Node) -> None:
+        """The flags of ``node`` have changed."""
+        position = node.at - self.base
+        if 0 <= position < len(self.values):
+            self.step(-1, position, _flags(node))
+
+    def nodes(self) -> list[Node | None]:
+        """The values by position; None for those that nobody needs any more."""
+        return [value() for value in self.values]
+
+
+def _flags(node: Node) -> int:
+    return 2 * node.requires_grad + node.grad_leaf
