@@ -200,7 +200,8 @@ def apply(op: Op, *inputs: Node) -> Node:
     trace.prefix = after
     shape, dtype, spec_id, grad = after.result  # type: ignore[misc]
     node = Node(op, inputs, shape, dtype, grad, spec_id)
-    trace.append(node)
+    node.at = base + len(trace.values)
+    trace.values.append(weakref.ref(node))
     place = errors.OVERRIDE.place
     if place is None:
         place = after.place
@@ -214,12 +215,13 @@ def apply(op: Op, *inputs: Node) -> Node:
 def repeat(steps: Sequence[Prefix], nodes: list[Any]) -> None:
     """Record again what led through ``steps``; ``nodes`` are the values of the trace, and grow."""
     trace, place = MODE.trace, errors.user_place()
-    for step in steps:
+    for at, step in enumerate(steps, trace.base + len(nodes)):
         shape, dtype, spec_id, grad = step.result  # type: ignore[misc]
         node = Node(step.op, step.inputs(nodes), shape, dtype, grad, spec_id)  # type: ignore[arg-type]
         node.place = place
-        trace.append(node)
+        node.at = at
         nodes.append(node)
+        trace.values.append(weakref.ref(node))
     trace.prefix = steps[-1]
 
 

@@ -126,10 +126,6 @@ class Trace:
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
         self.step(-2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node)))
-        return self.append(node)
-
-    def append(self, node: Node) -> int:
-        """Give ``node`` the next position."""
         position = len(self.values)
         node.at = self.base + position
         self.values.append(weakref.ref(node))

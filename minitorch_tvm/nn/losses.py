@@ -7,16 +7,14 @@ them: a bad label never reaches a parameter.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 
 from .. import lazy
 from ..core import dtype as dt
-from ..core import errors
 from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Size, numel
@@ -27,8 +25,6 @@ from ..ops import network as net
 from ..ops.composite import composite, record
 from ..tensor import Tensor
 from ..tensor.core import node_of, tensor_of
-
-P = ParamSpec("P")
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -113,7 +109,7 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
         raise RuntimeError(
             f"expected target dtype to be Long or Byte, but got {target.dtype.torch_name}"
         )
-    x, t = input.shape, target.shape
+    x, t = input._node.shape, target._node.shape
     if not x:
         raise ValueError("Expected input to have at least 1 dimension, but got a 0-d tensor")
     if len(x) == 1:
@@ -151,22 +147,6 @@ def _check_weight(weight: Tensor, dtype: DType, classes: int) -> None:
         )
 
 
-def _at_one_line(record: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """All nodes of one loss belong to the user's line, which is looked up once, not per node."""
-
-    @functools.wraps(record)
-    def located(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        before = errors.OVERRIDE.place
-        errors.OVERRIDE.place = errors.user_place()
-        try:
-            return record(*args, **kwargs)
-        finally:
-            errors.OVERRIDE.place = before
-
-    return located
-
-
-@_at_one_line
 def _index_loss(
     input: Tensor,
     normalised: bool,
@@ -279,13 +259,12 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     tensor_of("cross_entropy_loss", "input", 1, input)
     tensor_of("cross_entropy_loss", "target", 2, target)
-    if input.shape == target.shape:
+    if input._node.shape == target._node.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)
     return _index_loss(input, False, target, weight, ignore_index, reduction, label_smoothing)
 
 
-@_at_one_line
 def _probability_loss(
     input: Tensor,
     target: Tensor,

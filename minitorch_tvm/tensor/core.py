@@ -46,6 +46,11 @@ class TensorBase:
         "_write",
     )
 
+    _replay: Callable[[Node], Node]
+    _write: Callable[[Node, Node], Node]
+    _seen: int  # version of the base that has been read
+    _detached: bool  # shares the memory of its base, but not its history
+
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
 
@@ -57,13 +62,11 @@ class TensorBase:
         self._node = node
         self._grad: Tensor | None = None
         self._version = 0
-        self._base: Tensor | None = None
-        self._detached = False  # shares the memory of its base, but not its history
-        self._replay: Callable[[Node], Node] | None = None
-        self._write: Callable[[Node, Node], Node] | None = None
         self._strides: st.Strides | None = None  # None: row-major
-        self._seen = 0
-        lazy.track(self, node)
+        self._base: Tensor | None = None
+        # The others are those of a view, see _view: they are set where there is a base.
+        if node.pending:
+            lazy.track(self, node)
 
     @staticmethod
     def _wrap(node: Node) -> Tensor:
@@ -90,7 +93,6 @@ class TensorBase:
             return
         old = self._node
         with autograd.set_grad_enabled(old.requires_grad or MODE.grad_enabled):
-            assert self._replay is not None
             new = self._replay(base._node)
         if old.grad_leaf:  # a detached leaf stays one when its memory changes
             new = history.without_history(new)
@@ -171,19 +173,18 @@ class TensorBase:
 
     def _put(self, new: Node) -> None:
         """Write ``new`` to this tensor and to what has its memory."""
-        base, write = self._base, self._write
+        base = self._base
         if base is None:
             self._rebind(new)
             return
-        assert write is not None
         if not self._detached:
-            base._put(write(base.node, new))
+            base._put(self._write(base.node, new))
             return
         own = new.requires_grad or self._node.requires_grad
         if own:
             self._rebind(new)
         with autograd.no_grad():
-            base._put(write(base.node, new))
+            base._put(self._write(base.node, new))
         if own:
             self._seen = base._version
 
@@ -639,8 +640,6 @@ def _through(
 ) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node]]:
     """How to read from and write to the base of ``view`` what is a part of ``view``."""
     outer_replay, outer_write = view._replay, view._write
-    assert outer_replay is not None
-    assert outer_write is not None
 
     def read(root: Node) -> Node:
         return replay(outer_replay(root))

@@ -66,9 +66,10 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    dtype = dt.from_numpy(array.dtype.newbyteorder("="))
-    flags = array.flags
-    if not (flags.c_contiguous and flags.writeable and array.dtype.isnative):
+    given = array.dtype
+    native, flags = given.isnative, array.flags
+    dtype = dt.from_numpy(given if native else given.newbyteorder("="))
+    if not (flags.c_contiguous and flags.writeable and native):
         return Tensor._wrap(leaf_of(array, dtype))
     return Tensor._wrap(leaf(Buffer.around(array), array.shape, dtype))
 
