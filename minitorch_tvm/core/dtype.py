@@ -57,8 +57,7 @@ class DType:
     @property
     def range(self) -> tuple[int, int]:
         """Smallest value of an integer type, and one more than its largest."""
-        bits = self.itemsize * 8
-        return (-(1 << bits - 1), 1 << bits - 1) if self.name[0] == "i" else (0, 1 << bits)
+        return _RANGES[self.name]
 
     @property
     def lowest(self) -> float | int:
@@ -84,6 +83,12 @@ float64: Final = DType("float64", 8, Category.FLOAT, 8, "Double")
 
 ALL: Final = (bool_, uint8, int32, uint32, int64, float32, float64)
 _BY_NAME: Final = {d.name: d for d in ALL}
+_RANGES: Final = {
+    d.name: (-(1 << 8 * d.itemsize - 1), 1 << 8 * d.itemsize - 1)
+    if d.name[0] == "i"
+    else (0, 1 << 8 * d.itemsize)
+    for d in ALL
+}
 _NUMPY: Final[dict[str, np.dtype[np.generic]]] = {d.name: np.dtype(d.name) for d in ALL}
 _FROM_NUMPY: Final = {np.dtype(d.name): d for d in ALL}
 

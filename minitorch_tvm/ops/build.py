@@ -6,6 +6,7 @@ Operands must already have equal dtypes; ``ops.derived`` adds PyTorch's promotio
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from ..core.dtype import DType
@@ -154,8 +155,13 @@ def cast(x: Node, dtype: DType) -> Node:
 
 def full(shape: Shape, value: float | int | bool, dtype: DType) -> Node:
     """A constant; its value is part of the program key."""
-    # lru_cache would merge 0.0 and -0.0, or 1 and True: intern tells them apart.
-    return apply(intern(mv.Full(shape, value, dtype)))
+    # Zeros of either sign are equal, and a cache would take one for the other.
+    return apply(_full(shape, value, math.copysign(1.0, value), dtype))
+
+
+@functools.lru_cache(maxsize=4096, typed=True)
+def _full(shape: Shape, value: float | int | bool, sign: float, dtype: DType) -> Op:
+    return intern(mv.Full(shape, value, dtype))
 
 
 def full_like(x: Node, value: float | int) -> Node:

@@ -132,6 +132,9 @@ class SGD(Optimizer):
         momentum, decay = group["momentum"] != 0, group["weight_decay"] != 0
         damped, nesterov, maximize = group["dampening"] != 0, group["nesterov"], group["maximize"]
         direction = (decay, maximize)
+        plain = composite("Sgd", _step, *direction)
+        collect = composite("SgdMomentum", _new_momentum, *direction, damped)
+        follow = composite("Sgd", _momentum_step, *direction, nesterov)
         known: dict[DType, _Numbers] = {}
         for p in group["params"]:
             grad = p._grad
@@ -143,7 +146,7 @@ class SGD(Optimizer):
                 n = known[node.dtype] = _numbers(group, node.dtype)
             g: Node = grad.node
             if not momentum:
-                p._become(record(composite("Sgd", _step, *direction), node, g, n.lr, n.decay))
+                p._become(record(plain, node, g, n.lr, n.decay))
                 continue
             state = self.state[p]
             buffer = state.get("momentum_buffer")
@@ -152,11 +155,8 @@ class SGD(Optimizer):
             if buffer is None:
                 buffer = state["momentum_buffer"] = zeros_for(node)
                 share = n.fresh
-            op = composite("SgdMomentum", _new_momentum, *direction, damped)
-            new = record(op, node, g, n.decay, buffer.node, n.momentum, share)
-            buffer._become(new)
-            op = composite("Sgd", _momentum_step, *direction, nesterov)
-            p._become(record(op, node, g, n.lr, n.decay, buffer.node, n.momentum))
+            buffer._become(record(collect, node, g, n.decay, buffer.node, n.momentum, share))
+            p._become(record(follow, node, g, n.lr, n.decay, buffer.node, n.momentum))
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
         return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}

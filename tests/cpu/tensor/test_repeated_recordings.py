@@ -1,0 +1,304 @@
+"""What is recorded a second time is recognised: the same results as without, and counted."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import nn
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir import trace as trace_module
+from minitorch_tvm.ir.node import MODE
+from minitorch_tvm.ir.trace import Prefix, Trace
+from minitorch_tvm.nn import functional as F
+
+
+@contextmanager
+def _counted(**wanted: int) -> Iterator[None]:
+    before = {name: EVENTS.get(name) for name in wanted}
+    yield
+    assert {name: EVENTS.get(name) - n for name, n in before.items()} == wanted
+
+
+@contextmanager
+def _unrecognised() -> Iterator[None]:
+    """Everything as if it were recorded the first time."""
+    restart = Trace.restart
+
+    def broken(self: Trace) -> None:
+        restart(self)
+        self.whole = False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trace, "restart", broken)
+        MODE.trace.restart()
+        yield
+    MODE.trace.restart()
+
+
+def _step_of(optimizer: str, **options: Any) -> Callable[[int], Any]:
+    mt.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+    opt = getattr(mt.optim, optimizer)(net.parameters(), **options)
+
+    def step(number: int) -> Any:
+        rng = np.random.default_rng(number)
+        opt.zero_grad()
+        x = mt.from_numpy(rng.normal(size=(6, 5)).astype(np.float32))
+        loss = F.cross_entropy(net(x), mt.from_numpy(rng.integers(0, 3, 6)))
+        loss.backward()
+        opt.step()
+        grads = [p.grad.numpy().copy() for p in net.parameters()]
+        return [loss.item(), *grads, *(p.detach().numpy().copy() for p in net.parameters())]
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.01})],
+)
+def test_a_training_step_is_recognised_and_stays_the_same(
+    optimizer: str, options: dict[str, Any]
+) -> None:
+    with _unrecognised():
+        step = _step_of(optimizer, **options)
+        with _counted(repeated_plans=0, repeated_backwards=0):
+            wanted = [step(n) for n in range(5)]
+    step = _step_of(optimizer, **options)
+    got = [step(n) for n in range(2)]
+    with _counted(repeated_plans=3, repeated_backwards=3, compiles=0):
+        got += [step(n) for n in range(2, 5)]
+    for a, b in zip(got, wanted, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+# --- random programs ----------------------------------------------------------------------------
+
+# What does not show among the recorded operations comes last.
+_ACTIONS = (
+    *("leaf", "leaf", "parameter", "parameter", "relu", "scale", "view", "part", "detach", "clone"),
+    *("add", "mul", "add", "mul", "write", "write_part", "drop", "backward", "backward", "clear"),
+    *("read", "update", "quiet", "eval"),
+)
+_HIDDEN = ("hook", "retain", "freeze", "thaw", "alias", "elsewhere", "nothing")
+
+
+def _program(seed: int) -> list[tuple[str, int, int]]:
+    rng = random.Random(seed)
+    start = [("parameter", 0, 0), ("parameter", 0, 0), ("leaf", 0, 0)]
+    middle = [
+        (
+            rng.choice(_HIDDEN if rng.random() < 0.1 else _ACTIONS),
+            rng.randrange(99),
+            rng.randrange(99),
+        )
+        for _ in range(rng.randrange(5, 25))
+    ]
+    return [*start, *middle, ("backward", 98, 1), ("eval", 0, 0)]
+
+
+def _variants(seed: int) -> list[list[tuple[str, int, int]]]:
+    """A program, and the same with one thing in it that the recorded operations do not show."""
+    rng = random.Random(seed)
+    program = _program(seed)
+    programs = [program]
+    for hidden in rng.sample(_HIDDEN, 3):
+        at = rng.randrange(3, len(program))
+        new = (hidden, rng.randrange(99), rng.randrange(99))
+        programs.append([*program[:at], new, *program[at:]])
+    return programs
+
+
+def _act(action: str, i: int, j: int, ts: list[Any], rng: Any) -> None:
+    x, y = ts[i % len(ts)], ts[j % len(ts)]
+    if action in ("leaf", "parameter"):
+        array = rng.normal(size=(2, 3)).astype(np.float32)
+        ts.append(mt.tensor(array, requires_grad=action == "parameter"))
+    elif action == "relu":
+        ts.append(x.relu())
+    elif action == "scale":
+        ts.append(x * float(rng.normal()))
+    elif action == "view":
+        ts.append(x.reshape(3, 2).reshape(2, 3))
+    elif action == "part":
+        ts.append(x[:1].expand(2, 3))
+    elif action == "detach":
+        ts.append(x.detach())
+    elif action == "clone":
+        ts.append(x.clone())
+    elif action in ("add", "mul"):
+        ts.append(x + y if action == "add" else x * y)
+    elif action == "write":
+        x.mul_(y.detach())
+    elif action == "write_part":
+        x[0] = y[1]
+    elif action == "drop":
+        if len(ts) > 3:
+            ts.pop(i % len(ts))
+    elif action == "backward":
+        (x * x).sum().backward(retain_graph=bool(j % 2))
+    elif action == "clear":
+        for t in ts:
+            t.grad = None
+    elif action == "read":
+        x.detach().numpy()
+    elif action == "update":
+        with mt.no_grad():
+            for t in ts:
+                if t.is_leaf and t.grad is not None:
+                    t.sub_(t.grad * 0.25)
+    elif action == "quiet":
+        with mt.no_grad():
+            ts.append(x * y)
+    elif action == "eval":
+        mt.eval(*ts)
+    elif action == "hook":
+        factor = float(j)
+        x.register_hook(lambda g: g * factor)
+    elif action == "retain":
+        x.retain_grad()
+    elif action in ("freeze", "thaw"):
+        x.requires_grad_(action == "thaw")
+    elif action == "alias":
+        ts[i % len(ts)] = y
+    elif action == "elsewhere":
+        thread = threading.Thread(target=lambda: ts.append(x + y))
+        thread.start()
+        thread.join()
+
+
+def _run(program: list[tuple[str, int, int]], seed: int) -> list[Any]:
+    """Everything that can be seen after a program: values, gradients, errors."""
+    rng = np.random.default_rng(seed)
+    ts: list[Any] = [mt.ones(2, 3)]
+    seen: list[Any] = []
+    for action, i, j in program:
+        try:
+            _act(action, i, j, ts, rng)
+        except RuntimeError as error:
+            seen.append(str(error).split("\n")[0])
+    for t in ts:
+        seen += [t.requires_grad, t.is_leaf, np.array(t.detach().numpy())]
+        seen.append(None if t.grad is None else np.array(t.grad.detach().numpy()))
+    return seen
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and np.array_equal(a, b, equal_nan=True)
+    return bool(a == b)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_do_what_they_do_unrecognised(seed: int) -> None:
+    with config.override(target="numpy"):
+        for round_, program in enumerate(_variants(seed) * 2):
+            got = _run(program, round_)
+            with _unrecognised():
+                wanted = _run(program, round_)
+            assert len(got) == len(wanted), program
+            for a, b in zip(got, wanted, strict=True):
+                assert _same(a, b), (program, a, b)
+
+
+def test_what_a_leaf_has_become_is_part_of_the_recording() -> None:
+    def gradient(trained: bool) -> Any:
+        w = mt.zeros(3).add_(2.0)
+        w.requires_grad_(trained)
+        y = (w * w).sum()
+        if y.requires_grad:
+            y.backward()
+        return None if w.grad is None else w.grad.tolist()
+
+    for trained in (False, True, False, True):
+        assert gradient(trained) == ([4.0] * 3 if trained else None)
+
+
+def test_leaves_that_are_one_are_told_from_leaves_that_are_two() -> None:
+    for _ in range(3):
+        x, y = mt.full((2,), 3.0), mt.full((2,), 5.0)
+        mt.eval(x, y)
+        assert (x * y).tolist() == [15.0] * 2
+        assert (x * x).tolist() == [9.0] * 2
+
+
+def test_two_threads_on_the_same_leaves() -> None:
+    x = mt.tensor([3.0, 3.0])
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
+    results: list[list[list[float]]] = [[], []]
+
+    def work(me: int) -> None:
+        for n in range(10):
+            y = mt.tensor([float(n), 1.0 + me])
+            turns[me].acquire()
+            first = x * y
+            turns[1 - me].release()
+            turns[me].acquire()
+            results[me].append((first + x * x - y).tolist())
+            turns[1 - me].release()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+        assert not t.is_alive()
+    for me in range(2):
+        assert results[me] == [[9.0 + 2 * n, 9.0 + 2 * (1.0 + me)] for n in range(10)]
+
+
+def test_values_that_are_dropped_are_not_held() -> None:
+    class Big(np.ndarray[Any, Any]):
+        """An array that tells when it is gone."""
+
+    array = np.ones(1000, np.float32).view(Big)
+    gone = weakref.ref(array)
+    y = mt.from_numpy(array) * 2.0
+    del array
+    assert gone() is not None
+    del y
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_program_that_never_repeats_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace_module, "_LIMIT", 50)
+    MODE.trace.restart()
+    most = 0
+    with config.override(target="numpy"):
+        for n in range(1, 60):
+            assert mt.ones(n).sum().item() == n
+            most = max(most, Prefix.total)
+    assert most < 70
+
+
+def test_the_line_is_the_one_that_recorded() -> None:
+    def first() -> Any:
+        return mt.ones(2) + 1.0
+
+    def second() -> Any:
+        return mt.ones(2) + 1.0
+
+    lines = set()
+    for make in (first, second, first, second):
+        y = make()
+        place = y.node.place
+        assert place is not None
+        lines.add(place[0].co_name)
+        assert place[0].co_name == make.__name__
+        y.tolist()
+    assert lines == {"first", "second"}
