@@ -315,9 +315,8 @@ def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
     parts: list[object] = [config.CONFIG.program_key]
     for node in roots.values():
         position = node.at - base
-        kept = node.requires_grad and not (node.freed or node.grad_leaf)
-        if kept or not 0 <= position < count:
-            return None  # a later backward() may read more than the roots
+        if not 0 <= position < count:
+            return None
         taken = -1 if node.donor is None else node.donor.at - base
         parts += (position, taken if 0 <= taken < count else -1)
     return tuple(parts)

@@ -226,6 +226,79 @@ def test_what_a_leaf_has_become_is_part_of_the_recording() -> None:
         assert gradient(trained) == ([4.0] * 3 if trained else None)
 
 
+def test_a_leaf_frozen_after_its_first_use() -> None:
+    for frozen in (False, True, False, True):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        y = w * 2.0
+        if frozen:
+            w.requires_grad_(False)
+        z = w * 3.0
+        assert y.requires_grad
+        assert z.requires_grad is not frozen
+
+
+@pytest.mark.parametrize("what", ["hook", "retained", "plain"])
+def test_a_hook_or_a_retained_gradient_between_steps_without(what: str) -> None:
+    for now in ("plain", what, "plain", what):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        y = w * w
+        if now == "hook":
+            y.register_hook(lambda g: g * 10.0)
+        elif now == "retained":
+            y.retain_grad()
+        y.sum().backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == ([20.0, 40.0] if now == "hook" else [2.0, 4.0])
+        assert (y.grad is not None) is (now == "retained")
+
+
+def test_a_hook_on_a_leaf_between_steps_without() -> None:
+    for hooked in (False, True, False, True):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        if hooked:
+            w.register_hook(lambda g: g * 10.0)
+        (w * w).sum().backward()
+        assert w.grad is not None
+        assert w.grad.tolist() == ([20.0, 40.0] if hooked else [2.0, 4.0])
+
+
+def test_history_kept_through_an_unrecorded_write() -> None:
+    for written in (False, True, False, True):
+        w = mt.tensor([0.0, 1.0], requires_grad=True)
+        y = w.exp()
+        if written:
+            with mt.no_grad():
+                y.mul_(2.0)
+            mt.eval(y)
+        (y * 1.0).sum().backward()
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
+
+
+def test_only_a_write_in_place_may_take_over_memory() -> None:
+    for in_place in (True, False, True, False):
+        w = mt.tensor([1.0, 2.0])
+        v = w.mul_(2.0) if in_place else w * 2.0
+        mt.eval(v)
+        assert v.tolist() == [2.0, 4.0]
+        assert w.tolist() == ([2.0, 4.0] if in_place else [1.0, 2.0])
+
+
+def test_values_that_another_thread_computed() -> None:
+    for joined in (True, False, True, False):
+        x = mt.tensor([1.0, 2.0])
+        y = x * 2.0
+        if joined:
+            seen: list[Any] = []
+            thread = threading.Thread(target=lambda: seen.append((y + 1.0).tolist()))  # noqa: B023
+            thread.start()
+            thread.join()
+            assert seen == [[3.0, 5.0]]
+        w = y * 3.0
+        del y
+        assert w.tolist() == [6.0, 12.0]
+
+
 def test_leaves_that_are_one_are_told_from_leaves_that_are_two() -> None:
     for _ in range(3):
         x, y = mt.full((2,), 3.0), mt.full((2,), 5.0)
@@ -257,6 +330,10 @@ def test_two_threads_on_the_same_leaves() -> None:
         assert not t.is_alive()
     for me in range(2):
         assert results[me] == [[9.0 + 2 * n, 9.0 + 2 * (1.0 + me)] for n in range(10)]
+    # The same positions, but two leaves where the threads had one.
+    other, y = mt.tensor([7.0, 7.0]), mt.tensor([1.0, 2.0])
+    first = x * y
+    assert (first + other * other - y).tolist() == [51.0, 53.0]
 
 
 def test_values_that_are_dropped_are_not_held() -> None:
