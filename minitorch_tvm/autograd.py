@@ -361,7 +361,7 @@ def _repeated(root: Node, keep: bool) -> bool:
     nodes: list[Any] = trace.nodes()
     for p in tape.results:
         node = nodes[p]
-        if node.freed or node.hooks or node.history is not None or node.owner is not None:
+        if node.freed or node.hooks or node.owner is not None:
             return False
     owners = []
     for p, _ in tape.gradients:

@@ -23,6 +23,12 @@ from minitorch_tvm.ir.trace import Prefix, Trace
 from minitorch_tvm.nn import functional as F
 
 
+@pytest.fixture(autouse=True)
+def _from_the_start() -> None:
+    mt.eval()
+    MODE.trace.restart()
+
+
 @contextmanager
 def _counted(**wanted: int) -> Iterator[None]:
     before = {name: EVENTS.get(name) for name in wanted}
@@ -235,6 +241,7 @@ def test_a_leaf_frozen_after_its_first_use() -> None:
         z = w * 3.0
         assert y.requires_grad
         assert z.requires_grad is not frozen
+        mt.eval()
 
 
 @pytest.mark.parametrize("what", ["hook", "retained", "plain"])
@@ -250,6 +257,21 @@ def test_a_hook_or_a_retained_gradient_between_steps_without(what: str) -> None:
         assert w.grad is not None
         assert w.grad.tolist() == ([20.0, 40.0] if now == "hook" else [2.0, 4.0])
         assert (y.grad is not None) is (now == "retained")
+
+
+def test_a_graph_used_up_without_a_trace() -> None:
+    for used in (False, True, False, True):
+        a, b = (mt.tensor(1.0, requires_grad=True) for _ in range(2))
+        y = a + b
+        if used:
+            mt.autograd.grad(y, a, mt.tensor(1.0))  # records nothing
+            with pytest.raises(RuntimeError, match="second time"):
+                y.backward()
+        else:
+            y.backward()
+            assert a.grad is not None
+            assert a.grad.item() == 1.0
+        mt.eval()
 
 
 def test_a_hook_on_a_leaf_between_steps_without() -> None:
@@ -297,6 +319,19 @@ def test_values_that_another_thread_computed() -> None:
         w = y * 3.0
         del y
         assert w.tolist() == [6.0, 12.0]
+
+
+def test_pending_values_of_another_thread() -> None:
+    for theirs in (True, False, True, False):
+        x = mt.tensor([1.0, 2.0])
+        made: list[Any] = []
+        if theirs:
+            thread = threading.Thread(target=lambda: made.append(x * 2.0))  # noqa: B023
+            thread.start()
+            thread.join()
+        else:
+            made.append(mt.tensor([2.0, 4.0]))
+        assert (made[0] + x).tolist() == [3.0, 6.0]
 
 
 def test_leaves_that_are_one_are_told_from_leaves_that_are_two() -> None:
