@@ -309,8 +309,11 @@ def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
     mine = _PENDING.handles
     if not trace.whole or MODE.capture is not None:
         return None
-    if len(_LISTS) > 1 and any(h for h, _ in _LISTS.values() if h is not mine):
-        return None
+    if len(_LISTS) > 1:
+        with _LISTS_LOCK:
+            others = [h for h, _ in _LISTS.values() if h is not mine]
+        if any(handle() is not None for handles in others for handle in list(handles)):
+            return None
     base, count = trace.base, len(trace.values)
     parts: list[object] = [config.CONFIG.program_key]
     for node in roots.values():
