@@ -305,32 +305,41 @@ def test_only_a_write_in_place_may_take_over_memory() -> None:
         assert w.tolist() == ([2.0, 4.0] if in_place else [1.0, 2.0])
 
 
+def _elsewhere(work: Callable[[], Any]) -> Any:
+    """The result of ``work``, done by another thread."""
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(work()))
+    thread.start()
+    thread.join()
+    return made.pop()
+
+
 def test_values_that_another_thread_computed() -> None:
     for joined in (True, False, True, False):
         x = mt.tensor([1.0, 2.0])
-        y = x * 2.0
-        if joined:
-            seen: list[Any] = []
-            thread = threading.Thread(target=lambda: seen.append((y + 1.0).tolist()))  # noqa: B023
-            thread.start()
-            thread.join()
-            assert seen == [[3.0, 5.0]]
-        w = y * 3.0
-        del y
-        assert w.tolist() == [6.0, 12.0]
+        y, z = x * 2.0, x + 5.0
+        if joined:  # what is pending here is computed there, z among it
+            assert _elsewhere(lambda: (y + 1.0).tolist()) == [3.0, 5.0]  # noqa: B023
+        w = z * 3.0
+        del z
+        assert w.tolist() == [18.0, 21.0]
+
+
+def test_a_leaf_that_another_thread_used_in_between() -> None:
+    for shared in (True, False, True, False):
+        x, other = mt.tensor([1.0, 2.0]), mt.tensor([5.0, 7.0])
+        first = x * 2.0
+        if shared:
+            assert _elsewhere(lambda: (x + 1.0).tolist()) == [2.0, 3.0]  # noqa: B023
+            other = x
+        assert (first + other).tolist() == ([3.0, 6.0] if shared else [7.0, 11.0])
 
 
 def test_pending_values_of_another_thread() -> None:
     for theirs in (True, False, True, False):
         x = mt.tensor([1.0, 2.0])
-        made: list[Any] = []
-        if theirs:
-            thread = threading.Thread(target=lambda: made.append(x * 2.0))  # noqa: B023
-            thread.start()
-            thread.join()
-        else:
-            made.append(mt.tensor([2.0, 4.0]))
-        assert (made[0] + x).tolist() == [3.0, 6.0]
+        made = _elsewhere(lambda: x * 2.0) if theirs else mt.tensor([2.0, 4.0])  # noqa: B023
+        assert (made + x).tolist() == [3.0, 6.0]
 
 
 def test_leaves_that_are_one_are_told_from_leaves_that_are_two() -> None:
@@ -364,10 +373,6 @@ def test_two_threads_on_the_same_leaves() -> None:
         assert not t.is_alive()
     for me in range(2):
         assert results[me] == [[9.0 + 2 * n, 9.0 + 2 * (1.0 + me)] for n in range(10)]
-    # The same positions, but two leaves where the threads had one.
-    other, y = mt.tensor([7.0, 7.0]), mt.tensor([1.0, 2.0])
-    first = x * y
-    assert (first + other * other - y).tolist() == [51.0, 53.0]
 
 
 def test_values_that_are_dropped_are_not_held() -> None:
