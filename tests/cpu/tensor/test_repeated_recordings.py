@@ -321,7 +321,7 @@ def test_values_that_another_thread_computed() -> None:
         if joined:  # what is pending here is computed there, z among it
             assert _elsewhere(lambda: (y + 1.0).tolist()) == [3.0, 5.0]  # noqa: B023
         w = z * 3.0
-        del z
+        del y, z
         assert w.tolist() == [18.0, 21.0]
 
 
