@@ -79,6 +79,11 @@ def work() -> list[tuple[int, int]]:
     return [(k.flops, k.bytes_moved) for k in lazy.last_executor().program.kernels]
 
 
+def recorded() -> int:
+    """Values of the program that ran last, as it was compiled."""
+    return len(lazy.last_executor().program.graph.values)
+
+
 def without_native_code() -> Any:
     """A context in which the program that ran last returns at once: what is left is Python."""
     return mock.patch.object(lazy.last_executor(), "_entry", return_value=None)

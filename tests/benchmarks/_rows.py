@@ -61,6 +61,17 @@ ROWS = {
         Row("gpt", "gpt", 16, "AdamW", lr=3e-4, weight_decay=0.1),
     )
 }
+_DECADES = (1, 10, 100, 1000)
+SCALED = {
+    row.name: row
+    for n in _DECADES
+    for row in (
+        Row(f"batch-{n}", "mlp", n, sizes=MLP, lr=0.01),
+        Row(f"width-{4 * n}", "mlp", 100, sizes=(784, 4 * n, 4 * n, 10), lr=1e-3),
+        Row(f"depth-{n}", "mlp", 64, sizes=(784, *(64,) * n, 10), lr=1e-3),
+    )
+}
+"""An mlp that grows in one direction over three decades, by batch, width and depth."""
 COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0)
 INFERENCE = ("mlp-100", "lenet", "gpt")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from _cases import find
-from _rows import COURSE, ROWS, Array, Batch, Row, Weights, aligned, batches
+from _rows import COURSE, ROWS, SCALED, Array, Batch, Row, Weights, aligned, batches
 
 Answer = dict[str, Any]
 Handler = Callable[[Answer], Answer]
@@ -190,6 +190,28 @@ def overhead(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def scaling(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
+    """Seconds of a step, of its recording, and of the first call; its work."""
+    sides = framework(side)
+    step = sides.trainer(side, SCALED[row], load(weights))
+    (x, y), *_ = batches(SCALED[row], count=1)
+
+    def once() -> object:
+        return step(x, y)
+
+    first = seconds_of(once, 1)
+    seconds_of(once, 3)
+    ready = {"first": first, "work": sides.work(), "recorded": sides.recorded()}
+
+    def timed(request: Answer) -> Answer:
+        gc.collect()
+        whole = seconds_of(once, request["steps"])
+        with sides.without_native_code():
+            return {"whole": whole, "python": seconds_of(once, request["steps"])}
+
+    return ready, timed
+
+
 def loader(side: str, workers: str) -> tuple[Answer, Handler]:
     """Seconds per batch of an epoch of 50 shuffled batches of 1000 images."""
     rng = np.random.default_rng(0)
@@ -241,7 +263,8 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 
 
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
-    f.__name__: f for f in (train, weights, infer, kernels, limits, overhead, loader, epoch)
+    f.__name__: f
+    for f in (train, weights, infer, kernels, limits, overhead, scaling, loader, epoch)
 }
 
 

@@ -9,6 +9,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * cold: from the start of the process, and from the call, to the result of the first step.
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
+* scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
 * epoch: an epoch of the course's MLP, also with TVM's default schedules.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import _determinism
 import _fresh
+import _scaling
 import _steps
 import _work
 from _measure import SCRATCH, Answer, machine, neighbours, set_threads, use_folder
@@ -36,6 +38,7 @@ COMMANDS = {
     "cold": _fresh.cold,
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
+    "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
     "determinism": _determinism.determinism,
 }
