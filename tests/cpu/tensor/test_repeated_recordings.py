@@ -319,7 +319,7 @@ def test_values_that_another_thread_computed() -> None:
         x = mt.tensor([1.0, 2.0])
         y, z = x * 2.0, x + 5.0
         if joined:  # what is pending here is computed there, z among it
-            assert _elsewhere(lambda: (y + 1.0).tolist()) == [3.0, 5.0]  # noqa: B023
+            assert _elsewhere(lambda y=y: (y + 1.0).tolist()) == [3.0, 5.0]
         w = z * 3.0
         del y, z
         assert w.tolist() == [18.0, 21.0]
@@ -330,7 +330,7 @@ def test_a_leaf_that_another_thread_used_in_between() -> None:
         x, other = mt.tensor([1.0, 2.0]), mt.tensor([5.0, 7.0])
         first = x * 2.0
         if shared:
-            assert _elsewhere(lambda: (x + 1.0).tolist()) == [2.0, 3.0]  # noqa: B023
+            assert _elsewhere(lambda x=x: (x + 1.0).tolist()) == [2.0, 3.0]
             other = x
         assert (first + other).tolist() == ([3.0, 6.0] if shared else [7.0, 11.0])
 
@@ -338,7 +338,7 @@ def test_a_leaf_that_another_thread_used_in_between() -> None:
 def test_pending_values_of_another_thread() -> None:
     for theirs in (True, False, True, False):
         x = mt.tensor([1.0, 2.0])
-        made = _elsewhere(lambda: x * 2.0) if theirs else mt.tensor([2.0, 4.0])  # noqa: B023
+        made = _elsewhere(lambda x=x: x * 2.0) if theirs else mt.tensor([2.0, 4.0])
         assert (made + x).tolist() == [3.0, 6.0]
 
 
