@@ -14,6 +14,8 @@ from . import state
 from .hooks import Hook, RemovableHandle
 from .parameter import Parameter, host_array, set_value
 
+_TABLES = ("_parameters", "_buffers", "_modules")
+
 
 def type_name(value: object) -> str:
     """The type of ``value`` as PyTorch's messages name it."""
@@ -138,11 +140,11 @@ class Module:
     # --- attributes -------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only when ordinary lookup fails.
-        for table in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(table)
-            if found is not None and name in found:
-                return found[name]
+        # Reached only when ordinary lookup fails: for every parameter that forward() reads.
+        own = self.__dict__
+        for table in _TABLES:
+            if table in own and name in own[table]:
+                return own[table][name]
         # ``name`` and ``obj`` let Python suggest a similar attribute.
         raise AttributeError(
             f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self

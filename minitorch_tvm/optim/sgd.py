@@ -15,18 +15,26 @@ class _Numbers(NamedTuple):
     """Runtime scalars of one step, shared by all parameters of a dtype."""
 
     lr: Node
-    momentum: Node
     decay: Node
+
+
+class _Momentum(NamedTuple):
+    """More of them, where there is momentum."""
+
+    rate: Node
     fresh: Node  # share of the gradient in a new buffer
     settled: Node  # and in an old one
 
 
 def _numbers(group: Group, dtype: DType) -> _Numbers:
-    def values() -> tuple[float, ...]:
-        settled = 1.0 - group["dampening"]
-        return (group["lr"], group["momentum"], group["weight_decay"], 1.0, settled)
+    return _Numbers(*numbers(lambda: (group["lr"], group["weight_decay"]), dtype))
 
-    return _Numbers(*numbers(values, dtype))
+
+def _momentum(group: Group, dtype: DType) -> _Momentum:
+    def values() -> tuple[float, ...]:
+        return (group["momentum"], 1.0, 1.0 - group["dampening"])
+
+    return _Momentum(*numbers(values, dtype))
 
 
 def _direction(p: Node, g: Node, rate: Node, decay: bool, maximize: bool) -> Node:
@@ -136,6 +144,7 @@ class SGD(Optimizer):
         collect = composite("SgdMomentum", _new_momentum, *direction, damped)
         follow = composite("Sgd", _momentum_step, *direction, nesterov)
         known: dict[DType, _Numbers] = {}
+        more: dict[DType, _Momentum] = {}
         for p in group["params"]:
             grad = p._grad
             if grad is None:
@@ -151,12 +160,15 @@ class SGD(Optimizer):
             state = self.state[p]
             buffer = state.get("momentum_buffer")
             # The first step differs by a number only, so that it is the same program.
-            share = n.settled
+            m = more.get(node.dtype)
+            if m is None:
+                m = more[node.dtype] = _momentum(group, node.dtype)
+            share = m.settled
             if buffer is None:
                 buffer = state["momentum_buffer"] = zeros_for(node)
-                share = n.fresh
-            buffer._become(record(collect, node, g, n.decay, buffer.node, n.momentum, share))
-            p._become(record(follow, node, g, n.lr, n.decay, buffer.node, n.momentum))
+                share = m.fresh
+            buffer._become(record(collect, node, g, n.decay, buffer.node, m.rate, share))
+            p._become(record(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
         return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}

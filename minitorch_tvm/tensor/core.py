@@ -223,8 +223,10 @@ class TensorBase:
         old = self._node
         if old.grad_leaf:
             self._mark_leaf(new, old)
-        new.donor = old if old.buffer is not None else old.donor
-        old.donor = None
+        if old.buffer is None:
+            new.donor, old.donor = old.donor, None
+        else:
+            new.donor = old
         self._node = new
         self._version += 1
         lazy.track(self, new)
@@ -667,7 +669,9 @@ def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor
 
 def node_of(function: str, argument: str, position: int, value: Any) -> Node:
     """The value of an argument that must be a tensor; TypeError for anything else."""
-    return tensor_of(function, argument, position, value).node
+    if not isinstance(value, TensorBase):
+        raise arg.wrong_kind(function, argument, position, "Tensor", value)
+    return value.node
 
 
 def leaf_of(data: Any, dtype: DType | None) -> Node:
