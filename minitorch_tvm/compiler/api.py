@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core import config
-from ..core import dtype as dt
-from ..core.shape import numel
 from ..core.threads import usable_cores
 from ..ir import graph as ir
 from ..ir.graph import Graph
@@ -26,10 +24,11 @@ from ..ir.program import (
     Program,
 )
 from . import native, plan, poison, target
-from .assemble import ENTRY, Place, StageCall, assemble
+from .assemble import ENTRY, Assembly, Place, StageCall, assemble
 from .canonicalize import canonicalize
 from .fuse import fuse
-from .loops import Memory, Stage
+from .kernels import Isolated, Kernels, Ready, isolate
+from .loops import Stage
 from .lower import KernelCode, bytes_moved, flops
 from .schedule import cpu, default
 
@@ -73,6 +72,7 @@ def reference_program(graph: Graph) -> Program:
         lower_bound=0,
         kernels=(),
         placements=(),
+        steps=b"",
         stage_functions=0,
         seconds={},
     )
@@ -106,22 +106,31 @@ def compile_graph(graph: Graph) -> Program:
     machine = replace(
         machine, matrix_unit=machine.matrix_unit and settings.matrix_unit, workers=workers
     )
-    codes = [KernelCode(graph, fused, k) for k in fused.kernels]
-    scheduled = clock("schedule", lambda: [_schedule(c, machine) for c in codes])
-    memory = clock("plan", lambda: _plan(fused, codes, settings.plan and not settings.validate))
-    if settings.check:
-        plan.verify(memory)
-    module, functions = clock(
-        "assemble", lambda: _assemble(fused, codes, scheduled, memory, workers)
-    )
+    default_schedule = settings.schedule == "default"
+    look = _show_assembly if settings.debug >= 5 else None
+    # What was made before is not printed again, so nothing is shared where IR is to be seen.
+    shared = None if settings.debug >= 4 else (settings.program_key, machine)
+    isolated = [isolate(graph, k) for k in fused.kernels]
     code: tuple[bytes, ...] = ()
-    if module is not None:
-        _show(4, "TVM IR", module)
-        blocks = settings.schedule == "default"
-        look = _show_assembly if settings.debug >= 5 else None
-        code = clock(
-            "build", lambda: native.compile_parts(module, machine, blocks=blocks, look=look)
+    steps = b""
+    made: tuple[object, ...] = ()
+    with native.Build(machine, blocks=default_schedule, look=look) as build:
+        kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
+        ready = clock("schedule", lambda: [kernels.ready(k) for k in isolated])
+        memory = clock("plan", lambda: _plan(fused, ready, settings.plan and not settings.validate))
+        if settings.check:
+            plan.verify(memory)
+        assembly = clock(
+            "assemble", lambda: _assemble(fused, isolated, ready, kernels, memory, workers)
         )
+        if assembly is not None:
+            steps = assembly.steps
+            entry = clock("build", lambda: build.finish(ENTRY, assembly.entry))
+            for piece in build.pieces:
+                _show(4, "TVM IR", piece.module())
+            made = kernels.finish()
+            pieces = [entry, *kernels.pieces()]
+            code = tuple(piece.code for piece in pieces)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
     # The validator compares with what kernels read, so nothing may be overwritten.
@@ -142,22 +151,24 @@ def compile_graph(graph: Graph) -> Program:
         lower_bound=memory.lower_bound,
         kernels=tuple(
             KernelInfo(
-                name=c.kernel.name(graph),
-                values=c.kernel.members,
-                inputs=c.kernel.reads,
-                outputs=c.kernel.stores,
-                stages=len(stages),
-                flops=flops(graph, c.kernel),
-                bytes_moved=bytes_moved(fused, c.kernel),
-                rule=rule,
+                name=kernel.name(graph),
+                values=kernel.members,
+                inputs=kernel.reads,
+                outputs=kernel.stores,
+                stages=len(r.stages),
+                flops=flops(graph, kernel),
+                bytes_moved=bytes_moved(fused, kernel),
+                rule=r.rule,
             )
-            for c, (rule, stages) in zip(codes, scheduled, strict=True)
+            for kernel, r in zip(fused.kernels, ready, strict=True)
         ),
         placements=memory.placements,
-        stage_functions=functions,
+        steps=steps,
+        stage_functions=len({stage.function for r in ready for stage in r.stages}),
         seconds=clock.seconds,
         target=machine.key,
         validated=settings.validate,
+        shared=made,
     )
     _show(1, "compiled", program.summary())
     _show(2, "kernels", program.report())
@@ -182,25 +193,21 @@ def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[St
     return cpu.schedule(code, machine)
 
 
-def _scratch_bytes(buffer: Memory) -> int:
-    return numel(buffer.shape) * dt.by_name(buffer.dtype).itemsize
-
-
-def _plan(fused: FusedGraph, codes: list[KernelCode], reuse: bool) -> plan.Plan:
+def _plan(fused: FusedGraph, ready: list[Ready], reuse: bool) -> plan.Plan:
     requests = plan.lifetimes(fused)
-    for k, code in enumerate(codes):
-        for buffer in code.builder.scratch:
-            requests.append(plan.Request(-1, plan.rounded(_scratch_bytes(buffer)), k, k))
-    return plan.plan(requests, len(codes), reuse)
+    for k, r in enumerate(ready):
+        requests += [plan.Request(-1, plan.rounded(nbytes), k, k) for nbytes in r.scratch]
+    return plan.plan(requests, len(ready), reuse)
 
 
 def _assemble(
     fused: FusedGraph,
-    codes: list[KernelCode],
-    scheduled: list[tuple[str, list[Stage]]],
+    isolated: list[Isolated],
+    ready: list[Ready],
+    kernels: Kernels,
     memory: plan.Plan,
     workers: int,
-) -> tuple[object, int]:
+) -> Assembly | None:
     graph = fused.graph
     places: dict[int, Place] = {}
     inputs = scalars = 0
@@ -216,41 +223,45 @@ def _assemble(
         alias = places[donors[i]].slot if i in donors else None
         nbytes = graph.values[v].nbytes
         places[v] = Place(FIRST_SLOT + inputs + i, nbytes=nbytes, alias=alias)
-    scratch: list[list[Place]] = [[] for _ in codes]
     for p in memory.placements:
         if p.value >= 0:
             places[p.value] = Place(ARENA_SLOT, p.offset, p.nbytes)
     # The validator reads what the kernels left behind, so poison is off beside it.
     poisoned = config.CONFIG.poison and not config.CONFIG.validate
-    calls = poison.before_all(memory) if poisoned else []
-    for k, (code, (_, stages)) in enumerate(zip(codes, scheduled, strict=True)):
-        scratch[k] = _scratch_places(code, k, memory)
+    functions = kernels.functions
+    calls = poison.before_all(functions, memory) if poisoned else []
+    for k, (kernel, own, r) in enumerate(zip(fused.kernels, isolated, ready, strict=True)):
+        written = {fused.root(v) for v in kernel.stores}
+        scratch = _scratch_places(r, k, memory)
 
         def place_of(
-            buffer: Memory, code: KernelCode = code, own: list[Place] = scratch[k]
+            argument: int,
+            own: Isolated = own,
+            scratch: list[Place] = scratch,
+            written: set[int] = written,
         ) -> Place:
-            for candidate, place in zip(code.builder.scratch, own, strict=True):
-                if candidate.same_as(buffer):
-                    return place
-            v = code.value_of(buffer)
-            assert v is not None, f"unknown buffer {buffer}"
-            root = fused.root(v)
-            return replace(places[root], written=root in map(fused.root, code.kernel.stores))
+            if argument < 0:
+                return scratch[~argument]
+            root = fused.root(own.values[argument])
+            return replace(places[root], written=root in written)
 
-        calls += [StageCall(stage, place_of) for stage in stages]
+        calls += [
+            StageCall(stage.tiles, stage.function, tuple(map(place_of, stage.arguments)))
+            for stage in r.stages
+        ]
         if poisoned:
-            calls += poison.after_kernel(memory, k)
+            calls += poison.after_kernel(functions, memory, k)
     if not calls:
-        return None, 0
+        return None
     return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs), workers)
 
 
-def _scratch_places(code: KernelCode, k: int, memory: plan.Plan) -> list[Place]:
+def _scratch_places(ready: Ready, k: int, memory: plan.Plan) -> list[Place]:
     """Places of a kernel's scratch buffers: matched by size, each used once."""
     free = [p for p in memory.placements if p.value < 0 and p.first == k]
     out = []
-    for buffer in code.builder.scratch:
-        size = plan.rounded(_scratch_bytes(buffer))
+    for nbytes in ready.scratch:
+        size = plan.rounded(nbytes)
         chosen = next(p for p in free if p.nbytes == size)
         free.remove(chosen)
         out.append(Place(ARENA_SLOT, chosen.offset, chosen.nbytes))

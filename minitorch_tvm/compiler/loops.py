@@ -102,6 +102,12 @@ class Memory:
         return tvm().tirx.Ramp(total, const(1), const(lanes)) if lanes else total
 
 
+def pointer_type(dtype: str) -> Any:
+    """TVM's type of a pointer to elements."""
+    t = tvm().ir
+    return t.PointerType(t.PrimType(dtype))
+
+
 def _memory(shape: Sequence[int], dtype: str, name: str, scope: str) -> Memory:
     count = math.prod(shape)
     extent = const(max(count, 1), "int64" if count >= 1 << 31 else "int32")
@@ -247,6 +253,12 @@ def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
         return v, [statement]
     memory = local_buffer((1,), str(value.ty.dtype), name)
     return load(memory, 0), [alloc(memory), store(memory, value, 0)]
+
+
+def on_cpu(body: Stmt) -> Stmt:
+    """Tell which device local buffers live on: TVM asks its pool for the large ones."""
+    attribute, zero = tvm().tirx.AttrStmt, const(0)
+    return attribute(zero, "device_id", zero, attribute(zero, "device_type", const(1), body))
 
 
 def free_buffers(body: Stmt) -> list[Any]:

@@ -25,7 +25,6 @@ class KernelCode:
     """One kernel being scheduled."""
 
     graph: Graph
-    fused: FusedGraph
     kernel: Kernel
     builder: Builder = field(default_factory=Builder)
     buffers: dict[int, Memory | Any] = field(default_factory=dict)  # by value, in its own shape

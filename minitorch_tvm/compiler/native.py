@@ -1,4 +1,4 @@
-"""From a TVM module to native object code."""
+"""From TVM's functions to native object code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
 from typing import Any
 
 from ..core.threads import usable_cores
@@ -19,6 +20,9 @@ _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
 _LEAN = "minitorch_tvm"
 _STAGES_PER_MODULE = 4
+# LLVM's levels.  The entry only passes pointers on: it runs as fast at the lowest level that keeps
+# values in registers, which takes two thirds of the time.
+_LEVEL, _ENTRY_LEVEL = 3, 1
 
 
 @functools.cache
@@ -54,48 +58,91 @@ def _lean_pipeline() -> str:
     return _LEAN
 
 
-def parts(module: Any) -> list[Any]:
-    """The module as several that can be compiled apart: one with the entry, the others of stages.
+class Piece:
+    """Some functions that make one object file; ``code`` is empty until it is there."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Any] = {}
+        self.code = b""
+
+    def module(self) -> Any:
+        """The functions as TVM's module."""
+        t = tvm()
+        return t.IRModule({t.ir.GlobalVar(name): f for name, f in self.functions.items()})
+
+
+class Build:
+    """Turns functions into object code while others are still being scheduled.
 
     LLVM works on one module with one thread, and needs more than twice as long for a program whose
     stages it may all copy into the entry, which gains nothing: a stage's tile runs for
-    microseconds.  A module of its own costs some 15 ms, hence several stages in each.
+    microseconds.  A module of its own costs some 15 ms, hence several stages in each.  Which ones
+    depends on the order in which they come only, so the same program makes the same pieces.
     """
-    t = tvm()
-    entries: list[Any] = []
-    stages: list[Any] = []
-    for name, function in module.functions_items():
-        settled = "calling_conv" in function.attrs
-        (stages if settled else entries).append((name.name_hint, name, function))
-    stages.sort(key=lambda item: item[0])  # the order of a map of TVM's depends on addresses
-    count = -(-len(stages) // _STAGES_PER_MODULE)
-    groups = [entries, *(stages[i::count] for i in range(count))]
-    return [t.IRModule({name: f for _, name, f in group}) for group in groups if group]
+
+    def __init__(
+        self,
+        target: CpuTarget,
+        *,
+        blocks: bool = False,
+        look: Callable[[Any], None] | None = None,
+    ) -> None:
+        """``blocks``: as for :func:`compile_module`; ``look`` is shown every executable."""
+        # Registered before the threads look for it.
+        _ = tvm().tirx.get_tir_pipeline("default") if blocks else _lean_pipeline()
+        self.pieces: list[Piece] = []
+        self._target, self._blocks, self._look = target, blocks, look
+        self._open = Piece()
+        self._pool = ThreadPoolExecutor(usable_cores())
+        self._coming: list[Future[None]] = []
+
+    def __enter__(self) -> Build:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for piece in self.pieces:
+            piece.functions.clear()  # code may be kept; TVM's trees are large
+
+    def add(self, symbol: str, function: Any) -> Piece:
+        """Compile a stage function, together with others; returns where its code will be."""
+        piece = self._open
+        piece.functions[symbol] = function
+        if len(piece.functions) == _STAGES_PER_MODULE:
+            self._submit(_LEVEL)
+        return piece
+
+    def finish(self, symbol: str, entry: Any) -> Piece:
+        """Compile the entry, and wait for everything."""
+        if self._open.functions:
+            self._submit(_LEVEL)
+        self._open.functions[symbol] = entry
+        piece = self._open
+        self._submit(_ENTRY_LEVEL)
+        for future in self._coming:
+            future.result()
+        return piece
+
+    def _submit(self, level: int) -> None:
+        piece, self._open = self._open, Piece()
+        self.pieces.append(piece)
+        self._coming.append(self._pool.submit(self._make, piece, level))
+
+    def _make(self, piece: Piece, level: int) -> None:
+        executable = compile_module(piece.module(), self._target, blocks=self._blocks, level=level)
+        if self._look is not None:
+            self._look(executable)
+        piece.code = object_code(executable)
 
 
-def compile_parts(
-    module: Any,
-    target: CpuTarget,
-    *,
-    blocks: bool = False,
-    look: Callable[[Any], None] | None = None,
-) -> tuple[bytes, ...]:
-    """Object code of all :func:`parts`, made on all cores; ``look`` is shown every executable."""
-    pieces = parts(module)
-    # Registered before the threads look for it.
-    _ = tvm().tirx.get_tir_pipeline("default") if blocks else _lean_pipeline()
-
-    def build(piece: Any) -> bytes:
-        executable = compile_module(piece, target, blocks=blocks)
-        if look is not None:
-            look(executable)
-        return object_code(executable)
-
-    with ThreadPoolExecutor(min(len(pieces), usable_cores())) as pool:
-        return tuple(pool.map(build, pieces))
-
-
-def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> Any:
+def compile_module(
+    module: Any, target: CpuTarget, *, blocks: bool = False, level: int = _LEVEL
+) -> Any:
     """Run TVM's lowering passes and LLVM; returns TVM's executable.
 
     ``blocks`` selects TVM's default pipeline, which the default schedule needs.
@@ -104,7 +151,7 @@ def compile_module(module: Any, target: CpuTarget, *, blocks: bool = False) -> A
     pipeline = "default" if blocks else _lean_pipeline()
     with t.transform.PassContext(config=_OPTIONS):
         # tvm.compile would execute TVM's graph level to find out that nothing of it is meant.
-        library = t.tirx.build(module, target.tvm_target(), pipeline=pipeline)
+        library = t.tirx.build(module, target.tvm_target(level), pipeline=pipeline)
     return t.runtime.Executable(library)
 
 

@@ -8,23 +8,25 @@ run, and the whole arena before the first kernel, so that a late or an early rea
 from __future__ import annotations
 
 from ..ir.program import ARENA_SLOT
-from .assemble import Place, StageCall
+from .assemble import Functions, Place, StageCall
 from .loops import const, pointer_buffer, store
 from .plan import Plan
 from .schedule.cpu.elementwise import GRAIN, tiled
 
 
-def _fill(offset: int, nbytes: int) -> StageCall:
+def _fill(functions: Functions, offset: int, nbytes: int) -> StageCall:
     words = pointer_buffer((nbytes // 4,), "int32", "poison")
     stage = tiled("poison", nbytes // 4, GRAIN, lambda i: store(words, const(-1), i))
-    return StageCall(stage, lambda _: Place(ARENA_SLOT, offset, nbytes))
+    function, _ = functions.of(stage)
+    return StageCall(stage.tiles, function, (Place(ARENA_SLOT, offset, nbytes),))
 
 
-def before_all(memory: Plan) -> list[StageCall]:
+def before_all(functions: Functions, memory: Plan) -> list[StageCall]:
     """Fill the whole arena."""
-    return [_fill(0, memory.arena_bytes)] if memory.arena_bytes else []
+    return [_fill(functions, 0, memory.arena_bytes)] if memory.arena_bytes else []
 
 
-def after_kernel(memory: Plan, k: int) -> list[StageCall]:
+def after_kernel(functions: Functions, memory: Plan, k: int) -> list[StageCall]:
     """Fill the ranges that nobody reads after kernel ``k``."""
-    return [_fill(p.offset, p.nbytes) for p in memory.placements if p.last == k and p.nbytes]
+    dead = [p for p in memory.placements if p.last == k and p.nbytes]
+    return [_fill(functions, p.offset, p.nbytes) for p in dead]

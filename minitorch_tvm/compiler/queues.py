@@ -24,6 +24,7 @@ from .loops import (
     load,
     local_buffer,
     minimum,
+    pointer_buffer,
     seq,
     serial,
     store,
@@ -33,68 +34,73 @@ from .loops import (
 
 # int32 words of a queue: two cache lines, because lines are fetched in pairs.
 _WORDS = 32
+QUEUE_BYTES = 4 * _WORDS
 # Position of the next tile, behind the largest mutex of the systems that have one (64 bytes).
 _NEXT = 16
 
 
 class Queues:
-    """The queues of all stages of one program, in its entry's local memory."""
+    """The queues of a program: one per step and worker."""
 
-    def __init__(self, tiles: list[int], workers: int) -> None:
-        self.tiles, self.workers = tiles, workers
-        self._memory = local_buffer((len(tiles) * workers, _WORDS), "int32", "queues")
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.memory = pointer_buffer((1 << 24, _WORDS), "int32", "queues")
 
-    def _first(self, stage: int, worker: Expr) -> Expr:
+    def _first(self, tiles: Expr, worker: Expr) -> Expr:
         """First tile that a worker owns; the last worker's successor owns none."""
-        share, rest = divmod(self.tiles[stage], self.workers)
+        share, rest = tiles // self.workers, tiles % self.workers
         return worker * share + minimum(worker, rest)
 
     def _lock(self, function: str, queue: Expr, *arguments: Expr) -> Any:
-        address = tvm().tirx.address_of(load(self._memory, queue, 0))
+        address = tvm().tirx.address_of(load(self.memory, queue, 0))
         return tvm().tirx.call_extern("int32", f"pthread_mutex_{function}", address, *arguments)
 
-    def prepare(self) -> Stmt:
-        """What the entry does before the threads start."""
-        t = tvm().tirx
+    def fill(self, step: Expr, tiles: Expr) -> Stmt:
+        """What is done for a step before the threads start."""
 
-        def unlock(queue: Expr) -> Stmt:
-            return t.Evaluate(self._lock("init", queue, const(0, "uint64")))
+        def one(worker: Expr) -> Stmt:
+            queue = step * self.workers + worker
+            return seq(
+                tvm().tirx.Evaluate(self._lock("init", queue, const(0, "uint64"))),
+                store(self.memory, self._first(tiles, worker), queue, _NEXT),
+            )
 
-        full = [
-            store(self._memory, self._first(s, w), s * self.workers + w, _NEXT)
-            for s in range(len(self.tiles))
-            for w in range(self.workers)
-        ]
-        count = len(self.tiles) * self.workers
-        return seq(alloc(self._memory), serial(count, unlock, "q"), full)
+        return serial(self.workers, one, "worker")
 
-    def run(self, stage: int, body: Callable[[Expr], Stmt], wait: bool) -> Stmt:
-        """Run ``body(tile)`` once for every tile of a stage; ``wait`` for all threads after it."""
+    def run(self, step: Expr, tiles: Expr, workers: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """Run ``body(tile)`` once for every tile of a step.
+
+        ``workers`` is their number as LLVM does not know it: it would copy ``body`` for each.
+        """
         t = tvm().tirx
         worker = var("worker")
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
 
         def from_queue(distance: Expr) -> Stmt:
             owner = (worker + distance) % self.workers
-            queue = owner + stage * self.workers
+            queue = owner + step * self.workers
             spin = t.While(self._lock("trylock", queue) != 0, t.Evaluate(const(0)))
             take = seq(
                 spin,
-                store(tile, load(self._memory, queue, _NEXT), 0),
-                store(self._memory, load(tile, 0) + 1, queue, _NEXT),
+                store(tile, load(self.memory, queue, _NEXT), 0),
+                store(self.memory, load(tile, 0) + 1, queue, _NEXT),
                 t.Evaluate(self._lock("unlock", queue)),
                 when(
-                    load(tile, 0) < self._first(stage, owner + 1),
+                    load(tile, 0) < self._first(tiles, owner + 1),
                     body(load(tile, 0)),
                     store(more, const(0), 0),
                 ),
             )
             return seq(store(more, const(1), 0), t.While(load(more, 0) != 0, take))
 
-        everything = seq(alloc(tile), alloc(more), serial(self.workers, from_queue, "d"))
+        everything = seq(alloc(tile), alloc(more), serial(workers, from_queue, "d"))
         # A parallel loop over workers gives each thread its own, or several if threads are fewer.
-        loop = t.For(worker, const(0), const(self.workers), t.ForKind.PARALLEL, everything)
-        if not wait:
-            return loop
+        return t.For(worker, const(0), const(self.workers), t.ForKind.PARALLEL, everything)
+
+    def barrier(self) -> Stmt:
+        """Wait for all threads."""
+        t = tvm().tirx
+        worker = var("worker")
+        nothing = t.For(worker, const(0), const(1), t.ForKind.PARALLEL, t.Evaluate(const(0)))
         # As an attribute, not an annotation: only TVM's block lowering translates those.
-        return t.AttrStmt(worker, "pragma_parallel_barrier_when_finish", const(1), loop)
+        return t.AttrStmt(worker, "pragma_parallel_barrier_when_finish", const(1), nothing)

@@ -33,9 +33,9 @@ class CpuTarget:
         """Elements of ``itemsize`` bytes in one vector register."""
         return max(1, self.vector_bytes // itemsize)
 
-    def tvm_target(self) -> Any:
-        """The TVM target with every feature resolved (never "native")."""
-        spec: dict[str, object] = {"kind": "llvm", "mcpu": self.mcpu}
+    def tvm_target(self, level: int = 3) -> Any:
+        """The TVM target with every feature resolved (never "native"), at a level of LLVM's."""
+        spec: dict[str, object] = {"kind": "llvm", "mcpu": self.mcpu, "opt-level": level}
         if self.triple:
             spec["mtriple"] = self.triple
         if self.mattr:

@@ -52,13 +52,14 @@ class Placement:
 class Program:
     """Native code for one graph and how to call it.
 
-    The pointer table has the arena first, then the scalars, the input buffers in order, and the
-    outputs in order.
+    The pointer table has the arena first, then the scalars, the input buffers in order, the
+    outputs in order, and a copy of ``steps``, in which the entry also keeps its own state.
     """
 
     graph: Graph
     code: tuple[bytes, ...]  # object files that make one library
     entry: str
+    steps: bytes  # what the entry reads and writes
     scalar_format: str
     scalars: int
     inputs: int
@@ -72,11 +73,13 @@ class Program:
     seconds: dict[str, float] = field(compare=False)
     target: str = ""  # the processor that the code is for
     validated: bool = False  # every kernel is compared with the reference after each run
+    # Kept alive for the compiler, which makes no kernel twice as long as a program has it.
+    shared: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def slots(self) -> int:
         """Length of the pointer table."""
-        return FIRST_SLOT + self.inputs + len(self.outputs)
+        return FIRST_SLOT + self.inputs + len(self.outputs) + 1
 
     def summary(self) -> str:
         """One line: the sizes of the program."""

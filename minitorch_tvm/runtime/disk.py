@@ -269,15 +269,16 @@ _ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}
 
 
 def _encode(key: str, program: Program) -> bytes:
-    """Checksum (hex), newline, length of the header (8 bytes), header, object code."""
+    """Checksum (hex), newline, length of the header (8 bytes), header, steps, object code."""
     header: dict[str, Any] = {name: getattr(program, name) for name in _PLAIN}
     for name, kind in _ROWS.items():
         columns = [f.name for f in fields(kind)]
         header[name] = [[getattr(row, c) for c in columns] for row in getattr(program, name)]
     header["key"] = key
+    header["steps"] = len(program.steps)
     header["code"] = [len(piece) for piece in program.code]
     text = json.dumps(header, separators=(",", ":")).encode()
-    body = b"".join([len(text).to_bytes(8, "little"), text, *program.code])
+    body = b"".join([len(text).to_bytes(8, "little"), text, program.steps, *program.code])
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -294,11 +295,12 @@ def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
             header[name] = tuple(
                 kind(*(tuple(x) if isinstance(x, list) else x for x in row)) for row in header[name]
             )
-        ends = list(itertools.accumulate(header.pop("code"), initial=split))
-        code = tuple(body[a:b] for a, b in itertools.pairwise(ends))
+        sizes = [header.pop("steps"), *header.pop("code")]
+        ends = list(itertools.accumulate(sizes, initial=split))
+        steps, *code = (body[a:b] for a, b in itertools.pairwise(ends))
         if ends[-1] != len(body):
             raise _Refused("its parts have other sizes")
         seconds = {"load": time.perf_counter() - start}
-        return Program(graph=graph, code=code, seconds=seconds, **header)
+        return Program(graph=graph, code=tuple(code), steps=steps, seconds=seconds, **header)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _Refused("its header is not one of ours") from error

@@ -45,6 +45,8 @@ class Executor:
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
         self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
         self._pack = struct.Struct(program.scalar_format).pack_into
+        self._steps = Buffer(len(program.steps))
+        self._steps.numpy((len(program.steps),), _BYTES)[...] = np.frombuffer(program.steps, "u1")
         self._scratch: dict[int, Buffer] = {}
 
     def run(
@@ -79,6 +81,7 @@ class Executor:
                     self._scalars.address,
                     *[x.address if x.aligned else self._stage(i, x) for i, x in enumerate(inputs)],
                     *[r.address for r in results],
+                    self._steps.address,
                 )
                 self._pack(self._scalar_view, 0, *scalars)
                 self._entry(self._argument)

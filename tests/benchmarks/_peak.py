@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import ENTRY, Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
     Memory,
     Stage,
@@ -40,6 +40,7 @@ from minitorch_tvm.compiler.loops import (
 )
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.native import link
 
 
@@ -67,10 +68,21 @@ class Kernel:
         def place(buffer: Memory) -> Place:
             return Place([b.same_as(buffer) for b, _ in buffers].index(True))
 
-        module, _ = assemble([StageCall(s, place) for s in stages], len(buffers), usable_cores())
+        made: dict[str, Any] = {}
+        functions = Functions(made.__setitem__)
+        calls = []
+        for stage in stages:
+            function, used = functions.of(stage)
+            calls.append(StageCall(stage.tiles, function, tuple(map(place, used))))
+        assembly = assemble(calls, len(buffers), usable_cores())
+        made[ENTRY] = assembly.entry
+        t = tvm()
+        module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
-        self._arrays = [array for _, array in buffers]
+        steps = aligned(len(assembly.steps), "uint8")
+        steps[...] = np.frombuffer(assembly.steps, np.uint8)
+        self._arrays = [*(array for _, array in buffers), steps]
         self._table = np.array([a.ctypes.data for a in self._arrays], np.uint64)
         self._argument = ctypes.c_void_p(self._table.ctypes.data)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
-from minitorch_tvm.compiler import native, target
-from minitorch_tvm.compiler.assemble import Place, StageCall, _waits, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, _waits, assemble
 from minitorch_tvm.compiler.loops import Memory, Stage, load, parallel_stage, pointer_buffer, store
 
 
@@ -20,17 +20,16 @@ def _copy(name: str, source: Memory, to: Memory) -> Stage:
 def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
     a, b, c, d = order = [pointer_buffer((8,), "float32", name) for name in "abcd"]
     calls = []
+    functions = Functions(lambda symbol, function: None)
     for name, source, to in (("first", a, b), ("second", b if dependent else c, d)):
-
-        def place(buffer: object, to: Memory = to) -> Place:
-            slot = [m.same_as(buffer) for m in order].index(True)
-            return Place(slot, nbytes=32, written=to.same_as(buffer))
-
-        calls.append(StageCall(_copy(name, source, to), place))
-    module, _ = assemble(calls, len(order), 2)
-    text = native.compile_module(module, target.host()).mod.inspect_source("ll")
-    lines = [line for line in text.splitlines() if "__TVMBackendParallelBarrier" in line]
-    assert any("load ptr" in line for line in lines) is dependent, text[-2000:]
+        stage = _copy(name, source, to)
+        function, buffers = functions.of(stage)
+        slots = [[m.same_as(buffer) for m in order].index(True) for buffer in buffers]
+        places = [Place(n, nbytes=32, written=order[n] is to) for n in slots]
+        calls.append(StageCall(stage.tiles, function, tuple(places)))
+    # Of each step: runs from, to, tiles, and whether all threads wait.
+    words = np.frombuffer(assemble(calls, len(order), 2).steps, np.int64)
+    assert words[3 : 3 + 4 * 2].tolist() == [0, 1, 8, int(dependent), 1, 2, 8, 0]
 
 
 @pytest.mark.parametrize(

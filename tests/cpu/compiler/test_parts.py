@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
-from minitorch_tvm import lazy
+from minitorch_tvm import lazy, nn
 from minitorch_tvm.compiler import native, target
-from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import ENTRY, Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import load, parallel_stage, pointer_buffer, store
 
 
-def _module(stages: int) -> object:
+def _build(build: native.Build, stages: int) -> native.Piece:
     a, b = (pointer_buffer((64,), "float32", name) for name in "ab")
-
-    def place(buffer: object) -> Place:
-        return Place([m.same_as(buffer) for m in (a, b)].index(True))
-
-    def stage(number: int) -> object:
+    functions = Functions(build.add)
+    calls = []
+    for number in range(stages):
         # Each adds another constant, or equal ones would share a function.
-        return parallel_stage("add", 64, lambda t: store(b, load(a, t) + float(number), t))
+        stage = parallel_stage("add", 64, lambda t, n=number: store(b, load(a, t) + float(n), t))
+        function, buffers = functions.of(stage)
+        places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
+        calls.append(StageCall(stage.tiles, function, tuple(places)))
+    return build.finish(ENTRY, assemble(calls, 2, 2).entry)
 
-    module, functions = assemble([StageCall(stage(n), place) for n in range(stages)], 2, 2)
-    assert functions == stages
-    return module
 
-
-@pytest.mark.parametrize("stages", [1, 3, 4, 5, 9, 24])
+@pytest.mark.parametrize("stages", [1, 3, 4, 5, 9])
 def test_each_function_is_in_one_part(stages: int) -> None:
-    module = _module(stages)
-    names = [[g.name_hint for g, _ in p.functions_items()] for p in native.parts(module)]
-    assert names[0] == [ENTRY]
+    with native.Build(target.host()) as build:
+        entry = _build(build, stages)
+        names = [list(piece.functions) for piece in build.pieces]
+    assert names[-1] == [ENTRY]
+    assert build.pieces[-1] is entry
     flat = [name for part in names for name in part]
-    assert sorted(flat) == sorted(g.name_hint for g, _ in module.functions_items())
-    assert len(flat) == stages + 1
+    assert len(set(flat)) == len(flat) == stages + 1
     assert max(map(len, names)) <= 4
-    # The same parts again: they must not depend on where objects happen to lie in memory.
-    again = native.parts(_module(stages))
-    assert [sorted(p) for p in names] == [
-        sorted(g.name_hint for g, _ in p.functions_items()) for p in again
-    ]
+    assert all(piece.code for piece in build.pieces)
+    assert not any(piece.functions for piece in build.pieces)
 
 
 def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +50,11 @@ def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_module(module, *arguments, **options)
 
     monkeypatch.setattr(native, "compile_module", fail)
-    with pytest.raises(RuntimeError, match="no code for these"):
-        native.compile_parts(_module(5), target.host())
+    with (
+        pytest.raises(RuntimeError, match="no code for these"),
+        native.Build(target.host()) as build,
+    ):
+        _build(build, 5)
 
 
 def test_a_program_of_many_parts() -> None:
@@ -64,3 +65,73 @@ def test_a_program_of_many_parts() -> None:
         want = np.concatenate([want, np.tanh(want[:, :n].sum(1, keepdims=True))], 1)
     np.testing.assert_allclose(t.numpy(), want, rtol=2e-5, atol=1e-5)
     assert len(lazy.last_executor().program.code) > 2
+
+
+def _layers(count: int) -> np.ndarray:
+    mt.manual_seed(0)
+    model = nn.Sequential(*[m for _ in range(count) for m in (nn.Linear(24, 24), nn.Tanh())])
+    x = mt.tensor(np.linspace(-1, 1, 5 * 24, dtype=np.float32).reshape(5, 24))
+    out = model(x)
+    out.sum().backward()
+    mt.eval(out, *[p.grad for p in model.parameters()])
+    want = x.numpy().astype(np.float64)
+    for layer in list(model)[::2]:
+        weight, bias = (p.detach().numpy().astype(np.float64) for p in layer.parameters())
+        want = np.tanh(want @ weight.T + bias)
+    np.testing.assert_allclose(out.detach().numpy(), want, rtol=1e-4, atol=1e-5)
+    return out.detach().numpy()
+
+
+def test_equal_layers_are_built_once() -> None:
+    lazy.clear_cache()
+    _layers(6)
+    few = lazy.last_executor().program
+    _layers(18)
+    many = lazy.last_executor().program
+    assert len(many.kernels) >= len(few.kernels) + 2 * 12
+    assert many.stage_functions == few.stage_functions
+
+
+def test_programs_share_kernels_while_one_of_them_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    add = native.Build.add
+
+    def watched(self: native.Build, symbol: str, function: object) -> native.Piece:
+        made.append(symbol)
+        return add(self, symbol, function)
+
+    monkeypatch.setattr(native.Build, "add", watched)
+    lazy.clear_cache()
+    gc.collect()
+    x = mt.tensor(np.arange(70.0, dtype=np.float32).reshape(7, 10))
+
+    def value(rows: int) -> float:
+        return float((x[:rows].sum(0) + x.exp().sum(0)).sum())
+
+    def want(rows: int) -> float:
+        array = x.numpy().astype(np.float64)
+        return float((array[:rows].sum(0) + np.exp(array).sum(0)).sum())
+
+    first = value(3)
+    whole = len(made)
+    second = value(4)
+    assert 0 < len(made) - whole < whole
+    made.clear()
+    lazy.clear_cache()
+    gc.collect()
+    third = value(4)
+    assert len(made) == whole
+    np.testing.assert_allclose([first, second, third], [want(3), want(4), want(4)], rtol=1e-5)
+
+
+def test_functions_of_equal_structure_are_one() -> None:
+    made: dict[str, object] = {}
+    functions = Functions(made.__setitem__)
+    a = pointer_buffer((8,), "float32", "a")
+    b = pointer_buffer((8,), "float32", "b")
+    found = [
+        functions.of(parallel_stage("twice", 8, lambda t, m=m: store(m, load(m, t) * 2.0, t)))[0]
+        for m in (a, b)
+    ]
+    assert found[0] is found[1]
+    assert list(made) == [found[0].symbol]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
+from linked import Linked
 
-from minitorch_tvm.compiler import native, target
-from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import (
     Expr,
     Memory,
@@ -22,21 +20,15 @@ from minitorch_tvm.compiler.loops import (
 )
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime import pool
-from minitorch_tvm.runtime.native import link
 
 
-def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray], n: int) -> str:
-    """Run a program of the stages with ``n`` workers; returns its LLVM IR."""
+def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray], n: int) -> None:
+    """Run a program of the stages with ``n`` workers."""
 
     def place(buffer: object) -> Place:
         return Place([m.same_as(buffer) for m in memories].index(True))
 
-    module, _ = assemble([StageCall(s, place) for s in stages], len(memories), n)
-    executable = native.compile_module(module, target.host())
-    entry = link(native.object_code(executable), entry=ENTRY)
-    table = np.array([a.ctypes.data for a in arrays], np.uint64)
-    entry(ctypes.c_void_p(table.ctypes.data))
-    return str(executable.mod.inspect_source("ll"))
+    Linked(stages, place, len(memories), n)(arrays)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -50,15 +42,31 @@ def test_every_tile_runs_once(tiles: int, workers: int) -> None:
     assert not seen[tiles:].any()
 
 
-@pytest.mark.parametrize(("stages", "pooled"), [(2, False), (200, True)])
-def test_many_queues_come_from_the_pool_instead_of_the_stack(stages: int, pooled: bool) -> None:
-    # 200 stages of two workers: 51 kB, more than a thread with a small stack may have.
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("stages", [1, 200])
+def test_many_stages_and_many_functions(stages: int, workers: int) -> None:
     counts = pointer_buffer((4,), "int32", "counts")
-    stage = parallel_stage("count", 4, lambda t: store(counts, load(counts, t) + 1, t))
+
+    def add(amount: int) -> object:
+        return parallel_stage("add", 4, lambda t: store(counts, load(counts, t) + amount, t))
+
+    amounts = [n % 11 for n in range(stages)]
+    made = [add(n) for n in range(11)]
     seen = np.zeros(4, np.int32)
-    text = _run([stage] * stages, [counts], [seen], 2)
-    assert seen.tolist() == [stages] * 4
-    assert ("TVMBackendAllocWorkspace" in text) is pooled
+    _run([made[n] for n in amounts], [counts], [seen], workers)
+    assert seen.tolist() == [sum(amounts)] * 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_stages_of_one_tile_are_one_step_and_keep_their_order(workers: int) -> None:
+    memory = pointer_buffer((4,), "int32", "memory")
+    stages = [
+        parallel_stage("times", 1, lambda t, n=n: store(memory, load(memory, t) * 10 + n, t))
+        for n in range(1, 6)
+    ]
+    seen = np.zeros(4, np.int32)
+    _run(stages, [memory], [seen], workers)
+    assert seen.tolist() == [12345, 0, 0, 0]
 
 
 @pytest.mark.skipif(pool.get_num_threads() < 2, reason="one core")

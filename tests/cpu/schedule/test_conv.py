@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from linked import Linked
 
-from minitorch_tvm.compiler import native, target
-from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler import target
+from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
 from minitorch_tvm.compiler.schedule.cpu.conv import (
     Conv,
@@ -22,7 +22,6 @@ from minitorch_tvm.compiler.schedule.cpu.conv import (
 )
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import global_func, tvm
-from minitorch_tvm.runtime.native import link
 
 HOST = target.host()
 AVX2 = target.CpuTarget("haswell", (), 32, 16, 32 << 10, 256 << 10)
@@ -113,8 +112,7 @@ class Case:
         def place(buffer: Any) -> Place:
             return Place([b.same_as(buffer) for b in places].index(True))
 
-        module, _ = assemble([StageCall(stage, place) for stage in self.stages], len(places), 2)
-        self.entry = link(native.object_code(native.compile_module(module, cpu)), entry=ENTRY)
+        self.kernel = Linked(self.stages, place, len(places), cpu=cpu)
 
     def run(self) -> dict[str, np.ndarray]:
         for name in ("y", "dx", "dw", "pre"):
@@ -123,8 +121,7 @@ class Case:
             for scratch in self.scratch:
                 scratch[...] = np.nan
             memory = [*self.arrays.values(), *self.scratch]
-            table = np.array([a.ctypes.data for a in memory], "u8")
-            self.entry(ctypes.c_void_p(table.ctypes.data))
+            self.kernel(memory)
         return {k: self.arrays[k].copy() for k in ("y", "dx", "dw", "pre")}
 
     def check(self, tolerance: float | None = None) -> None:

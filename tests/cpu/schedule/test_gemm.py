@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linked import Linked
 
-from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import ENTRY, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import global_func, tvm
-from minitorch_tvm.runtime.native import link
 
 LAYOUTS = ((False, False), (False, True), (True, False), (True, True))
 rng = np.random.default_rng(7)
@@ -115,13 +113,11 @@ def build(
         def place(buffer: Any) -> Place:
             return Place([known.same_as(buffer) for known, _ in pairs].index(True))
 
-        module, _ = assemble([StageCall(s, place) for s in stages], len(pairs), 2)
-        entry = link(native.object_code(native.compile_module(module, cpu)), entry=ENTRY)
-        table = np.array([array.ctypes.data for _, array in pairs], np.uint64)
+        kernel = Linked(stages, place, len(pairs), cpu=cpu)
+        memory = [array for _, array in pairs]
 
         def run() -> None:
-            entry(ctypes.c_void_p(table.ctypes.data))
-            assert pairs  # the arrays live as long as the kernel
+            kernel(memory)
 
     return Case(
         spec,

@@ -1,0 +1,149 @@
+"""Kernels made ready to be called: scheduled and turned into functions once per structure.
+
+A kernel is cut out of its graph, so that its schedule cannot depend on anything but itself, the
+machine and the settings.  Kernels that are then equal, such as those of equal layers, share their
+functions, within a program and among all programs in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from ..core import dtype as dt
+from ..core.shape import numel
+from ..ir.graph import Graph, Value
+from ..ir.kernel import Kernel
+from ..ir.node import BUFFER, SCALAR
+from .assemble import Functions
+from .loops import Memory, Stage
+from .lower import KernelCode
+from .native import Build, Piece
+from .steps import Function
+
+Schedule = Callable[[KernelCode], tuple[str, list[Stage]]]
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """A kernel in a graph of its own, and the position that each value has in the program's."""
+
+    graph: Graph
+    kernel: Kernel
+    values: tuple[int, ...]
+
+
+def isolate(graph: Graph, kernel: Kernel) -> Isolated:
+    """Cut a kernel out of its graph: what it reads from memory becomes a leaf."""
+    read = set(kernel.reads)
+    values = tuple(sorted(read.union(kernel.members, kernel.inlined)))
+    position = {v: i for i, v in enumerate(values)}
+
+    def local(several: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(position[v] for v in several)
+
+    own = []
+    for v in values:
+        value = graph.values[v]
+        if v in read:
+            op = SCALAR if value.op is SCALAR else BUFFER
+            own.append(Value(op, (), value.shape, value.dtype))
+        else:
+            own.append(Value(value.op, local(value.inputs), value.shape, value.dtype, value.place))
+    return Isolated(
+        Graph(tuple(own), local(kernel.stores)),
+        Kernel(
+            None if kernel.anchor is None else position[kernel.anchor],
+            local(kernel.members),
+            local(kernel.inlined),
+            local(kernel.reads),
+            local(kernel.stores),
+        ),
+        values,
+    )
+
+
+@dataclass(frozen=True)
+class StageInfo:
+    """A stage of a kernel; an argument is a value of the isolated graph, or ``~n``: scratch n."""
+
+    tiles: int
+    function: Function
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel whose functions are made, or being made."""
+
+    rule: str
+    scratch: tuple[int, ...]  # bytes
+    stages: tuple[StageInfo, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A kernel, and the object files that hold its functions."""
+
+    ready: Ready
+    pieces: tuple[Piece, ...]
+
+
+# Kernels live as long as a program that calls them: whoever drops all programs starts anew.
+_MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
+
+
+class Kernels:
+    """The kernels of one program on their way through a build."""
+
+    def __init__(self, build: Build, schedule: Schedule, settings: object) -> None:
+        """``settings``: what decides a kernel's code beside itself; None: share with no other."""
+        self._build, self._schedule, self._settings = build, schedule, settings
+        self._own: dict[object, Made] = {}
+        self._pieces: dict[str, Piece] = {}  # by symbol
+        self.functions = Functions(self._add)
+
+    def _add(self, symbol: str, function: object) -> None:
+        self._pieces[symbol] = self._build.add(symbol, function)
+
+    def ready(self, isolated: Isolated) -> Ready:
+        """The kernel's functions, from wherever they can be had."""
+        key = (self._settings, isolated.graph, isolated.kernel)
+        made = self._own.get(key)
+        if made is None:
+            made = _MADE.get(key) if self._settings is not None else None
+            made = self._own[key] = made or self._new(isolated)
+        return made.ready
+
+    def _new(self, isolated: Isolated) -> Made:
+        code = KernelCode(isolated.graph, isolated.kernel)
+        rule, stages = self._schedule(code)
+        infos = []
+        for stage in stages:
+            function, buffers = self.functions.of(stage)
+            arguments = tuple(_argument(code, b) for b in buffers)
+            infos.append(StageInfo(stage.tiles, function, arguments))
+        scratch = tuple(numel(m.shape) * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
+        pieces = dict.fromkeys(self._pieces[info.function.symbol] for info in infos)
+        return Made(Ready(rule, scratch, tuple(infos)), tuple(pieces))
+
+    def finish(self) -> tuple[Made, ...]:
+        """All kernels, once the build is finished; later programs may then share them."""
+        if self._settings is not None:
+            _MADE.update(self._own)
+        return tuple(self._own.values())
+
+    def pieces(self) -> list[Piece]:
+        """The object files that hold the functions."""
+        found = dict.fromkeys(p for made in self._own.values() for p in made.pieces)
+        return list(found | dict.fromkeys(self._pieces.values()))
+
+
+def _argument(code: KernelCode, buffer: Memory) -> int:
+    for n, scratch in enumerate(code.builder.scratch):
+        if scratch.same_as(buffer):
+            return ~n
+    v = code.value_of(buffer)
+    assert v is not None, f"unknown buffer {buffer}"
+    return v
