@@ -121,8 +121,15 @@ def _defer(name: str, folder: Path) -> None:
     sys.modules[name] = module
 
 
-_UNUSED = ("relax", "s_tir", "topi")
-"""Parts of TVM that this package has no use for, and half of the time to import it."""
+_UNUSED = ("relax", "s_tir", "topi", "runtime.disco")
+"""Parts of TVM that this package has no use for, and half of the time to import it.
+
+The last one has no runtime here and finds that out by an error of TVM's, the first of which in a
+process costs more than the rest of the import.
+"""
+
+_BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
+"""TVM's switch for loading its backends, all of them for other devices than the CPU."""
 
 
 @functools.cache
@@ -130,15 +137,23 @@ def tvm() -> Any:
     """The compiler: the ``tvm`` package, imported at the first call.
 
     Its graph level, its scheduling language and its operators are executed only when somebody
-    uses them; TVM's own default pipeline is such a use.
+    uses them; TVM's own default pipeline is such a use.  ``tvm.backend.load`` loads backends for
+    other devices.
     """
     if "tvm" in sys.modules:
         return importlib.import_module("tvm")
     for part in _UNUSED:
-        _defer(f"tvm.{part}", _library_folder().parent / part)
-    module = _import_without_torch("tvm")
+        _defer(f"tvm.{part}", _library_folder().parent.joinpath(*part.split(".")))
+    chosen = os.environ.get(_BACKENDS)
+    os.environ.setdefault(_BACKENDS, "0")
+    try:
+        module = _import_without_torch("tvm")
+    finally:
+        if chosen is None:
+            del os.environ[_BACKENDS]
     for part in _UNUSED:
-        setattr(module, part, sys.modules[f"tvm.{part}"])
+        parent, _, name = f"tvm.{part}".rpartition(".")
+        setattr(sys.modules[parent], name, sys.modules[f"tvm.{part}"])
 
     def block_pipeline(**options: Any) -> Any:
         _ = module.s_tir.Schedule  # executed now: it registers the real one

@@ -142,6 +142,9 @@ def test_parts_of_tvm_that_were_left_out_are_there_when_asked_for(copy: Path) ->
         "from tvm.script import relax as R\n"
         "from tvm.relax.frontend import nn\n"
         "assert tvm.relax.BlockBuilder and R.function and nn.Module\n"
+        "assert 'TVM_DEVICE_BACKEND_AUTOLOAD' not in __import__('os').environ\n"
+        "tvm.backend.load('cuda')\n"
+        "assert tvm.backend.is_loaded('cuda') and tvm.tirx.cuda\n"
         "assert (mt.ones(4) * 2).sum().item() == 8\n"
     )
     (copy / "parts.py").write_text(program)
