@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import ENTRY, Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import Stage
+from minitorch_tvm.compiler.steps import DISPATCH, ENTRY, entry_function
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.memory import Buffer
@@ -28,7 +30,6 @@ class Linked:
         self,
         stages: Sequence[Stage],
         place_of: Callable[[Any], Place],
-        slots: int,
         workers: int = 2,
         cpu: CpuTarget | None = None,
     ) -> None:
@@ -37,9 +38,11 @@ class Linked:
         calls = []
         for stage in stages:
             function, buffers = functions.of(stage)
-            calls.append(StageCall(stage.tiles, function, tuple(map(place_of, buffers))))
-        assembly = assemble(calls, slots, workers)
-        made[ENTRY] = assembly.entry
+            places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
+            calls.append(StageCall(stage.tiles, function, tuple(places)))
+        assembly = assemble(calls, workers)
+        made[DISPATCH] = assembly.dispatch
+        made[ENTRY] = entry_function(workers)
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
@@ -51,5 +54,5 @@ class Linked:
     def __call__(self, arrays: Sequence[np.ndarray]) -> None:
         """Run on these arrays, by slot."""
         addresses = [a.ctypes.data for a in arrays]
-        table = np.array([*addresses, self._steps.address], np.uint64)
+        table = np.array([self._steps.address, *addresses], np.uint64)
         self._entry(ctypes.c_void_p(table.ctypes.data))

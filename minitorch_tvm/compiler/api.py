@@ -24,13 +24,14 @@ from ..ir.program import (
     Program,
 )
 from . import native, plan, poison, target
-from .assemble import ENTRY, Assembly, Place, StageCall, assemble
+from .assemble import Assembly, Place, StageCall, assemble
 from .canonicalize import canonicalize
 from .fuse import fuse
 from .kernels import Isolated, Kernels, Ready, isolate
 from .loops import Stage
 from .lower import KernelCode, bytes_moved, flops
 from .schedule import cpu, default
+from .steps import ENTRY
 
 T = TypeVar("T")
 
@@ -116,6 +117,7 @@ def compile_graph(graph: Graph) -> Program:
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
+        entry = kernels.entry(workers)
         ready = clock("schedule", lambda: [kernels.ready(k) for k in isolated])
         memory = clock("plan", lambda: _plan(fused, ready, settings.plan and not settings.validate))
         if settings.check:
@@ -125,11 +127,11 @@ def compile_graph(graph: Graph) -> Program:
         )
         if assembly is not None:
             steps = assembly.steps
-            entry = clock("build", lambda: build.finish(ENTRY, assembly.entry))
+            dispatch = clock("build", lambda: build.finish(assembly.dispatch))
             for piece in build.pieces:
                 _show(4, "TVM IR", piece.module())
             made = kernels.finish()
-            pieces = [entry, *kernels.pieces()]
+            pieces = [entry, dispatch, *kernels.pieces()]
             code = tuple(piece.code for piece in pieces)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
@@ -253,7 +255,7 @@ def _assemble(
             calls += poison.after_kernel(functions, memory, k)
     if not calls:
         return None
-    return assemble(calls, FIRST_SLOT + inputs + len(graph.outputs), workers)
+    return assemble(calls, workers)
 
 
 def _scratch_places(ready: Ready, k: int, memory: plan.Plan) -> list[Place]:

@@ -22,12 +22,7 @@ from typing import Any
 
 from ..core.tvm_api import ffi, tvm
 from .loops import Stage, const, free_buffers, on_cpu, pointer_type, seq
-from .steps import Function, Layout, Step, entry_function
-
-ENTRY = "step"
-# TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
-_SETTLED = 1
-
+from .steps import SETTLED, Function, Layout, Step, dispatch_function
 
 Buffer = Any  # TVM's buffer variable
 
@@ -106,7 +101,7 @@ class Functions:
             function = Function(symbol, tuple(str(b.dtype) for b in buffers))
             self._known[key] = function
             public = raw.with_attr("global_symbol", symbol)
-            self._made(symbol, public.with_attr("calling_conv", _SETTLED))
+            self._made(symbol, public.with_attr("calling_conv", SETTLED))
         return function, buffers
 
 
@@ -137,16 +132,15 @@ def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
 
 @dataclass(frozen=True)
 class Assembly:
-    """A program's entry, and the data that it reads (see :mod:`.steps`)."""
+    """What the entry needs of a program: a function that calls its stages, and its steps."""
 
-    entry: Any
+    dispatch: Any
     steps: bytes
 
 
-def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> Assembly:
-    """Make the entry of a program.
+def assemble(calls: Sequence[StageCall], workers: int) -> Assembly:
+    """Put the calls of a program in order (see :mod:`.steps`).
 
-    ``slots`` is the length of the pointer table without the address of the steps, which follows.
     ``workers`` is the largest number of threads that can share a stage; with one, all runs on the
     calling thread.
     """
@@ -165,5 +159,4 @@ def assemble(calls: Sequence[StageCall], slots: int, workers: int) -> Assembly:
         [[(p.slot, p.offset) for p in call.places] for call in calls],
         workers,
     )
-    entry = entry_function(layout, functions, slots).with_attr("global_symbol", ENTRY)
-    return Assembly(entry, layout.data())
+    return Assembly(dispatch_function(functions), layout.data())

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.threads import usable_cores
 from ..core.tvm_api import tvm
+from .steps import DISPATCH
 from .target import CpuTarget
 
 # Storage rewrite hoists local buffers out of the scope that tells TVM their device.  Argument
@@ -20,9 +21,8 @@ _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
 _LEAN = "minitorch_tvm"
 _STAGES_PER_MODULE = 4
-# LLVM's levels.  The entry only passes pointers on: it runs as fast at the lowest level that keeps
-# values in registers, which takes two thirds of the time.
-_LEVEL, _ENTRY_LEVEL = 3, 1
+# LLVM's levels.  The function that calls stages has nothing to optimise, and comes last.
+_LEVEL, _DISPATCH_LEVEL = 3, 0
 
 
 @functools.cache
@@ -117,13 +117,18 @@ class Build:
             self._submit(_LEVEL)
         return piece
 
-    def finish(self, symbol: str, entry: Any) -> Piece:
-        """Compile the entry, and wait for everything."""
+    def alone(self, symbol: str, function: Any, level: int = _LEVEL) -> Piece:
+        """Compile what has been added so far, and a function apart from all others."""
         if self._open.functions:
             self._submit(_LEVEL)
-        self._open.functions[symbol] = entry
         piece = self._open
-        self._submit(_ENTRY_LEVEL)
+        piece.functions[symbol] = function
+        self._submit(level)
+        return piece
+
+    def finish(self, dispatch: Any) -> Piece:
+        """Compile the function that calls the others, and wait for everything."""
+        piece = self.alone(DISPATCH, dispatch, _DISPATCH_LEVEL)
         for future in self._coming:
             future.result()
         return piece

@@ -1,17 +1,18 @@
-"""The steps of a program as data, and the entry that carries them out.
+"""The steps of a program as data, and the functions that carry them out.
 
 A step is a stage, or several of one tile each.  The entry reads from an array of 64-bit words which
 functions each step calls and with which pointers::
 
-    steps, arguments, workers                           how many there are
+    header                                              see :data:`_HEADER`
     first run, run behind the last, tiles, wait         of each step
     function, first argument                            of each run: a call of a stage function
     slot, offset                                        of each argument: its pointer in the table
     address                                             of each argument, filled in by the entry
     queue                                               of each step and worker (see :mod:`.queues`)
 
-so the entry itself grows only with the number of different functions.  The array is the runtime's
-to provide, and the entry's to write: one program runs at a time.
+The entry is therefore the same for every program.  It calls stages by number, through a function
+that is the program's own and nothing but a choice among calls.  The array is the runtime's to
+provide, and the entry's to write: one program runs at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.tvm_api import tvm
+from ..ir.program import STEPS_SLOT
 from .loops import (
     Expr,
     Memory,
@@ -35,13 +37,18 @@ from .loops import (
     seq,
     serial,
     store,
+    var,
     when,
 )
 from .queues import QUEUE_BYTES, Queues
 
+ENTRY, DISPATCH = "step", "dispatch"
+# TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
+SETTLED = 1
 _WORD = 8
 _STEP, _RUN, _ARGUMENT = 4, 2, 2  # words of each
-_HEADER = 3
+# How many there are, at which word some of them start, and at which byte the queues do.
+_HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues")
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Layout:
     @property
     def runs(self) -> int:
         """The word at which runs start."""
-        return _HEADER + _STEP * len(self.steps)
+        return len(_HEADER) + _STEP * len(self.steps)
 
     @property
     def slots(self) -> int:
@@ -97,7 +104,16 @@ class Layout:
 
     def data(self) -> bytes:
         """The array before the first run of the program."""
-        words = [len(self.steps), self.count, self.workers]
+        header = {
+            "steps": len(self.steps),
+            "arguments": self.count,
+            "workers": self.workers,
+            "runs": self.runs,
+            "slots": self.slots,
+            "addresses": self.addresses,
+            "queues": self.queues,
+        }
+        words = [header[name] for name in _HEADER]
         run = 0
         for step in self.steps:
             words += [run, run + step.runs, step.tiles, int(step.wait)]
@@ -112,72 +128,52 @@ class Layout:
         return head.ljust(self.queues + queues * QUEUE_BYTES, b"\0")
 
 
-def entry_function(layout: Layout, functions: Sequence[Function], slots: int) -> Any:
-    """The entry: it receives a table of ``slots`` pointers and, behind them, the array's."""
+def entry_function(workers: int) -> Any:
+    """The entry: it receives the table of pointers, of which the first is the array's."""
     t = tvm()
     table_pointer = t.tirx.Var("table", pointer_type("uint64"))
-    table = t.tirx.decl_buffer([const(slots + 1)], "uint64", "table", data=table_pointer)
-    array = t.tirx.BufferLoad(table, [const(slots)])
+    table = t.tirx.decl_buffer([const(1 << 30)], "uint64", "table", data=table_pointer)
+    array = t.tirx.BufferLoad(table, [const(STEPS_SLOT)])
 
-    def declared(memory: Memory, offset: int) -> Stmt:
+    def declared(memory: Memory, offset: Expr) -> Stmt:
         kind = pointer_type(memory.dtype)
-        base = t.ir.Call("tirx.reinterpret", [array + const(offset, "uint64")], ret_ty=kind)
+        base = t.ir.Call("tirx.reinterpret", [array + offset], ret_ty=kind)
         return t.tirx.DeclBuffer(memory.raw, data=base)
 
     words = pointer_buffer((1 << 30,), "int64", "words")
-    queues = Queues(layout.workers)
+    queues = Queues(workers)
 
-    def word(at: Expr, field: int = 0) -> Expr:
-        return load(words, at + field).astype("int32")
+    def word(at: Expr) -> Expr:
+        return load(words, at).astype("int32")
+
+    def head(name: str) -> Expr:
+        return word(const(_HEADER.index(name)))
 
     def field(step: Expr, number: int) -> Expr:
-        return word(step * _STEP, _HEADER + number)
+        return word(step * _STEP + (len(_HEADER) + number))
 
     def resolve(i: Expr) -> Stmt:
-        slot = word(i * _ARGUMENT, layout.slots)
-        offset = load(words, i * _ARGUMENT + (layout.slots + 1))
-        base = t.tirx.BufferLoad(table, [slot]).astype("int64")
-        return store(words, base + offset, i + layout.addresses)
+        at = head("slots") + i * _ARGUMENT
+        base = t.tirx.BufferLoad(table, [word(at)]).astype("int64")
+        return store(words, base + load(words, at + 1), head("addresses") + i)
 
     # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one function
     # would then be reordered although they share the arena; an unknown call, which a barrier is
     # too, keeps them apart.
     fence = t.tirx.Evaluate(t.tirx.call_extern("uint64", "pthread_self"))
 
-    def call(number: int, first: Expr, tile: Expr) -> Stmt:
-        function = functions[number]
-        pointers = [
-            t.ir.Call(
-                "tirx.reinterpret",
-                [load(words, first + (layout.addresses + i)).astype("uint64")],
-                ret_ty=pointer_type(dtype),
-            )
-            for i, dtype in enumerate(function.dtypes)
-        ]
-        return t.tirx.Evaluate(t.tirx.call_extern("int32", function.symbol, *pointers, tile))
-
-    def choose(low: int, high: int, number: Expr, first: Expr, tile: Expr) -> Stmt:
-        """Call the function of that number, which is at least ``low`` and below ``high``."""
-        if high - low == 1:
-            return call(low, first, tile)
-        middle = (low + high) // 2
-        halves = [(low, middle), (middle, high)]
-        return when(number < middle, *[choose(*half, number, first, tile) for half in halves])
-
     def compute(step: Expr, tile: Expr) -> Stmt:
         def run(i: Expr) -> Stmt:
-            at = (i + field(step, 0)) * _RUN
-            return seq(
-                choose(0, len(functions), word(at, layout.runs), word(at, layout.runs + 1), tile),
-                fence,
-            )
+            at = head("runs") + (i + field(step, 0)) * _RUN
+            addresses = t.tirx.address_of(load(words, head("addresses") + word(at + 1)))
+            call = t.tirx.call_extern("int32", DISPATCH, word(at), addresses, tile)
+            return seq(t.tirx.Evaluate(call), fence)
 
         return serial(field(step, 1) - field(step, 0), run, "run")
 
-    # The numbers of steps and arguments are read, not written into the code: LLVM would unroll.
-    count = word(const(0))
-    prepare = serial(word(const(0), 1), resolve, "argument")
-    if layout.workers == 1:
+    count = head("steps")
+    prepare = serial(head("arguments"), resolve, "argument")
+    if workers == 1:
 
         def alone(step: Expr) -> Stmt:
             return serial(field(step, 2), lambda tile: compute(step, tile), "tile")
@@ -186,16 +182,59 @@ def entry_function(layout: Layout, functions: Sequence[Function], slots: int) ->
     else:
 
         def shared(step: Expr) -> Stmt:
-            tiles = field(step, 2)
-            share = queues.run(step, tiles, word(const(0), 2), lambda tile: compute(step, tile))
+            # The number of workers is read, not written into the code: LLVM would unroll.
+            share = queues.run(
+                step, field(step, 2), head("workers"), lambda tile: compute(step, tile)
+            )
             return seq(share, when(field(step, 3) != 0, queues.barrier()))
 
         launch = t.tirx.AttrStmt(
             const(0), "pragma_parallel_launch_point", const(1), serial(count, shared, "step")
         )
         start = serial(count, lambda step: queues.fill(step, field(step, 2)), "step")
-        body = seq(declared(queues.memory, layout.queues), prepare, start, launch)
-    declarations = [t.tirx.DeclBuffer(table, data=table_pointer), declared(words, 0)]
-    return t.tirx.PrimFunc(
-        [table_pointer], on_cpu(t.tirx.SeqStmt([*declarations, body]))
-    ).with_attr("s_tir", True)
+        offset = load(words, _HEADER.index("queues")).astype("uint64")
+        body = seq(declared(queues.memory, offset), prepare, start, launch)
+    declarations = [
+        t.tirx.DeclBuffer(table, data=table_pointer),
+        declared(words, const(0, "uint64")),
+    ]
+    return (
+        t.tirx.PrimFunc([table_pointer], on_cpu(t.tirx.SeqStmt([*declarations, body])))
+        .with_attr("s_tir", True)
+        .with_attr("global_symbol", ENTRY)
+    )
+
+
+def dispatch_function(functions: Sequence[Function]) -> Any:
+    """``dispatch(number, addresses, tile)``: call the function of that number."""
+    t = tvm()
+    number, tile = var("number"), var("tile")
+    pointer = t.tirx.Var("addresses", pointer_type("uint64"))
+    addresses = t.tirx.decl_buffer([const(1 << 30)], "uint64", "addresses", data=pointer)
+
+    def call(function: Function) -> Stmt:
+        pointers = [
+            t.ir.Call(
+                "tirx.reinterpret",
+                [t.tirx.BufferLoad(addresses, [const(i)])],
+                ret_ty=pointer_type(dtype),
+            )
+            for i, dtype in enumerate(function.dtypes)
+        ]
+        return t.tirx.Evaluate(t.tirx.call_extern("int32", function.symbol, *pointers, tile))
+
+    def choose(low: int, high: int) -> Stmt:
+        """Call a function whose number is at least ``low`` and below ``high``."""
+        if high - low == 1:
+            return call(functions[low])
+        middle = (low + high) // 2
+        return when(number < middle, choose(low, middle), choose(middle, high))
+
+    declared = t.tirx.DeclBuffer(addresses, data=pointer)
+    body = seq(declared, choose(0, len(functions)), t.tirx.Return(const(0)))
+    return (
+        t.tirx.PrimFunc([number, pointer, tile], body, t.ir.PrimType("int32"))
+        .with_attr("s_tir", True)
+        .with_attr("global_symbol", DISPATCH)
+        .with_attr("calling_conv", SETTLED)
+    )

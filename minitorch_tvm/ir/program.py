@@ -8,9 +8,10 @@ from pathlib import Path
 from ..core import errors
 from .graph import Graph
 
-ARENA_SLOT = 0
-SCALAR_SLOT = 1
-FIRST_SLOT = 2
+STEPS_SLOT = 0
+ARENA_SLOT = 1
+SCALAR_SLOT = 2
+FIRST_SLOT = 3
 SCALAR_STRIDE = 8
 """Bytes between runtime scalars."""
 
@@ -52,8 +53,8 @@ class Placement:
 class Program:
     """Native code for one graph and how to call it.
 
-    The pointer table has the arena first, then the scalars, the input buffers in order, the
-    outputs in order, and a copy of ``steps``, in which the entry also keeps its own state.
+    The pointer table has a copy of ``steps`` first, in which the entry also keeps its own state,
+    then the arena, the scalars, the input buffers in order, and the outputs in order.
     """
 
     graph: Graph
@@ -79,7 +80,7 @@ class Program:
     @property
     def slots(self) -> int:
         """Length of the pointer table."""
-        return FIRST_SLOT + self.inputs + len(self.outputs) + 1
+        return FIRST_SLOT + self.inputs + len(self.outputs)
 
     def summary(self) -> str:
         """One line: the sizes of the program."""

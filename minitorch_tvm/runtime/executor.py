@@ -77,11 +77,11 @@ class Executor:
                 self._point(
                     self._table,
                     0,
+                    self._steps.address,
                     ARENA.address(program.arena_bytes),
                     self._scalars.address,
                     *[x.address if x.aligned else self._stage(i, x) for i, x in enumerate(inputs)],
                     *[r.address for r in results],
-                    self._steps.address,
                 )
                 self._pack(self._scalar_view, 0, *scalars)
                 self._entry(self._argument)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import ENTRY, Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
     Memory,
     Stage,
@@ -38,6 +38,7 @@ from minitorch_tvm.compiler.loops import (
     splat,
     store,
 )
+from minitorch_tvm.compiler.steps import DISPATCH, ENTRY, entry_function
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import tvm
@@ -66,7 +67,7 @@ class Kernel:
         cpu: CpuTarget | None = None,
     ) -> None:
         def place(buffer: Memory) -> Place:
-            return Place([b.same_as(buffer) for b, _ in buffers].index(True))
+            return Place(1 + [b.same_as(buffer) for b, _ in buffers].index(True))
 
         made: dict[str, Any] = {}
         functions = Functions(made.__setitem__)
@@ -74,15 +75,16 @@ class Kernel:
         for stage in stages:
             function, used = functions.of(stage)
             calls.append(StageCall(stage.tiles, function, tuple(map(place, used))))
-        assembly = assemble(calls, len(buffers), usable_cores())
-        made[ENTRY] = assembly.entry
+        assembly = assemble(calls, usable_cores())
+        made[DISPATCH] = assembly.dispatch
+        made[ENTRY] = entry_function(usable_cores())
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
         steps = aligned(len(assembly.steps), "uint8")
         steps[...] = np.frombuffer(assembly.steps, np.uint8)
-        self._arrays = [*(array for _, array in buffers), steps]
+        self._arrays = [steps, *(array for _, array in buffers)]
         self._table = np.array([a.ctypes.data for a in self._arrays], np.uint64)
         self._argument = ctypes.c_void_p(self._table.ctypes.data)
 

@@ -28,8 +28,8 @@ def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
         places = [Place(n, nbytes=32, written=order[n] is to) for n in slots]
         calls.append(StageCall(stage.tiles, function, tuple(places)))
     # Of each step: runs from, to, tiles, and whether all threads wait.
-    words = np.frombuffer(assemble(calls, len(order), 2).steps, np.int64)
-    assert words[3 : 3 + 4 * 2].tolist() == [0, 1, 8, int(dependent), 1, 2, 8, 0]
+    words = np.frombuffer(assemble(calls, 2).steps, np.int64)
+    assert words[7 : 7 + 4 * 2].tolist() == [0, 1, 8, int(dependent), 1, 2, 8, 0]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
 from minitorch_tvm.compiler import native, target
-from minitorch_tvm.compiler.assemble import ENTRY, Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import load, parallel_stage, pointer_buffer, store
+from minitorch_tvm.compiler.steps import DISPATCH
 
 
 def _build(build: native.Build, stages: int) -> native.Piece:
@@ -24,16 +25,16 @@ def _build(build: native.Build, stages: int) -> native.Piece:
         function, buffers = functions.of(stage)
         places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
         calls.append(StageCall(stage.tiles, function, tuple(places)))
-    return build.finish(ENTRY, assemble(calls, 2, 2).entry)
+    return build.finish(assemble(calls, 2).dispatch)
 
 
 @pytest.mark.parametrize("stages", [1, 3, 4, 5, 9])
 def test_each_function_is_in_one_part(stages: int) -> None:
     with native.Build(target.host()) as build:
-        entry = _build(build, stages)
+        dispatch = _build(build, stages)
         names = [list(piece.functions) for piece in build.pieces]
-    assert names[-1] == [ENTRY]
-    assert build.pieces[-1] is entry
+    assert names[-1] == [DISPATCH]
+    assert build.pieces[-1] is dispatch
     flat = [name for part in names for name in part]
     assert len(set(flat)) == len(flat) == stages + 1
     assert max(map(len, names)) <= 4

@@ -28,7 +28,7 @@ def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray],
     def place(buffer: object) -> Place:
         return Place([m.same_as(buffer) for m in memories].index(True))
 
-    Linked(stages, place, len(memories), n)(arrays)
+    Linked(stages, place, n)(arrays)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])

@@ -112,7 +112,7 @@ class Case:
         def place(buffer: Any) -> Place:
             return Place([b.same_as(buffer) for b in places].index(True))
 
-        self.kernel = Linked(self.stages, place, len(places), cpu=cpu)
+        self.kernel = Linked(self.stages, place, cpu=cpu)
 
     def run(self) -> dict[str, np.ndarray]:
         for name in ("y", "dx", "dw", "pre"):

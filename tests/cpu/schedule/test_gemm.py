@@ -113,7 +113,7 @@ def build(
         def place(buffer: Any) -> Place:
             return Place([known.same_as(buffer) for known, _ in pairs].index(True))
 
-        kernel = Linked(stages, place, len(pairs), cpu=cpu)
+        kernel = Linked(stages, place, cpu=cpu)
         memory = [array for _, array in pairs]
 
         def run() -> None:
