@@ -239,6 +239,12 @@ class _Fuser:
             return True
         if len(readers) == 1:
             return False
+        # Whole values that each reader would read again: a sum of residuals, and its sums, would
+        # otherwise be written out in every layer behind them.
+        whole = sum(numel(self.values[r].shape) == numel(value.shape) for r in reads.direct)
+        count = len(set(readers))
+        if whole * count > whole + 1 + count:
+            return True
         larger = any(
             self.values[r].op.kind is Kind.INJECTIVE
             and numel(self.values[r].shape) > numel(value.shape)

@@ -37,14 +37,25 @@ class Isolated:
 def isolate(graph: Graph, kernel: Kernel) -> Isolated:
     """Cut a kernel out of its graph: what it reads from memory becomes a leaf."""
     read = set(kernel.reads)
-    values = tuple(sorted(read.union(kernel.members, kernel.inlined)))
-    position = {v: i for i, v in enumerate(values)}
+    position: dict[int, int] = {}
+    # Numbered as they are met on the way from the members, not as they were recorded: what was
+    # recorded earlier for another reader may stand anywhere in the program.
+    for member in kernel.members:
+        waiting = [member]
+        while waiting:
+            v = waiting[-1]
+            inputs = () if v in read else graph.values[v].inputs
+            unknown = [x for x in inputs if x not in position]
+            if unknown:
+                waiting += reversed(unknown)
+            else:
+                position.setdefault(waiting.pop(), len(position))
 
     def local(several: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(position[v] for v in several)
 
     own = []
-    for v in values:
+    for v in position:
         value = graph.values[v]
         if v in read:
             op = SCALAR if value.op is SCALAR else BUFFER
@@ -56,11 +67,11 @@ def isolate(graph: Graph, kernel: Kernel) -> Isolated:
         Kernel(
             None if kernel.anchor is None else position[kernel.anchor],
             local(kernel.members),
-            local(kernel.inlined),
-            local(kernel.reads),
-            local(kernel.stores),
+            tuple(sorted(local(kernel.inlined))),
+            tuple(sorted(local(kernel.reads))),
+            tuple(sorted(local(kernel.stores))),
         ),
-        values,
+        tuple(position),
     )
 
 
