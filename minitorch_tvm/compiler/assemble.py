@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Stage, const, free_buffers, on_cpu, pointer_type, seq
+from .loops import Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq
 from .steps import SETTLED, Function, Layout, Step, dispatch_function
 
 Buffer = Any  # TVM's buffer variable
@@ -61,14 +61,15 @@ class StageCall:
     places: tuple[Place, ...]
 
 
-def _raw(stage: Stage, buffers: Sequence[Buffer]) -> Any:
+def _raw(parts: Parts) -> Any:
     t = tvm()
+    buffers = parts.buffers
     pointers = [t.tirx.Var(f"p{i}", pointer_type(str(b.dtype))) for i, b in enumerate(buffers)]
     declared = [t.tirx.DeclBuffer(b, data=p) for b, p in zip(buffers, pointers, strict=True)]
-    body = on_cpu(seq(declared, stage.body))
+    body = on_cpu(seq(declared, parts.body))
     return (
         t.tirx.PrimFunc(
-            [*pointers, stage.tile],
+            [*pointers, *parts.numbers],
             t.tirx.SeqStmt([body, t.tirx.Return(const(0))]),
             t.ir.PrimType("int32"),
         )
@@ -84,25 +85,37 @@ class Functions:
     """The stage functions of one program; ``made(symbol, function)`` is told of every new one.
 
     Symbols are unique in the process: a later program may call functions of an earlier one.
+    ``has(name)`` tells of helpers that need not be made, because an earlier program did.
     """
 
-    def __init__(self, made: Callable[[str, Any], None]) -> None:
-        self._made = made
+    def __init__(
+        self, made: Callable[[str, Any], None], has: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._made, self._has = made, has
         self._known: dict[Any, Function] = {}
+        self._helpers: set[str] = set()
 
     def of(self, stage: Stage) -> tuple[Function, list[Buffer]]:
         """The function of a stage, and the buffers whose addresses it takes."""
         buffers = free_buffers(stage.body)
-        raw = _raw(stage, buffers)
+        raw = _raw(Parts(buffers, [stage.tile], stage.body))
         key = ffi.StructuralKey(raw)
         function = self._known.get(key)
         if function is None:
             symbol = f"{stage.name}_{next(_NUMBERS)}"
             function = Function(symbol, tuple(str(b.dtype) for b in buffers))
             self._known[key] = function
-            public = raw.with_attr("global_symbol", symbol)
-            self._made(symbol, public.with_attr("calling_conv", SETTLED))
+            self._make(symbol, raw)
+        for helper in stage.helpers:
+            if helper.name not in self._helpers:
+                self._helpers.add(helper.name)
+                if not self._has(helper.name):
+                    self._make(helper.name, _raw(helper.make()))
         return function, buffers
+
+    def _make(self, symbol: str, raw: Any) -> None:
+        public = raw.with_attr("global_symbol", symbol)
+        self._made(symbol, public.with_attr("calling_conv", SETTLED))
 
 
 @dataclass

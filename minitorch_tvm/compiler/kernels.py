@@ -105,6 +105,8 @@ class Made:
 _ENTRIES: dict[object, Piece] = {}
 # Kernels live as long as a program that calls them: whoever drops all programs starts anew.
 _MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
+# As long as a kernel that calls a helper lives, its helper is the only one of that name.
+_HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
 
 
 class Kernels:
@@ -116,7 +118,15 @@ class Kernels:
         self._own: dict[object, Made] = {}
         self._new_entries: dict[object, Piece] = {}
         self._pieces: dict[str, Piece] = {}  # by symbol
-        self.functions = Functions(self._add)
+        self._helpers: set[str] = set()
+        self.functions = Functions(self._add, self._has_helper)
+
+    def _has_helper(self, name: str) -> bool:
+        self._helpers.add(name)
+        piece = _HELPERS.get((self._settings, name)) if self._settings is not None else None
+        if piece is not None:
+            self._pieces[name] = piece
+        return piece is not None
 
     def _add(self, symbol: str, function: object) -> None:
         self._pieces[symbol] = self._build.add(symbol, function)
@@ -139,7 +149,9 @@ class Kernels:
             arguments = tuple(_argument(code, b) for b in buffers)
             infos.append(StageInfo(stage.tiles, function, arguments))
         scratch = tuple(numel(m.shape) * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
-        pieces = dict.fromkeys(self._pieces[info.function.symbol] for info in infos)
+        symbols = [info.function.symbol for info in infos]
+        symbols += [helper.name for stage in stages for helper in stage.helpers]
+        pieces = dict.fromkeys(self._pieces[symbol] for symbol in symbols)
         return Made(Ready(rule, scratch, tuple(infos)), tuple(pieces))
 
     def entry(self, workers: int) -> Piece:
@@ -155,6 +167,8 @@ class Kernels:
         if self._settings is not None:
             _MADE.update(self._own)
             _ENTRIES.update(self._new_entries)
+            for name in self._helpers:
+                _HELPERS[(self._settings, name)] = self._pieces[name]
         return tuple(self._own.values())
 
     def pieces(self) -> list[Piece]:

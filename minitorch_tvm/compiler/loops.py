@@ -20,6 +20,31 @@ Stmt = Any
 Var = Any
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a function is made of: it takes buffers' addresses, then numbers."""
+
+    buffers: Sequence[Any]  # TVM's
+    numbers: Sequence[Var]
+    body: Stmt
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function that stages call by its name; it is compiled once for all that do.
+
+    Equal names mean equal functions, whatever program, as long as machine and settings are equal.
+    """
+
+    name: str
+    make: Callable[[], Parts] = field(compare=False)
+
+    def call(self, *arguments: Expr) -> Stmt:
+        """Call it with addresses, then numbers."""
+        t = tvm().tirx
+        return t.Evaluate(t.call_extern("int32", self.name, *map(_index, arguments)))
+
+
 @dataclass
 class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``."""
@@ -28,6 +53,7 @@ class Stage:
     tiles: int
     tile: Var
     body: Stmt
+    helpers: tuple[Helper, ...] = ()
 
 
 @dataclass

@@ -130,7 +130,23 @@ class Operand:
     ) -> Stmt:
         """Pack the (panel, visit) ``source`` of the operand as the one ``to`` of ``packed``."""
         panel, visit = source
-        first, count = visit * self.visit, self.count(visit)
+        blocks = (visit * self.visit, self.count(visit))
+        return self.pack_blocks(packed, bt, panel, blocks, (to[0], to[1] * self.visit), to)
+
+    def pack_blocks(
+        self,
+        packed: Packed,
+        bt: Expr,
+        panel: Expr,
+        blocks: tuple[Expr, Expr],
+        place: tuple[Expr, Expr],
+        to: tuple[Expr, Expr],
+    ) -> Stmt:
+        """Pack blocks (the first, their number) of a panel from the block ``place`` of ``packed``.
+
+        ``to`` is where their magnitude goes.
+        """
+        first, count = blocks
         range_ = Range()
         block = local_buffer((EDGE, EDGE), "float32", "block")
 
@@ -144,7 +160,7 @@ class Operand:
             later = (next_panel * EDGE, next_block * EDGE)
 
             def put(vector: _Vector) -> Stmt:
-                return self._split(packed, (to[0], to[1] * self.visit + b), vector, range_)
+                return self._split(packed, (place[0], place[1] + b), vector, range_)
 
             def from_block(r: Expr, c: int) -> tuple[list[Stmt], Expr]:
                 return [], load(block, r, ramp(c, LANES))
@@ -159,7 +175,7 @@ class Operand:
                 )
             else:
                 return edge
-            whole = self._whole(panel, kb)
+            whole = self.whole(panel, kb)
             if isinstance(whole, bool):
                 return inside if whole else edge
             return when(whole, inside, edge)
@@ -172,7 +188,7 @@ class Operand:
             [store(packed.magnitude, x, *to, i) for i, x in enumerate(size[1])],
         )
 
-    def _whole(self, panel: Expr, kb: Expr) -> Expr | bool:
+    def whole(self, panel: Expr, kb: Expr) -> Expr | bool:
         """Whether a block lies inside the operand."""
         if self.lines < EDGE or self.k < EDGE:
             return False

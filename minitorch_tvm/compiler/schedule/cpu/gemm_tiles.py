@@ -59,6 +59,7 @@ from .bfloat_parts import (
     Packed,
     packed_memory,
 )
+from .bfloat_shared import call_packer, may_share, packer
 from .conv_layout import transpose_rows
 from .gemm_problem import Problem
 from .matrix_unit import (
@@ -227,7 +228,9 @@ class _Product:
             first = (tile // across % down * self.size[0], tile % across * self.size[1])
             return self._tile(bt, first)
 
-        return parallel_stage("gemm", self.pb.batch * down * across, body)
+        shared = dict.fromkeys(packer(o) for o in (self.rows, self.columns) if may_share(o))
+        stage = parallel_stage("gemm", self.pb.batch * down * across, body)
+        return replace(stage, helpers=tuple(shared))
 
     def _tile(self, bt: Expr, first: tuple[Expr, Expr]) -> Stmt:
         extents: list[_Extent] = []
@@ -245,6 +248,8 @@ class _Product:
         zero = const(0)
 
         def pack(operand: Operand, to: Packed, v: Expr, panel: Expr, place: Expr) -> Stmt:
+            if may_share(operand):
+                return call_packer(operand, to, bt, (panel, v), place)
             return operand.pack(to, bt, (panel, v), (place, zero))
 
         def block(v: Expr, r: Expr, c: Expr) -> Stmt:
