@@ -1,7 +1,8 @@
-"""Packing of operands that lie in memory, in functions that all products of a program call.
+"""What products of operands that lie in memory have in common, in functions that all of them call.
 
-What a product packs differs from another's only in sizes, which these functions take as numbers:
-written out in every product, packing was more than half of the code that LLVM had to compile.
+Packing, and the arithmetic for what the unit would compute wrongly, differ from product to product
+only in sizes, which these functions take as numbers: written out in every product, they were two
+thirds of the code that LLVM had to compile.
 """
 
 from __future__ import annotations
@@ -9,9 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....core.tvm_api import tvm
-from ...loops import Expr, Helper, Parts, Stmt, const, load, pointer_buffer, var
+from ...loops import (
+    Expr,
+    Helper,
+    Parts,
+    Stmt,
+    alloc,
+    const,
+    grid,
+    load,
+    local_buffer,
+    minimum,
+    pointer_buffer,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+    var,
+    when,
+)
 from .bfloat_parts import EDGE, HALVES, LANES, PARTS, Operand, Packed
 from .matrix_unit import address
+from .plain_sums import plain_sums
 
 _ANY = 1 << 14  # more blocks or panels than any call has; sizes of addresses, not of memory
 
@@ -28,6 +49,11 @@ class _Loose(Operand):
 def may_share(operand: Operand) -> bool:
     """True if the operand is plain memory, whose every element an int32 can number."""
     return operand.plain and operand.lines * operand.k < 1 << 31
+
+
+def strides(operand: Operand) -> tuple[int, int]:
+    """Elements between neighbouring lines and between neighbouring k of a plain operand."""
+    return (operand.k, 1) if operand.is_row == operand.natural else (1, operand.lines)
 
 
 def packer(operand: Operand) -> Helper:
@@ -62,15 +88,74 @@ def call_packer(
     """Pack the (panel, visit) ``source`` of an operand into the panel ``place`` of ``to``."""
     panel, visit = source
     zero = const(0)
-    inner = operand.k if operand.is_row == operand.natural else operand.lines
     return packer(operand).call(
         tvm().tirx.address_of(operand.element(bt, zero, zero)),
         address(to.tiles, place, zero, zero, zero, zero),
         address(to.magnitude, place, zero, zero),
-        inner,
+        max(strides(operand)),
         operand.lines,
         operand.k,
         panel,
         visit * operand.visit,
         operand.count(visit),
     )
+
+
+_DEPTH = 64  # of k whose columns are gathered at once
+_ROWS = 8  # computed at once
+
+
+def _block_in_float32() -> Parts:
+    left, right, sums = (
+        pointer_buffer((1 << 30,), "float32", name) for name in ("left", "right", "sums")
+    )
+    names = "m left_i left_k n right_j right_k i0 j0 k0 count pitch clear".split()
+    numbers = [var(name) for name in names]
+    m, left_i, left_k, n, right_j, right_k, i0, j0, k0, count, pitch, clear = numbers
+    lines = local_buffer((_DEPTH, EDGE), "float32", "lines")
+    nothing = splat(const(0.0, "float32"), LANES)
+
+    def place(row: Expr, half: Expr) -> Expr:
+        return ramp(row * pitch + half * LANES, LANES)
+
+    def chunk(c: Expr) -> Stmt:
+        first = k0 + c * _DEPTH
+        depth = minimum(_DEPTH, count - c * _DEPTH)
+
+        def copy(k: Expr, j: Expr) -> Stmt:
+            element = load(right, minimum(j0 + j, n - 1) * right_j + (first + k) * right_k)
+            return store(lines, element, k, j)
+
+        def rows(g: Expr) -> Stmt:
+            def value(r: int, k: Expr) -> Expr:
+                i = minimum(i0 + g * _ROWS + r, m - 1)
+                return splat(load(left, i * left_i + (first + k) * left_k), LANES)
+
+            return plain_sums(
+                (_ROWS, HALVES),
+                value,
+                lambda half, k: load(lines, k, ramp(half * LANES, LANES)),
+                lambda step: serial(depth, step, "k"),
+                lambda r, half, value: store(sums, value, place(g * _ROWS + r, half)),
+                lambda r, half: load(sums, place(g * _ROWS + r, half)),
+            )
+
+        return seq(
+            serial(depth, lambda k: serial(EDGE, lambda j: copy(k, j), "j"), "k"),
+            serial(EDGE // _ROWS, rows, "g"),
+        )
+
+    body = seq(
+        alloc(lines),
+        when(clear != 0, grid((EDGE, HALVES), lambda r, h: store(sums, nothing, place(r, h)))),
+        serial((count + (_DEPTH - 1)) // _DEPTH, chunk, "c"),
+    )
+    return Parts([memory.raw for memory in (left, right, sums)], numbers, body)
+
+
+BLOCK_IN_FLOAT32 = Helper("block_in_float32", _block_in_float32)
+"""A block of 32 x 32 sums by fused multiply-adds; rows and columns behind the last repeat it.
+
+Addresses of the operands and of the sums; the lines of each operand and its strides; the block's
+first row, column and k; how many k; the sums' pitch; whether they start at zero.
+"""

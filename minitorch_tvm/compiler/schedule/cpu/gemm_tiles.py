@@ -59,7 +59,7 @@ from .bfloat_parts import (
     Packed,
     packed_memory,
 )
-from .bfloat_shared import call_packer, may_share, packer
+from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, packer, strides
 from .conv_layout import transpose_rows
 from .gemm_problem import Problem
 from .matrix_unit import (
@@ -229,8 +229,15 @@ class _Product:
             return self._tile(bt, first)
 
         shared = dict.fromkeys(packer(o) for o in (self.rows, self.columns) if may_share(o))
+        if self.shares:
+            shared[BLOCK_IN_FLOAT32] = None
         stage = parallel_stage("gemm", self.pb.batch * down * across, body)
         return replace(stage, helpers=tuple(shared))
+
+    @property
+    def shares(self) -> bool:
+        """True if both operands lie in memory."""
+        return may_share(self.rows) and may_share(self.columns)
 
     def _tile(self, bt: Expr, first: tuple[Expr, Expr]) -> Stmt:
         extents: list[_Extent] = []
@@ -311,7 +318,11 @@ class _Product:
         steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
         steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
         before, after = self._sums(v, slot)
-        slow = seq(store(flag[0], const(1), *flag[1:]), self._in_float32(bt, at, v, slot))
+        if self.shares:
+            in_float32 = self._call_in_float32(bt, at, v, slot)
+        else:
+            in_float32 = self._in_float32(bt, at, v, slot)
+        slow = seq(store(flag[0], const(1), *flag[1:]), in_float32)
         unset = t.EQ(load(*flag), const(0))
         fast = t.all(may_use(largest, smallest), unset)
         return when(fast, seq(before, steps, after), slow)
@@ -339,6 +350,21 @@ class _Product:
             return unit("tileloadd64", tile(number), source, const(64, "int64"))
 
         return seq(multiply(fetch, products))
+
+    def _call_in_float32(self, bt: Expr, at: tuple[Expr, Expr], v: Expr, slot: _Slot) -> Stmt:
+        """As :meth:`_in_float32`, by the function that products share."""
+        zero, depth = const(0), self.rows.visit * EDGE
+        operands = (self.rows, self.columns)
+        return BLOCK_IN_FLOAT32.call(
+            *(tvm().tirx.address_of(o.element(bt, zero, zero)) for o in operands),
+            address(slot[0], slot[1], zero, slot[2]),
+            *(n for o in operands for n in (o.lines, *strides(o))),
+            *(panel * EDGE for panel in at),
+            v * depth,
+            minimum(depth, self.pb.k - v * depth),
+            slot[0].shape[2],
+            tvm().tirx.Select(tvm().tirx.EQ(v, zero), const(1), zero),
+        )
 
     def _in_float32(self, bt: Expr, at: tuple[Expr, Expr], v: Expr, slot: _Slot) -> Stmt:
         """The same sums by fused multiply-adds of the operands as they are."""
