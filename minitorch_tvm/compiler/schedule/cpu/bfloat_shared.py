@@ -109,7 +109,10 @@ def _block_in_float32() -> Parts:
     left, right, sums = (
         pointer_buffer((1 << 30,), "float32", name) for name in ("left", "right", "sums")
     )
-    names = "m left_i left_k n right_j right_k i0 j0 k0 count pitch clear".split()
+    names = [
+        *("m", "left_i", "left_k", "n", "right_j", "right_k"),
+        *("i0", "j0", "k0", "count", "pitch", "clear"),
+    ]
     numbers = [var(name) for name in names]
     m, left_i, left_k, n, right_j, right_k, i0, j0, k0, count, pitch, clear = numbers
     lines = local_buffer((_DEPTH, EDGE), "float32", "lines")
