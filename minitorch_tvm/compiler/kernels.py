@@ -158,7 +158,7 @@ class Kernels:
         """The entry, which is the same for all programs."""
         piece = _ENTRIES.get((self._settings, workers))
         if piece is None:
-            piece = self._build.alone(ENTRY, entry_function(workers))
+            piece = self._build.add(ENTRY, entry_function(workers))
             self._new_entries[(self._settings, workers)] = piece
         return piece
 

@@ -20,7 +20,7 @@ from .target import CpuTarget
 _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
 _LEAN = "minitorch_tvm"
-_STAGES_PER_MODULE = 4
+_STAGES_PER_MODULE = 6
 # LLVM's levels.  The function that calls stages has nothing to optimise, and comes last.
 _LEVEL, _DISPATCH_LEVEL = 3, 0
 
@@ -117,18 +117,13 @@ class Build:
             self._submit(_LEVEL)
         return piece
 
-    def alone(self, symbol: str, function: Any, level: int = _LEVEL) -> Piece:
-        """Compile what has been added so far, and a function apart from all others."""
+    def finish(self, dispatch: Any) -> Piece:
+        """Compile the function that calls the others, and wait for everything."""
         if self._open.functions:
             self._submit(_LEVEL)
         piece = self._open
-        piece.functions[symbol] = function
-        self._submit(level)
-        return piece
-
-    def finish(self, dispatch: Any) -> Piece:
-        """Compile the function that calls the others, and wait for everything."""
-        piece = self.alone(DISPATCH, dispatch, _DISPATCH_LEVEL)
+        piece.functions[DISPATCH] = dispatch
+        self._submit(_DISPATCH_LEVEL)
         for future in self._coming:
             future.result()
         return piece
