@@ -21,6 +21,7 @@ from ..ir.program import (
     SCALAR_STRIDE,
     KernelInfo,
     Output,
+    Placement,
     Program,
 )
 from . import native, plan, poison, target
@@ -232,9 +233,13 @@ def _assemble(
     poisoned = config.CONFIG.poison and not config.CONFIG.validate
     functions = kernels.functions
     calls = poison.before_all(functions, memory) if poisoned else []
+    free: dict[int, list[Placement]] = {}
+    for p in memory.placements:
+        if p.value < 0:
+            free.setdefault(p.first, []).append(p)
     for k, (kernel, own, r) in enumerate(zip(fused.kernels, isolated, ready, strict=True)):
         written = {fused.root(v) for v in kernel.stores}
-        scratch = _scratch_places(r, k, memory)
+        scratch = _scratch_places(r, free.get(k, []))
 
         def place_of(
             argument: int,
@@ -258,9 +263,8 @@ def _assemble(
     return assemble(calls, workers)
 
 
-def _scratch_places(ready: Ready, k: int, memory: plan.Plan) -> list[Place]:
+def _scratch_places(ready: Ready, free: list[Placement]) -> list[Place]:
     """Places of a kernel's scratch buffers: matched by size, each used once."""
-    free = [p for p in memory.placements if p.value < 0 and p.first == k]
     out = []
     for nbytes in ready.scratch:
         size = plan.rounded(nbytes)

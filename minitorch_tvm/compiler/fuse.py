@@ -306,7 +306,7 @@ def fuse(graph: Graph, enabled: bool = True) -> FusedGraph:
         kernels[number] = _kernel(f, number, group)
     stores = _stores(f, kernels)
     depends = [set(d) for d in f.depends]
-    in_place = _in_place(f, kernels, depends, first)
+    in_place = _in_place(f, kernels, depends)
     order = _order(depends, first)
     assert order is not None, "fusion made a cycle"
     final = tuple(
@@ -356,16 +356,36 @@ def _stores(f: _Fuser, kernels: dict[int, Kernel]) -> set[int]:
     return needed
 
 
-def _in_place(
-    f: _Fuser, kernels: dict[int, Kernel], depends: list[set[int]], first: list[int]
-) -> dict[int, int]:
+def _reaches(after: list[set[int]], start: int, goals: set[int]) -> bool:
+    """True if any of ``goals`` waits for ``start``, directly or not."""
+    seen = {start}
+    stack = [start]
+    while stack:
+        for g in after[stack.pop()] - seen:
+            if g in goals:
+                return True
+            seen.add(g)
+            stack.append(g)
+    return False
+
+
+def _in_place(f: _Fuser, kernels: dict[int, Kernel], depends: list[set[int]]) -> dict[int, int]:
     """Outputs that may overwrite their donor: the writer reads it at its own index only, and
     every other reader can run before (``depends`` gets those edges)."""
     result: dict[int, int] = {}
+    after: list[set[int]] = [set() for _ in depends]
+    for g, sources in enumerate(depends):
+        for source in sources:
+            after[source].add(g)
+    readers: dict[int, set[int]] = {}
+    for g, k in kernels.items():
+        for r in k.reads:
+            readers.setdefault(f.root(r), set()).add(g)
+    taken: set[int] = set()
     for out, donor in f.graph.donated:
         v = f.graph.outputs[out]
         writer = f.group_of.get(v)
-        if writer is None or donor in result.values():
+        if writer is None or donor in taken:
             continue
         group = f.groups[writer]
         member_reads: dict[int, bool] = {}
@@ -378,14 +398,12 @@ def _in_place(
         # The donor may also be read under another name (a reshape of it): not at the own index.
         if any(f.root(r) == donor and r != donor for r in kernels[writer].reads):
             continue
-        before = [
-            g
-            for g, k in kernels.items()
-            if g != writer and any(f.root(r) == donor for r in k.reads)
-        ]
-        trial = [set(d) for d in depends]
-        trial[writer].update(before)
-        if _order(trial, first) is not None:
+        before = readers.get(donor, set()) - {writer}
+        # Usually nobody waits for the writer, an optimizer's update, so this costs next to nothing.
+        if not _reaches(after, writer, before):
             depends[writer].update(before)
+            for g in before:
+                after[g].add(writer)
             result[out] = donor
+            taken.add(donor)
     return result

@@ -8,8 +8,12 @@ inference", 2020).  The lower bound of any plan is the largest sum of sizes aliv
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..ir.kernel import FusedGraph
 from ..ir.program import Placement
@@ -65,33 +69,35 @@ def lifetimes(fused: FusedGraph) -> list[Request]:
 def plan(requests: Sequence[Request], kernels: int, reuse: bool = True) -> Plan:
     """Place all requests; with ``reuse`` off nothing shares bytes (``MTVM_PLAN=0``)."""
     naive = sum(r.nbytes for r in requests)
-    alive = [0] * max(kernels, 1)
+    change = [0] * (max(kernels, 1) + 1)
     for r in requests:
-        for k in range(r.first, r.last + 1):
-            alive[k] += r.nbytes
+        change[r.first] += r.nbytes
+        change[r.last + 1] -= r.nbytes
     placed: list[Placement] = []
+    # Of everything placed: first kernel, last kernel, offset, end.
+    ranges = np.zeros((4, len(requests)), np.int64)
     end = 0
     for r in sorted(requests, key=lambda r: (-r.nbytes, r.first, r.value)):
-        offset = end if not reuse else _lowest_gap(placed, r)
+        offset = end if not reuse else _lowest_gap(ranges[:, : len(placed)], r)
+        ranges[:, len(placed)] = r.first, r.last, offset, offset + r.nbytes
         placed.append(Placement(r.value, offset, r.nbytes, r.first, r.last))
         end = max(end, offset + r.nbytes)
-    return Plan(tuple(placed), end, naive, max(alive))
+    return Plan(tuple(placed), end, naive, max(itertools.accumulate(change)))
 
 
-def _lowest_gap(placed: Sequence[Placement], r: Request) -> int:
+def _lowest_gap(ranges: NDArray[np.int64], r: Request) -> int:
     """Smallest gap between ranges alive together with ``r`` that holds it (else the end)."""
-    busy = sorted(
-        (p.offset, p.offset + p.nbytes)
-        for p in placed
-        if p.first <= r.last and r.first <= p.last and p.nbytes
-    )
-    best: tuple[int, int] | None = None
-    at = 0
-    for low, high in busy:
-        if low - at >= r.nbytes and (best is None or low - at < best[0]):
-            best = (low - at, at)
-        at = max(at, high)
-    return at if best is None else best[1]
+    first, last, low, high = ranges
+    busy = np.flatnonzero((first <= r.last) & (last >= r.first) & (high > low))
+    if not len(busy):
+        return 0
+    busy = busy[np.argsort(low[busy], kind="stable")]
+    ends = np.concatenate([[0], np.maximum.accumulate(high[busy])])
+    gaps = low[busy] - ends[:-1]
+    fits = np.flatnonzero(gaps >= r.nbytes)
+    # The lowest of the smallest gaps.  A range of no bytes fits everywhere, also between others.
+    place = fits[np.argmin(gaps[fits])] if len(fits) else -1
+    return int(ends[place])
 
 
 def verify(found: Plan) -> None:

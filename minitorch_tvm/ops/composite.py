@@ -112,10 +112,12 @@ def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Nod
         errors.OVERRIDE.place = before
         MODE.grad_enabled = grad
     results: list[Node] = []
+    taken: set[int] = set()
     for o in outputs:
         node = new[o.index]
-        if not node.pending or any(node is r for r in results):
+        if not node.pending or id(node) in taken:
             node = apply(b.CLONE, node)  # every output is a value of its own
+        taken.add(id(node))
         results.append(node)
     return [n for n in entries if not n.pending] + _needed(results), results
 
