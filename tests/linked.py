@@ -47,9 +47,9 @@ class Linked:
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
-        self._steps = Buffer(len(assembly.steps))
-        memory = np.frombuffer(assembly.steps, np.uint8)
-        np.asarray(self._steps)[...] = memory
+        self._steps = Buffer(assembly.steps_nbytes)
+        steps = np.frombuffer(assembly.steps, np.uint8)
+        np.asarray(self._steps)[: len(steps)] = steps
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> None:
         """Run on these arrays, by slot."""

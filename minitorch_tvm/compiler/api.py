@@ -75,6 +75,7 @@ def reference_program(graph: Graph) -> Program:
         kernels=(),
         placements=(),
         steps=b"",
+        steps_nbytes=0,
         stage_functions=0,
         seconds={},
     )
@@ -114,7 +115,7 @@ def compile_graph(graph: Graph) -> Program:
     shared = None if settings.debug >= 4 else (settings.program_key, machine)
     isolated = [isolate(graph, k) for k in fused.kernels]
     code: tuple[bytes, ...] = ()
-    steps = b""
+    steps, steps_nbytes = b"", 0
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
@@ -127,7 +128,7 @@ def compile_graph(graph: Graph) -> Program:
             "assemble", lambda: _assemble(fused, isolated, ready, kernels, memory, workers)
         )
         if assembly is not None:
-            steps = assembly.steps
+            steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
             dispatch = clock("build", lambda: build.finish(assembly.dispatch))
             for piece in build.pieces:
                 _show(4, "TVM IR", piece.module())
@@ -167,6 +168,7 @@ def compile_graph(graph: Graph) -> Program:
         ),
         placements=memory.placements,
         steps=steps,
+        steps_nbytes=steps_nbytes,
         stage_functions=len({stage.function for r in ready for stage in r.stages}),
         seconds=clock.seconds,
         target=machine.key,

@@ -149,6 +149,7 @@ class Assembly:
 
     dispatch: Any
     steps: bytes
+    steps_nbytes: int  # with what the entry adds
 
 
 def assemble(calls: Sequence[StageCall], workers: int) -> Assembly:
@@ -172,4 +173,4 @@ def assemble(calls: Sequence[StageCall], workers: int) -> Assembly:
         [[(p.slot, p.offset) for p in call.places] for call in calls],
         workers,
     )
-    return Assembly(dispatch_function(functions), layout.data())
+    return Assembly(dispatch_function(functions), layout.data(), layout.nbytes)

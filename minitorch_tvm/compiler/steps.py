@@ -103,7 +103,7 @@ class Layout:
         return -(-(self.addresses + self.count) * _WORD // QUEUE_BYTES) * QUEUE_BYTES
 
     def data(self) -> bytes:
-        """The array before the first run of the program."""
+        """The array up to the addresses."""
         header = {
             "steps": len(self.steps),
             "arguments": self.count,
@@ -123,9 +123,13 @@ class Layout:
             words += [function, first]
             first += len(arguments)
         words += [x for arguments in self.arguments for pair in arguments for x in pair]
+        return struct.pack(f"={len(words)}q", *words)
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the whole array."""
         queues = len(self.steps) * self.workers if self.workers > 1 else 0
-        head = struct.pack(f"={len(words)}q", *words)
-        return head.ljust(self.queues + queues * QUEUE_BYTES, b"\0")
+        return self.queues + queues * QUEUE_BYTES
 
 
 def entry_function(workers: int) -> Any:

@@ -53,14 +53,15 @@ class Placement:
 class Program:
     """Native code for one graph and how to call it.
 
-    The pointer table has a copy of ``steps`` first, in which the entry also keeps its own state,
+    The pointer table has a copy of ``steps`` first, behind which the entry keeps its own state,
     then the arena, the scalars, the input buffers in order, and the outputs in order.
     """
 
     graph: Graph
     code: tuple[bytes, ...]  # object files that make one library
     entry: str
-    steps: bytes  # what the entry reads and writes
+    steps: bytes  # what the entry reads
+    steps_nbytes: int  # with the memory behind it that the entry writes
     scalar_format: str
     scalars: int
     inputs: int

@@ -263,6 +263,7 @@ _PLAIN = (
     "naive_bytes",
     "lower_bound",
     "stage_functions",
+    "steps_nbytes",
     "target",
 )
 _ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}

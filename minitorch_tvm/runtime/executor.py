@@ -45,8 +45,9 @@ class Executor:
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
         self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
         self._pack = struct.Struct(program.scalar_format).pack_into
-        self._steps = Buffer(len(program.steps))
-        self._steps.numpy((len(program.steps),), _BYTES)[...] = np.frombuffer(program.steps, "u1")
+        self._steps = Buffer(program.steps_nbytes)
+        steps = self._steps.numpy((program.steps_nbytes,), _BYTES)
+        steps[: len(program.steps)] = np.frombuffer(program.steps, np.uint8)
         self._scratch: dict[int, Buffer] = {}
 
     def run(

@@ -82,8 +82,8 @@ class Kernel:
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
-        steps = aligned(len(assembly.steps), "uint8")
-        steps[...] = np.frombuffer(assembly.steps, np.uint8)
+        steps = aligned(assembly.steps_nbytes, "uint8")
+        steps[: len(assembly.steps)] = np.frombuffer(assembly.steps, np.uint8)
         self._arrays = [steps, *(array for _, array in buffers)]
         self._table = np.array([a.ctypes.data for a in self._arrays], np.uint64)
         self._argument = ctypes.c_void_p(self._table.ctypes.data)

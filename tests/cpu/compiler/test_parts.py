@@ -125,6 +125,39 @@ def test_programs_share_kernels_while_one_of_them_lives(monkeypatch: pytest.Monk
     np.testing.assert_allclose([first, second, third], [want(3), want(4), want(4)], rtol=1e-5)
 
 
+@pytest.mark.skipif(not target.host().matrix_unit, reason="no matrix unit")
+def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    add = native.Build.add
+
+    def watched(self: native.Build, symbol: str, function: object) -> native.Piece:
+        made.append(symbol)
+        return add(self, symbol, function)
+
+    def product(m: int, n: int) -> set[str]:
+        """Helpers that a product needed anew."""
+        made.clear()
+        rng = np.random.default_rng(m)
+        a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, 256), (256, n)))
+        found = (mt.tensor(a) @ mt.tensor(b)).numpy()
+        np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+        assert any(name.startswith("gemm") for name in made)
+        return {name for name in made if not name.rpartition("_")[2].isdigit()} - {"step"}
+
+    monkeypatch.setattr(native.Build, "add", watched)
+    lazy.clear_cache()
+    gc.collect()
+    helpers = product(256, 256)
+    assert helpers == {"pack_rows_natural", "pack_columns_natural", "block_in_float32"}
+    assert product(300, 256) == set()
+    lazy._CACHE.popitem(last=False)  # the program that made them goes, one that calls them stays
+    gc.collect()
+    assert product(256, 300) == set()
+    lazy.clear_cache()
+    gc.collect()
+    assert product(330, 256) <= helpers
+
+
 def test_functions_of_equal_structure_are_one() -> None:
     made: dict[str, object] = {}
     functions = Functions(made.__setitem__)
