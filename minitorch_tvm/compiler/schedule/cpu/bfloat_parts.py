@@ -165,20 +165,19 @@ class Operand:
             def from_block(r: Expr, c: int) -> tuple[list[Stmt], Expr]:
                 return [], load(block, r, ramp(c, LANES))
 
-            edge = seq(alloc(block), self._fill_edge(block, bt, origin), put(from_block))
-            inside: Stmt
+            def choose(inside: Stmt, edge: Stmt) -> Stmt:
+                whole = self.whole(panel, kb)
+                if isinstance(whole, bool):
+                    return inside if whole else edge
+                return when(whole, inside, edge)
+
+            fill = self._fill_edge(block, bt, origin)
             if self.natural and self.plain:
                 inside = put(lambda r, c: self._vector(bt, origin, later, r, c))
-            elif self.plain:
-                inside = seq(
-                    alloc(block), self._fill_turned(block, bt, origin, later), put(from_block)
-                )
-            else:
-                return edge
-            whole = self.whole(panel, kb)
-            if isinstance(whole, bool):
-                return inside if whole else edge
-            return when(whole, inside, edge)
+                return choose(inside, seq(alloc(block), fill, put(from_block)))
+            if self.plain:
+                fill = choose(self._fill_turned(block, bt, origin, later), fill)
+            return seq(alloc(block), fill, put(from_block))
 
         size = range_.size()
         return seq(
