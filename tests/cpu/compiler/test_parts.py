@@ -93,6 +93,30 @@ def test_equal_layers_are_built_once() -> None:
     assert many.stage_functions == few.stage_functions
 
 
+def _residuals(count: int) -> int:
+    mt.manual_seed(0)
+    layers = [nn.Linear(48, 48) for _ in range(count)]
+    norms = [nn.LayerNorm(48) for _ in range(count)]
+    x = mt.tensor(np.linspace(-1, 1, 6 * 48, dtype=np.float32).reshape(6, 48))
+    want = x.numpy().astype(np.float64)
+    for layer, norm in zip(layers, norms, strict=True):
+        x = x + layer(norm(x)).relu()
+        centred = want - want.mean(1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+        weight, bias = (p.detach().numpy().astype(np.float64) for p in layer.parameters())
+        want = want + np.maximum(scaled @ weight.T + bias, 0)
+    x.sum().backward()
+    parameters = [p for m in (*layers, *norms) for p in m.parameters()]
+    mt.eval(x, *[p.grad for p in parameters])
+    np.testing.assert_allclose(x.detach().numpy(), want, rtol=1e-4, atol=1e-4)
+    return lazy.last_executor().program.stage_functions
+
+
+def test_layers_behind_a_residual_do_not_add_up_all_before_them() -> None:
+    lazy.clear_cache()
+    assert _residuals(9) == _residuals(6)
+
+
 def test_programs_share_kernels_while_one_of_them_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     add = native.Build.add
