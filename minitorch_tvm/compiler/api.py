@@ -98,9 +98,9 @@ def compile_graph(graph: Graph) -> Program:
     settings = config.CONFIG
     clock = _Clock()
     fuses = settings.fuse and settings.schedule != "default"
-    fused = clock("fuse", lambda: fuse(graph, fuses))
-    _show(3, "fused", fused)
     machine = target.host(settings.isa)
+    fused = clock("fuse", lambda: fuse(graph, fuses, machine.row_bytes))
+    _show(3, "fused", fused)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()
     machine = replace(

@@ -38,8 +38,8 @@ def agree(got: list[Array], want: list[Array], tolerance: float, what: str) -> N
 def _check_every_fusion(monkeypatch: pytest.MonkeyPatch) -> Any:
     fuse = api.fuse
 
-    def checked(graph: Any, enabled: bool = True) -> Any:
-        found = fuse(graph, enabled)
+    def checked(graph: Any, enabled: bool, row_bytes: int) -> Any:
+        found = fuse(graph, enabled, row_bytes)
         check_fused(found, whole=enabled)
         return found
 
