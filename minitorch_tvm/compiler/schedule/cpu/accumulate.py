@@ -21,8 +21,10 @@ from ...loops import (
     Memory,
     Stmt,
     alloc,
+    cell,
     const,
     grid,
+    lanes_of,
     load,
     local_buffer,
     minimum,
@@ -102,20 +104,39 @@ class Partial:
         fold = serial(self.width, lambda x: store(t, load(t, x) + load(a, x), x))
         return seq(self._clear(self.acc), taken, fold)
 
-    def merge(self) -> list[Stmt]:
-        """Merge the lanes as a tree; the result is in the first."""
-        out: list[Stmt] = []
-        half = self.width // 2
-        while half:
-            if len(self.total) > 1 or self.combine.dtype.name == "bool":
+    def merge(self, lanes: int) -> list[Stmt]:
+        """Merge the accumulators as a tree, vectors of ``lanes`` first."""
+        if self.width == 1:
+            return []
+        if self.combine.indexed or self.combine.dtype.name == "bool":
+            out = []
+            half = self.width // 2
+            while half:
                 out.append(serial(half, lambda x, half=half: self._meet(x, x + half)))
-            else:
-                (t,) = self.total
-                low, high = (ramp(at, half) if half > 1 else const(at) for at in (0, half))
-                (new,) = self.combine.merge((load(t, low),), (load(t, high),))
-                out.append(store(t, new, low))
-            half //= 2
-        return out
+                half //= 2
+            return out
+        # In registers: through memory, LLVM would take the vectors apart.
+        (t,) = self.total
+        statements: list[Stmt] = []
+
+        def named(value: Expr) -> Expr:
+            v, new = cell("v", value)
+            statements.extend(new)
+            return v
+
+        def meet(low: Expr, high: Expr) -> Expr:
+            (new,) = self.combine.merge((low,), (high,))
+            return named(new)
+
+        vectors = [named(load(t, ramp(at, lanes))) for at in range(0, self.width, lanes)]
+        while len(vectors) > 1:
+            half = len(vectors) // 2
+            vectors = [meet(a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
+        (vector,) = vectors
+        while lanes > 1:
+            lanes //= 2
+            vector = meet(*[named(lanes_of(vector, at, lanes)) for at in (0, lanes)])
+        return [*statements, store(t, vector, 0)]
 
     def _meet(self, x: Expr, y: Expr) -> Stmt:
         scope = Scope()
@@ -186,7 +207,7 @@ class Walk:
             else:
                 taken = serial(length, nest)
         begin = [s for p in self.partials for s in p.begin()]
-        merge = [] if self.side else [s for p in self.partials for s in p.merge()]
+        merge = [] if self.side else [s for p in self.partials for s in p.merge(self.lanes)]
         return [*begin, taken, *merge]
 
     def _folded(self, taken: Stmt) -> Stmt:
