@@ -18,8 +18,6 @@ Expr = Any
 Keep = Callable[[Expr], Expr]
 
 
-_LAST_FINITE = 88.7228317  # the largest float32 whose exponential is one
-
 _ERF_BELOW_ONE = (
     7.8758750627e-5,
     -8.0168642872e-4,
@@ -69,18 +67,16 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return y
 
 
-def _power_of_two(n: Expr) -> Expr:
-    """2.0**n for an int32 n in [-126, 127]."""
-    t = tvm().tirx
-    return t.reinterpret("float32", t.shift_left(n + _i(127), _i(23)))
-
-
 def exp(x: Expr, keep: Keep) -> Expr:
-    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent."""
+    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent.
+
+    Adding 1.5 * 2**23 leaves n in the lowest bits of the sum, beside bits that a shift by 23 drops.
+    """
     t = tvm().tirx
-    nan, nothing = t.isnan(x), x < _f(-104.0)
-    y = keep(_select(t.any(nan, nothing), _f(0.0), t.min(x, _f(89.0))))
-    n = keep(t.floor(y * _f(1.44269504088896341) + _f(0.5)))
+    magic, bits_of_magic = _f(12582912.0), 0x4B400000
+    y = keep(t.max(t.min(x, _f(89.0)), _f(-104.0)))  # of NaN: 89
+    shifted = keep(y * _f(1.44269504088896341) + magic)
+    n = keep(shifted - magic)
     r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
     p = _polynomial(
         r,
@@ -94,14 +90,17 @@ def exp(x: Expr, keep: Keep) -> Expr:
         ],
     )
     p = keep((p * r) * r + r + _f(1.0))
-    whole = keep(n.astype("int32"))
+    whole = keep(t.reinterpret("int32", shifted))
     bits = t.reinterpret("int32", p) + t.shift_left(whole, _i(23))
     # Processors take some hundred cycles to multiply into a denormal number, whose bits are the
     # nearest integer to p 2**(n + 149).
-    units = p * _power_of_two(t.min(whole, _i(-126)) + _i(149)) + _f(0.5)
-    bits = _select(whole < _i(-125), units.astype("int32"), bits)
-    result = _select(x > _f(_LAST_FINITE), t.infinity("float32"), t.reinterpret("float32", bits))
-    return _select(nan, x, _select(nothing, _f(0.0), result))
+    lowest = t.min(whole, _i(bits_of_magic - 126))
+    exponent = t.shift_left(lowest, _i(23)) + _i(((149 + 127) << 23) - (1 << 32))
+    units = p * t.reinterpret("float32", exponent) + _f(0.5)
+    infinite = _i(0x7F800000)
+    denormal = whole < _i(bits_of_magic - 125)
+    bits = _select(denormal, units.astype("int32"), t.min(bits, infinite))
+    return _select(t.isnan(x), x, t.reinterpret("float32", bits))
 
 
 def log(x: Expr, keep: Keep) -> Expr:

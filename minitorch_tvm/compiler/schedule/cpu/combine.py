@@ -52,8 +52,7 @@ class Combine:
             return (acc[0] + value,)
         select = tvm().tirx.Select
         if not self.indexed:
-            stays = self._stays(acc[0], value)
-            return (select(stays, acc[0], value),)
+            return (self._extreme(acc[0], value),)
         assert position is not None
         wins = self._wins(acc[0], value)
         where = Scope().cast(position, dt.int64)
@@ -70,13 +69,13 @@ class Combine:
         wins = t.any(self._wins(mine[0], other[0]), t.all(tie, other[1] < mine[1]))
         return t.Select(wins, other[0], mine[0]), t.Select(wins, other[1], mine[1])
 
-    def _stays(self, held: Expr, value: Expr) -> Expr:
-        """True if the extremum remains: a NaN remains, and gives way to nothing."""
+    def _extreme(self, held: Expr, value: Expr) -> Expr:
         t = tvm().tirx
-        better = held >= value if self.kind == "max" else held <= value
+        # One instruction, which gives the second of two where one is NaN.
+        better = (t.max if self.kind == "max" else t.min)(held, value)
         if self.dtype.category is not Category.FLOAT:
             return better
-        return t.Or(better, t.Not(t.EQ(held, held)))
+        return t.Select(t.isnan(held), held, better)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held

@@ -69,6 +69,12 @@ class _Plan:
         return self.code.kernel.members
 
     @property
+    def computes(self) -> bool:
+        """True if anything but reductions is computed for each element."""
+        plain = {self.code.graph.values[m].inputs[0] for m in self.members if self.reduces(m)}
+        return any(map(self.spread, self.members)) or not plain <= set(self.code.kernel.reads)
+
+    @property
     def walks(self) -> range:
         return range(max(self.level[m] for m in self.members) + 1)
 
@@ -171,8 +177,10 @@ class _Block:
         self.extents = extents or (1,)
         sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
         self.lanes = cpu.lanes(max(s for s in sizes))
-        # A row to a lane, if a row does not fill a vector.
-        self.rows = min(self.lanes, self.space.count) if self.extents[-1] < self.lanes else 1
+        # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
+        # are slow across rows.
+        short = self.extents[-1] < self.lanes and plan.computes
+        self.rows = min(self.lanes, self.space.count) if short else 1
         self.side = self.rows if self.rows > 1 else 0
         values, stores = plan.code.graph.values, plan.code.kernel.stores
         lanes = (self.side,) if self.side else ()
