@@ -164,7 +164,9 @@ def merge_rows(grouping: Grouping, row_bytes: int) -> None:
     """Merge the groups that work on the same rows of at most ``row_bytes``."""
     merger = _Merger(grouping, row_bytes)
     merger.run()
-    old, groups, number = grouping.groups, [], {}
+    old = grouping.groups
+    groups: list[Group] = []
+    number: dict[int, int] = {}
     for c, parts in sorted(merger.groups.items(), key=lambda item: min(item[1])):
         for g in parts:
             number[g] = len(groups)

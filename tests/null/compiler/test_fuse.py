@@ -18,7 +18,6 @@ from minitorch_tvm.ir.graph import Graph
 from minitorch_tvm.ir.kernel import FusedGraph
 from minitorch_tvm.nn import functional as F
 
-
 LINE = mt.from_numpy(np.ones(10, "float32"))
 LABELS = mt.from_numpy(np.zeros(6, "int64"))
 

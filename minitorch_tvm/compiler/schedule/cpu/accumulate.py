@@ -112,7 +112,7 @@ class Partial:
             out = []
             half = self.width // 2
             while half:
-                out.append(serial(half, lambda x, half=half: self._meet(x, x + half)))
+                out.append(self._meet_halves(half))
                 half //= 2
             return out
         # In registers: through memory, LLVM would take the vectors apart.
@@ -138,11 +138,15 @@ class Partial:
             vector = meet(*[named(lanes_of(vector, at, lanes)) for at in (0, lanes)])
         return [*statements, store(t, vector, 0)]
 
-    def _meet(self, x: Expr, y: Expr) -> Stmt:
-        scope = Scope()
-        mine, other = (tuple(scope.keep(load(b, i)) for b in self.total) for i in (x, y))
-        new = self.combine.merge(mine, other)
-        return scope.body(*[store(b, v, x) for b, v in zip(self.total, new, strict=True)])
+    def _meet_halves(self, half: int) -> Stmt:
+        def meet(x: Expr) -> Stmt:
+            scope = Scope()
+            mine = tuple(scope.keep(load(b, x)) for b in self.total)
+            other = tuple(scope.keep(load(b, x + half)) for b in self.total)
+            new = self.combine.merge(mine, other)
+            return scope.body(*[store(b, v, x) for b, v in zip(self.total, new, strict=True)])
+
+        return serial(half, meet)
 
     def result(self, lane: Expr = 0) -> Expr:
         """What a reduction gives: its last part (the index, of those that have one)."""

@@ -124,7 +124,7 @@ class _Reader(Evaluator):
 def _merged(code: KernelCode, space: Rows) -> list[tuple[int, ...]]:
     """The space's dimensions in groups that every value covers contiguously or not at all."""
     dims = [d for d, n in enumerate(space.shape) if n != 1]
-    apart = [(d,) for d in dims]
+    apart: list[tuple[int, ...]] = [(d,) for d in dims]
     found: set[Place] = set()
     values = code.graph.values
     stack: list[tuple[int, Place]] = [(m, space.places[m]) for m in code.kernel.members]
