@@ -172,6 +172,21 @@ class Evaluator:
         return self.scope.body(*writes)
 
 
+class Reader(Evaluator):
+    """Reads values that were computed before from where they were ``held``, at one index each."""
+
+    def __init__(self, code: KernelCode, scope: Scope, held: dict[int, Expr]) -> None:
+        super().__init__(code, scope, None)
+        self.held = held
+
+    def read(self, v: int, index: tuple[Expr, ...]) -> Expr:
+        if v not in self.held:
+            return super().read(v, index)
+        if not self.scope.guarded:
+            self.held[v] = self.scope.keep(self.held[v])
+        return self.held[v]
+
+
 def collapse(
     code: KernelCode, full: Shape, values: tuple[int, ...], reduced: tuple[int, ...] = ()
 ) -> Collapse:

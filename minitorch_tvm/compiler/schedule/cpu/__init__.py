@@ -13,12 +13,14 @@ from .product import convolution, product
 from .reduction import reduction
 from .rows import rows
 from .scatter import scatter
+from .transpose import transpose
 from .window import window
 
 Rule = Callable[[KernelCode, CpuTarget], list[Stage] | None]
 
 RULES: tuple[Rule, ...] = (
     rows,  # reductions along rows, and what is computed with them
+    transpose,  # no anchor, and something is read along another dimension
     elementwise,  # no anchor
     product,  # Matmul of floating point
     convolution,  # the three convolutions, ungrouped

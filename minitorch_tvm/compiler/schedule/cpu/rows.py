@@ -35,7 +35,7 @@ from ...loops import (
     serial,
     store,
 )
-from ...lower import Evaluator, KernelCode
+from ...lower import KernelCode, Reader
 from ...rowspace import sources, whole
 from ...target import CpuTarget
 from .accumulate import Walk
@@ -104,21 +104,6 @@ class _Plan:
             for x in self.code.graph.values[v].inputs:
                 last[x] = max(last.get(x, 0), at)
         return [m for m in self.members if self.spread(m) and last.get(m, 0) > self.level[m]]
-
-
-class _Reader(Evaluator):
-    """Reads what was computed before from where it was kept."""
-
-    def __init__(self, code: KernelCode, scope: Scope, held: dict[int, Expr]) -> None:
-        super().__init__(code, scope, None)
-        self.held = held
-
-    def read(self, v: int, index: tuple[Expr, ...]) -> Expr:
-        if v not in self.held:
-            return super().read(v, index)
-        if not self.scope.guarded:
-            self.held[v] = self.scope.keep(self.held[v])
-        return self.held[v]
 
 
 def _merged(code: KernelCode, space: Rows) -> list[tuple[int, ...]]:
@@ -216,7 +201,7 @@ class _Block:
 
     def _reader(
         self, scope: Scope, level: int, row: Expr, lane: Expr, inner: tuple[Expr, ...]
-    ) -> _Reader:
+    ) -> Reader:
         """Reads at one element of a walk, or (no ``inner``) at a row before it."""
         plan = self.plan
         held: dict[int, Expr] = {}
@@ -229,7 +214,7 @@ class _Block:
                 held[m] = load(self.local[m], *inner, *((lane,) if self.side else ()))
             elif before and inner:
                 held[m] = load(self.code.buffer(m), *self.index(plan.space.places[m], row, inner))
-        return _Reader(self.code, scope, held)
+        return Reader(self.code, scope, held)
 
     def _set(self, m: int, element: Expr, row: Expr, lane: Expr, inner: Expr) -> list[Stmt]:
         """Store an element of member ``m`` wherever it is wanted."""
