@@ -52,6 +52,12 @@ class KernelCode:
         return None
 
     @property
+    def overwrites(self) -> bool:
+        """True if an output takes the place of an input: then nothing may be computed twice."""
+        outputs = self.graph.outputs
+        return any(outputs[out] in self.kernel.stores for out in self.fused.in_place)
+
+    @property
     def anchor(self) -> Value:
         """The reduction, product or convolution of the kernel."""
         assert self.kernel.anchor is not None

@@ -180,3 +180,16 @@ def test_nothing_of_a_row_is_left_in_memory() -> None:
     x = mt.tensor(np.ones((64, 100), "float32"))
     F.layer_norm(F.softmax(x, dim=1), (100,)).realize()
     assert lazy.last_executor().program.arena_bytes == 0
+
+
+@pytest.mark.parametrize("length", [5, 20])
+def test_an_update_by_a_reduction_happens_once(length: int) -> None:
+    """Neither blocks of short rows nor the ends of longer ones, which overlap, update twice."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(37), rng.standard_normal((37, length))
+    x, y = mt.tensor(a), mt.tensor(b)
+    mt.eval(x, y)
+    x.sub_((y * y).sum(1))
+    np.testing.assert_allclose(x.numpy(), a - (b * b).sum(1), rtol=1e-13)
+    program = lazy.last_executor().program
+    assert program.outputs[0].donor is not None

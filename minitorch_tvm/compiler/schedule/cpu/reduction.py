@@ -7,8 +7,8 @@ are too few results to share out, the outermost reduced dimension is cut into pa
 depends on the shape alone, and the parts are merged in order: the result never depends on the
 number of threads.
 
-A long sum of floating point numbers is a sum of sums of some dozens, so that rounding errors grow
-with the root of its length (see N. Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+Long sums are sums of sums (:mod:`.accumulate`).  Kernels of more than one reduction are of
+:mod:`.rows`, which also makes the loops of rows that need not be cut.
 """
 
 from __future__ import annotations
@@ -110,9 +110,6 @@ class _Work:
         where = self.position(summed) if self.combine.indexed else None
         new = self.combine.take(held, value, where)
         return scope.body(*[store(b, v, *at) for b, v in zip(acc, new, strict=True)])
-
-    def result(self, acc: tuple[Expr, ...]) -> Expr:
-        return acc[-1]
 
     def finish(self, kept: tuple[Expr, ...], acc: tuple[Expr, ...]) -> Stmt:
         """Store the result at merged coordinates ``kept``."""

@@ -161,10 +161,11 @@ class _Block:
         extents = tuple(numel(tuple(shape[d] for d in g)) for g in self.inner_dims)
         self.extents = extents or (1,)
         sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
-        self.lanes = cpu.lanes(max(s for s in sizes))
+        self.lanes = cpu.lanes(max(sizes))
         # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
-        # are slow across rows.
+        # are slow across rows.  Blocks overlap, so rows must bear being computed twice.
         short = self.extents[-1] < self.lanes and plan.computes
+        short = short and not plan.code.overwrites
         self.rows = min(self.lanes, self.space.count) if short else 1
         self.side = self.rows if self.rows > 1 else 0
         values, stores = plan.code.graph.values, plan.code.kernel.stores

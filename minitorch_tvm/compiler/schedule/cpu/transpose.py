@@ -48,8 +48,7 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     shape = graph.values[kernel.members[0]].shape
     flipped = _flipped(code, shape)
     # Squares may overlap: an element computed twice must not have overwritten what it reads.
-    overwrites = any(graph.outputs[out] in kernel.stores for out in code.fused.in_place)
-    if not flipped or overwrites or numel(shape) < GRAIN:
+    if not flipped or code.overwrites or numel(shape) < GRAIN:
         return None
     axes, sizes = set(flipped.values()), {graph.values[v].dtype.itemsize for v in flipped}
     if len(axes) != 1 or len(sizes) != 1:
