@@ -101,9 +101,9 @@ def compile_graph(graph: Graph) -> Program:
     settings = config.CONFIG
     clock = _Clock()
     fuses = settings.fuse and settings.schedule != "default"
-    fused = clock("fuse", lambda: fuse(graph, fuses))
-    _show(3, "fused", fused)
     machine = target.host(settings.isa)
+    fused = clock("fuse", lambda: fuse(graph, fuses, machine.row_bytes))
+    _show(3, "fused", fused)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()
     machine = replace(
@@ -113,7 +113,7 @@ def compile_graph(graph: Graph) -> Program:
     look = _show_assembly if settings.debug >= 5 else None
     # What was made before is not printed again, so nothing is shared where IR is to be seen.
     shared = None if settings.debug >= 4 else (settings.program_key, machine)
-    isolated = [isolate(graph, k) for k in fused.kernels]
+    isolated = [isolate(fused, k) for k in fused.kernels]
     code: tuple[bytes, ...] = ()
     steps, steps_nbytes = b"", 0
     made: tuple[object, ...] = ()

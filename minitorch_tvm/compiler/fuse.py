@@ -5,6 +5,7 @@
 * An injective value that must be stored joins the kernel of a value it reads at its own index, or
   starts an elementwise kernel that others may join.
 * A reshape of something stored is another name for the same memory.
+* Kernels that work on the same rows are merged (:mod:`.fuse_rows`).
 * A long chain of elementwise values is several kernels, so that compile time is linear in it.
 
 A reduction or product is never computed twice, and no kernel ever waits for itself: a value joins
@@ -13,7 +14,6 @@ a kernel only if nothing else that it reads depends on that kernel.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
 from ..core.shape import numel
@@ -25,6 +25,8 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import pool as pl
 from ..ops.random import RandomBits
+from .fuse_rows import merge_rows
+from .groups import LARGEST, Group, Grouping, order
 
 # Rough cost of recomputing one element, in simple instructions.
 _COST: dict[type, int] = {
@@ -46,19 +48,10 @@ _COST: dict[type, int] = {
 }
 _CHEAP = 8  # a value of at most this cost may be recomputed by several readers
 _LONGEST = 64  # inlined values per chain; keeps expressions and compile time bounded
-_LARGEST = 256  # values in a kernel: the time of TVM's passes and LLVM's is worse than linear in it
 
 # These read their input under a condition, where nothing can be bound to a variable: a long
 # chain would be written out once per read.
 _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
-
-
-@dataclass
-class _Group:
-    anchor: int | None
-    shape: tuple[int, ...]
-    members: list[int]
-    length: int  # values computed, the inlined ones included
 
 
 @dataclass
@@ -70,27 +63,15 @@ class _Reads:
     length: int
 
 
-class _Fuser:
+class _Fuser(Grouping):
     def __init__(self, graph: Graph, enabled: bool) -> None:
-        self.graph = graph
-        self.values = graph.values
+        super().__init__(graph)
         self.enabled = enabled
         self.users = graph.users()
         self.outputs = set(graph.outputs)
-        self.group_of: dict[int, int] = {}
-        self.groups: list[_Group] = []
-        self.alias: dict[int, int] = {}
         self.reads: dict[int, _Reads] = {}
-        self.depends: list[set[int]] = []  # group -> groups it reads (direct)
 
     # --- helpers --------------------------------------------------------------------------
-
-    def root(self, v: int) -> int:
-        return self.alias.get(v, v)
-
-    def stored(self, v: int) -> bool:
-        """True if ``v`` can be read from memory (a leaf, an alias, or a member of a group)."""
-        return self.values[v].is_leaf or v in self.group_of or v in self.alias
 
     def _same_index(self, reader: Value, source: Value) -> bool:
         return reader.op.elementwise and reader.shape == source.shape
@@ -142,7 +123,7 @@ class _Fuser:
         reads = self.collect(v)
         number = len(self.groups)
         shape = self.values[v].shape
-        self.groups.append(_Group(v if anchor else None, shape, [v], reads.length))
+        self.groups.append(Group(v if anchor else None, shape, [v], reads.length))
         self.depends.append(set())
         self._link(number, reads)
         self.group_of[v] = number
@@ -195,7 +176,7 @@ class _Fuser:
         g = self.groups[group]
         if g.shape != self.values[v].shape or not self.values[v].op.elementwise:
             return False
-        if g.length + reads.length > _LARGEST:
+        if g.length + reads.length > LARGEST:
             return False
         if g.anchor is not None and self.values[g.anchor].op.kind is Kind.OPAQUE:
             return False
@@ -273,42 +254,25 @@ class _Fuser:
         return all(w == v or self._inlined_into(w, v) for w in self.users[u])
 
 
-def _order(depends: list[set[int]], first: list[int]) -> list[int] | None:
-    """Topological order of the groups, earliest recorded first; None if there is a cycle."""
-    waiting = [len(d) for d in depends]
-    readers: list[list[int]] = [[] for _ in depends]
-    for g, sources in enumerate(depends):
-        for source in sources:
-            readers[source].append(g)
-    ready = [(first[g], g) for g, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    done: list[int] = []
-    while ready:
-        _, g = heapq.heappop(ready)
-        done.append(g)
-        for other in readers[g]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                heapq.heappush(ready, (first[other], other))
-    return done if len(done) == len(depends) else None
-
-
-def fuse(graph: Graph, enabled: bool = True) -> FusedGraph:
+def fuse(graph: Graph, enabled: bool = True, row_bytes: int = 256 << 10) -> FusedGraph:
     """Group the values of a canonical graph into kernels, in execution order.
 
-    With ``enabled`` off every op is a kernel of its own (``MTVM_FUSE=0``).
+    With ``enabled`` off every op is a kernel of its own (``MTVM_FUSE=0``).  Kernels that work row
+    by row do so on rows of at most ``row_bytes`` of one value.
     """
     f = _Fuser(graph, enabled)
     f.run()
-    first = [min(g.members) for g in f.groups]
+    if enabled:
+        merge_rows(f, row_bytes)
+    first = f.first()
     kernels: dict[int, Kernel] = {}
     for number, group in enumerate(f.groups):
         kernels[number] = _kernel(f, number, group)
     stores = _stores(f, kernels)
     depends = [set(d) for d in f.depends]
     in_place = _in_place(f, kernels, depends)
-    order = _order(depends, first)
-    assert order is not None, "fusion made a cycle"
+    ordered = order(depends, first)
+    assert ordered is not None, "fusion made a cycle"
     final = tuple(
         Kernel(
             kernels[g].anchor,
@@ -316,13 +280,14 @@ def fuse(graph: Graph, enabled: bool = True) -> FusedGraph:
             kernels[g].inlined,
             kernels[g].reads,
             tuple(m for m in kernels[g].members if m in stores),
+            kernels[g].rows,
         )
-        for g in order
+        for g in ordered
     )
     return FusedGraph(graph, final, dict(f.alias), in_place)
 
 
-def _kernel(f: _Fuser, number: int, group: _Group) -> Kernel:
+def _kernel(f: _Fuser, number: int, group: Group) -> Kernel:
     """Walk from the members to what they read from memory."""
     reads: list[int] = []
     inlined: list[int] = []
@@ -334,7 +299,8 @@ def _kernel(f: _Fuser, number: int, group: _Group) -> Kernel:
         if x in seen or x in members:
             continue
         seen.add(x)
-        if f.stored(x):
+        # Another name of what is computed here is no memory to read.
+        if f.stored(x) and f.root(x) not in members:
             reads.append(x)
         else:
             inlined.append(x)
@@ -345,6 +311,7 @@ def _kernel(f: _Fuser, number: int, group: _Group) -> Kernel:
         tuple(sorted(inlined)),
         tuple(sorted(reads)),
         (),
+        group.rows,
     )
 
 

@@ -8,13 +8,13 @@ functions, within a program and among all programs in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from ..core import dtype as dt
 from ..core.shape import numel
 from ..ir.graph import Graph, Value
-from ..ir.kernel import Kernel
+from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
 from .assemble import Functions
 from .loops import Memory, Stage
@@ -31,12 +31,13 @@ class Isolated:
 
     graph: Graph
     kernel: Kernel
+    overwrites: bool  # an output takes the place of an input
     values: tuple[int, ...]
 
 
-def isolate(graph: Graph, kernel: Kernel) -> Isolated:
+def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     """Cut a kernel out of its graph: what it reads from memory becomes a leaf."""
-    read = set(kernel.reads)
+    graph, read = fused.graph, set(kernel.reads)
     position: dict[int, int] = {}
     # Numbered as they are met on the way from the members, not as they were recorded: what was
     # recorded earlier for another reader may stand anywhere in the program.
@@ -62,6 +63,9 @@ def isolate(graph: Graph, kernel: Kernel) -> Isolated:
             own.append(Value(op, (), value.shape, value.dtype))
         else:
             own.append(Value(value.op, local(value.inputs), value.shape, value.dtype, value.place))
+    rows = kernel.rows
+    if rows is not None:
+        rows = replace(rows, places={position[v]: place for v, place in rows.places.items()})
     return Isolated(
         Graph(tuple(own), local(kernel.stores)),
         Kernel(
@@ -70,7 +74,9 @@ def isolate(graph: Graph, kernel: Kernel) -> Isolated:
             tuple(sorted(local(kernel.inlined))),
             tuple(sorted(local(kernel.reads))),
             tuple(sorted(local(kernel.stores))),
+            rows,
         ),
+        any(graph.outputs[out] in kernel.stores for out in fused.in_place),
         tuple(position),
     )
 
@@ -133,7 +139,15 @@ class Kernels:
 
     def ready(self, isolated: Isolated) -> Ready:
         """The kernel's functions, from wherever they can be had."""
-        key = (self._settings, isolated.graph, isolated.kernel)
+        rows = isolated.kernel.rows
+        places = None if rows is None else tuple(sorted(rows.places.items()))
+        key = (
+            self._settings,
+            isolated.graph,
+            isolated.kernel,
+            isolated.overwrites,
+            places,  # which the rows' comparison leaves out
+        )
         made = self._own.get(key)
         if made is None:
             made = _MADE.get(key) if self._settings is not None else None
@@ -141,7 +155,7 @@ class Kernels:
         return made.ready
 
     def _new(self, isolated: Isolated) -> Made:
-        code = KernelCode(isolated.graph, isolated.kernel)
+        code = KernelCode(isolated.graph, isolated.kernel, isolated.overwrites)
         rule, stages = self._schedule(code)
         infos = []
         for stage in stages:

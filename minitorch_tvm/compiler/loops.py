@@ -216,6 +216,11 @@ def splat(value: Expr, lanes: int) -> Expr:
     return tvm().tirx.Broadcast(value, const(lanes))
 
 
+def lanes_of(vector: Expr, first: int, count: int) -> Expr:
+    """``count`` lanes of a vector from ``first`` on; one lane is a scalar."""
+    return tvm().tirx.Shuffle([vector], [const(first + i) for i in range(count)])
+
+
 def seq(*statements: Stmt | Sequence[Stmt]) -> Stmt:
     """Run statements in order (nested lists are flattened)."""
     flat: list[Stmt] = []

@@ -26,6 +26,7 @@ class KernelCode:
 
     graph: Graph
     kernel: Kernel
+    overwrites: bool  # an output takes the place of an input: then nothing may be computed twice
     builder: Builder = field(default_factory=Builder)
     buffers: dict[int, Memory | Any] = field(default_factory=dict)  # by value, in its own shape
 
@@ -169,6 +170,21 @@ class Evaluator:
                 writes.append(store(target, element, *index))
         # Reads come before writes: an output may stand on the memory of an input.
         return self.scope.body(*writes)
+
+
+class Reader(Evaluator):
+    """Reads values that were computed before from where they were ``held``, at one index each."""
+
+    def __init__(self, code: KernelCode, scope: Scope, held: dict[int, Expr]) -> None:
+        super().__init__(code, scope, None)
+        self.held = held
+
+    def read(self, v: int, index: tuple[Expr, ...]) -> Expr:
+        if v not in self.held:
+            return super().read(v, index)
+        if not self.scope.guarded:
+            self.held[v] = self.scope.keep(self.held[v])
+        return self.held[v]
 
 
 def collapse(

@@ -33,6 +33,11 @@ class CpuTarget:
         """Elements of ``itemsize`` bytes in one vector register."""
         return max(1, self.vector_bytes // itemsize)
 
+    @property
+    def row_bytes(self) -> int:
+        """The longest row of one value that is worked on as a whole: a few of them stay in L2."""
+        return self.l2_bytes // 4
+
     def tvm_target(self, level: int = 3) -> Any:
         """The TVM target with every feature resolved (never "native"), at a level of LLVM's."""
         spec: dict[str, object] = {"kind": "llvm", "mcpu": self.mcpu, "opt-level": level}

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..core.shape import Shape, numel
 from .graph import Graph
+
+Place = tuple[int, ...]
+"""For each dimension of a value, the dimension of a row space it runs along; -1: size one."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A space of elements, cut into rows.
+
+    ``shape`` is that of all elements; a row is what ``reduced`` dimensions (none of size one) span,
+    the last of them innermost in memory.  ``places`` says where in the space each member of the
+    kernel lies: over all elements, or one per row.
+    """
+
+    shape: Shape
+    reduced: tuple[int, ...]
+    places: dict[int, Place] = field(default_factory=dict, compare=False)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Dimensions that number the rows."""
+        return tuple(d for d, n in enumerate(self.shape) if n != 1 and d not in self.reduced)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return numel(tuple(self.shape[d] for d in self.kept))
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return numel(tuple(self.shape[d] for d in self.reduced))
+
+    def spread(self, place: Place) -> bool:
+        """True for a value with an element per element of the space, False for one per row."""
+        return any(d in self.reduced for d in place)
 
 
 @dataclass(frozen=True)
@@ -14,7 +51,8 @@ class Kernel:
     ``anchor`` is the reduction, product or convolution of the group (None: elementwise).
     ``members`` are the values computed once per output element, in order, the anchor among them;
     ``inlined`` values are recomputed where they are read; ``reads`` come from memory; ``stores``
-    go to it.
+    go to it.  With ``rows`` the kernel goes through them one by one: any of its members may be
+    reductions along rows, whose results others read.
     """
 
     anchor: int | None
@@ -22,11 +60,12 @@ class Kernel:
     inlined: tuple[int, ...]
     reads: tuple[int, ...]
     stores: tuple[int, ...]
+    rows: Rows | None = None
 
     def name(self, graph: Graph) -> str:
         """A readable name: the ops computed here."""
         names = [graph.values[m].op.name.lower() for m in self.members]
-        if self.anchor is None:
+        if self.anchor is None and self.rows is None:
             names = [graph.values[i].op.name.lower() for i in self.inlined] + names
         return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
 

@@ -96,11 +96,20 @@ REDUCE: dict[str, Callable[[Tensor, Any, bool], Tensor]] = {
     "amin": lambda x, d, k: x.amin(d, keepdim=k),
     "var": lambda x, d, k: x.var(d, correction=0, keepdim=k),
 }
+
+
+def _labels(rows: int, classes: int) -> Tensor:
+    return mt.tensor(np.arange(rows) % classes)
+
+
 STEPS: dict[str, Callable[..., Tensor]] = {
     **UNARY,
     **BINARY,
     **REDUCE,
     "argmax": lambda x, d, k: x.argmax(d, keepdim=k).to(x.dtype) * 0.1,
+    # A value of a row, broadcast back over the row it comes from (or, "other", over another's).
+    "rowwise": lambda x, y, b, r, d: BINARY[b](x, REDUCE[r](y, d, True)),
+    "label": lambda x: F.cross_entropy(x, _labels(*x.shape), reduction="none"),
     "softmax": lambda x, d: x.softmax(d),
     "log_softmax": lambda x, d: x.log_softmax(d),
     "reshape": lambda x, s: x.reshape(s),
@@ -201,6 +210,18 @@ class _Draft:
             self.add("argmax", (v,), out, d, keep)
             return
         self.add(self.pick(REDUCE), (v,), out, dims, keep)
+
+    def _rowwise(self, v: int) -> None:
+        shape = self.shapes[v]
+        if not shape or 0 in shape:
+            return
+        if len(shape) == 2 and self.number(0, 7) == 0:
+            self.add("label", (v,), shape[:1])
+            return
+        first = self.pick((len(shape) - 1, len(shape) - 1, 0, 1))
+        dims = tuple(range(first, len(shape))) or self._dims(v)
+        w = self.pick([i for i, s in enumerate(self.shapes) if s == shape])
+        self.add("rowwise", (v, w), shape, self.pick(BINARY), self.pick(REDUCE), dims)
 
     def _softmax(self, v: int) -> None:
         shape = self.shapes[v]
@@ -310,7 +331,11 @@ def _fits_into(shape: Shape, region: Shape) -> bool:
 
 ALL_KINDS = (
     "unary", "unary", "unary", "binary", "binary", "reduce", "reduce", "softmax", "move", "move",
-    "join", "insert", "matmul", "conv",
+    "join", "insert", "matmul", "conv", "rowwise", "rowwise",
+)  # fmt: skip
+ROWS = (
+    "rowwise", "rowwise", "rowwise", "rowwise", "unary", "unary", "binary", "reduce", "softmax",
+    "move",
 )  # fmt: skip
 POINTWISE = ("unary", "unary", "binary", "binary", "move", "join", "insert")
 
@@ -329,6 +354,9 @@ def programs(draw: Any, kinds: tuple[str, ...] = ALL_KINDS, special: bool = Fals
     elif family == 2 and "conv" in kinds:  # images
         c, size = d.pick((1, 2, 3)), d.pick((4, 5, 7))
         shapes = [(d.pick((1, 2)), c, size, size), (d.pick((1, 4)), c, 3, 3), (c, 1, 1), ()]
+    elif "rowwise" in kinds:  # rows: shorter than a vector, of a few vectors, with a rest or not
+        length = d.pick((3, 7, 8, 16, 17, 31, 40, 64, 70, 130))
+        shapes = [(m, length), (length,), (m, 1), (2, m, length)]
     else:
         shapes = [(n, m), (1, m), (), (n, m)]
     for shape in shapes[: d.number(2, 4)]:

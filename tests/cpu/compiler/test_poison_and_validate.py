@@ -15,6 +15,8 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
 from minitorch_tvm.compiler import plan
 from minitorch_tvm.compiler.plan import Request
+from minitorch_tvm.compiler.schedule.cpu.accumulate import Walk
+from minitorch_tvm.compiler.schedule.cpu.combine import Combine
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.kernel import FusedGraph
@@ -22,7 +24,7 @@ from minitorch_tvm.nn import functional as F
 
 # The package exports the rules under the names of their modules.
 elementwise_rule = import_module("minitorch_tvm.compiler.schedule.cpu.elementwise")
-reduction_rule = import_module("minitorch_tvm.compiler.schedule.cpu.reduction")
+rows_rule = import_module("minitorch_tvm.compiler.schedule.cpu.rows")
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "logreg": (lambda: nn.Sequential(nn.Linear(60, 10)), (33, 60)),
@@ -131,15 +133,18 @@ def test_validate_names_a_wrong_elementwise_kernel(monkeypatch: pytest.MonkeyPat
 
 
 def test_validate_names_the_first_wrong_kernel_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = reduction_rule._rows
+    class Short(Walk):
+        """Sums that miss their last term."""
 
-    def short(w: object, kept: object, outer: tuple[int, int, int], done: object) -> object:
-        start, length, most = outer
-        return rows(w, kept, (start, length - 1, most), done)
+        def __init__(self, kinds: list[Combine], extents: tuple[int, ...], *rest: int, side: int):
+            cut = (*extents[:-1], extents[-1] - len(kinds))
+            super().__init__(kinds, cut, *rest, side=side)
 
-    monkeypatch.setattr(reduction_rule, "_rows", short)
+    monkeypatch.setattr(rows_rule, "Walk", Short)
     lazy.clear_cache()
     x = mt.tensor(np.random.default_rng(0).random((6, 40), dtype=np.float32))
-    with config.override(validate=True), pytest.raises(RuntimeError, match="schedule reduction"):
-        ((x * 3.0).sin() / x.sum(1, keepdim=True)).exp().realize()
+    y = (x @ x.T) * 3.0
+    z = ((y.sin() / (y * y).sum(1, keepdim=True)) @ x).exp()
+    with config.override(validate=True), pytest.raises(RuntimeError, match=r"k1.*schedule rows"):
+        z.realize()
     lazy.clear_cache()

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from programs import POINTWISE, Array, Program, programs, run
+from programs import POINTWISE, ROWS, Array, Program, programs, run
 
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api
 from minitorch_tvm.core import config
+from minitorch_tvm.ops.reduction import Reduction
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "null" / "compiler"))
 from fused import check_fused
@@ -35,16 +36,23 @@ def agree(got: list[Array], want: list[Array], tolerance: float, what: str) -> N
 
 
 @pytest.fixture(autouse=True)
-def _check_every_fusion(monkeypatch: pytest.MonkeyPatch) -> Any:
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every fusion is checked; the list gets the number of reductions of kernels over rows."""
     fuse = api.fuse
+    seen: list[int] = []
 
-    def checked(graph: Any, enabled: bool = True) -> Any:
-        found = fuse(graph, enabled)
+    def checked(graph: Any, enabled: bool, row_bytes: int) -> Any:
+        found = fuse(graph, enabled, row_bytes)
         check_fused(found, whole=enabled)
+        for kernel in found.kernels:
+            if kernel.rows is not None:
+                ops = [graph.values[m].op for m in kernel.members]
+                seen.append(sum(isinstance(op, Reduction) for op in ops))
         return found
 
     monkeypatch.setattr(api, "fuse", checked)
     lazy.clear_cache()
+    return seen
 
 
 @few
@@ -64,6 +72,34 @@ def test_float32(program: Program) -> None:
     # Rounding may flip a comparison; such programs say nothing.
     assume(all(np.allclose(a, b, 1e-3, 1e-3) for a, b in zip(want, exact, strict=True)))
     agree(run(program, "float32"), exact_as(want, exact), 2e-3, "float32")
+    lazy.clear_cache()
+
+
+def test_rows(merged: list[int]) -> None:
+    """Reductions along rows, and what is computed with them."""
+
+    @few
+    @given(programs(ROWS))
+    def same_as_reference(program: Program) -> None:
+        want = reference(program, "float64")
+        for changes in ({}, {"fuse": False}, {"poison": True}):
+            with config.override(**changes):
+                agree(run(program, "float64"), want, 1e-9, str(changes))
+        exact = reference(program, "float32")
+        if all(np.allclose(a, b, 1e-3, 1e-3) for a, b in zip(exact, want, strict=True)):
+            agree(run(program, "float32"), exact_as(exact, want), 2e-3, "float32")
+        lazy.clear_cache()
+
+    same_as_reference()
+    assert max(merged, default=0) >= 2, "no kernel of several walks was tried"
+
+
+@few
+@given(programs((*ROWS, *POINTWISE), special=True))
+def test_nan_and_infinities_in_rows(program: Program) -> None:
+    with np.errstate(all="ignore"):
+        want = reference(program, "float64")
+    agree(run(program, "float64"), want, 1e-9, "rows")
     lazy.clear_cache()
 
 

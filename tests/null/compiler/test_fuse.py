@@ -18,6 +18,9 @@ from minitorch_tvm.ir.graph import Graph
 from minitorch_tvm.ir.kernel import FusedGraph
 from minitorch_tvm.nn import functional as F
 
+LINE = mt.from_numpy(np.ones(10, "float32"))
+LABELS = mt.from_numpy(np.zeros(6, "int64"))
+
 
 def fused(graph: Graph) -> FusedGraph:
     found = fuse(canonicalize(graph))
@@ -71,12 +74,8 @@ def test_kernels_of_the_mlp_training_step() -> None:
         "matmul_add_sigmoid",
         "matmul_add_sigmoid",
         "matmul_add",
-        "max",  # softmax of the logits; the loss itself is read by nobody
-        "sub_exp",
-        "sum_div",
-        "sum",  # weights of the rows
-        "sum_div",
-        "iota_eq_full_ne_etc",  # cotangent of the logits
+        "sum_div",  # weights of the rows; the loss itself is read by nobody
+        "max_exp_sum_sum_etc",  # softmax and the cotangent of the logits
         "matmul_mul",  # cotangent of the second hidden layer
         "matmul_sub",  # weight 3: its gradient and update
         "sum_sub",  # bias 3
@@ -92,7 +91,17 @@ def test_kernels_of_the_mlp_training_step() -> None:
 @pytest.mark.parametrize(
     ("build", "want"),
     [
-        (lambda x: x.softmax(1), ["max", "sub_exp", "sum", "div"]),
+        (lambda x: x.softmax(1), ["max_exp_sum_div"]),
+        (lambda x: x.log_softmax(1), ["max_sum_log_sub"]),
+        (lambda x: F.layer_norm(x, (10,), LINE, LINE), ["sum_mul_etc"]),
+        (lambda x: F.cross_entropy(x, LABELS), ["rows", "mean"]),
+        (lambda x: x - x.amax(1, keepdim=True), ["max_sub"]),
+        (lambda x: x / x.sum(1)[:, None], ["sum_div"]),
+        (lambda x: x.var(1), ["sum_sum_div"]),
+        (lambda x: x - x.sum(0), ["sum", "sub"]),  # columns
+        (lambda x: (x / x.sum(1, keepdim=True)).sum(0), ["sum", "sum"]),
+        (lambda x: x @ (x / x.sum(1, keepdim=True)).T, ["sum_div", "matmul"]),
+        (lambda x: x.softmax(1).softmax(0), ["softmax", "max", "exp", "sum", "div"]),
         (lambda x: x.exp().sigmoid() * 2 + x, ["exp_sigmoid_full_mul_etc"]),
         (lambda x: (x * 2 + 1).sum(0), ["sum"]),
         (lambda x: (x @ x.t()).relu() + 1, ["matmul_relu_add"]),
@@ -152,7 +161,7 @@ def test_arena_of_the_three_models(model: Callable[[], nn.Module], batch: tuple[
     memory = plan.plan(wanted, len(found.kernels))
     plan.verify(memory)
     assert memory.lower_bound <= memory.arena_bytes <= 1.1 * memory.lower_bound
-    assert memory.arena_bytes < memory.naive_bytes
+    assert memory.arena_bytes <= memory.naive_bytes
 
 
 def test_a_leaf_read_by_later_kernels_is_not_overwritten_before_them() -> None:
@@ -188,3 +197,45 @@ def test_mutual_updates_overwrite_one_at_most() -> None:
         out1 overwrites %1
     """
     assert len(fused(checked(text)).in_place) <= 1
+
+
+def test_rows_do_not_mix() -> None:
+    """A square is the case in which a shape does not tell rows from columns."""
+    text = """
+        %0 = buffer() : float32[8, 8]
+        %1 = Sum(dims=(1,), keepdim=False)(%0) : float32[8]
+        %2 = Exp(%1) : float32[8]
+        %3 = Sub(%0, %2) : float32[8, 8]
+        %4 = Sum(dims=(1,), keepdim=False)(%3) : float32[8] -> out0
+        %5 = Reshape(shape=(8, 1))(%2) : float32[8, 1]
+        %6 = Sub(%0, %5) : float32[8, 8]
+        %7 = Sum(dims=(1,), keepdim=False)(%6) : float32[8] -> out1
+    """
+    found = fused(checked(text))
+    assert [k.members for k in found.kernels] == [(1, 2, 7), (4,)]
+
+
+def test_a_kernel_between_two_parts_of_a_row_keeps_them_apart() -> None:
+    text = """
+        %0 = buffer() : float32[8, 4]
+        %1 = Sum(dims=(1,), keepdim=True)(%0) : float32[8, 1]
+        %2 = Permute(dims=(1, 0))(%1) : float32[1, 8]
+        %3 = Matmul(ta=False, tb=False)(%2, %0) : float32[1, 4]
+        %4 = Sub(%0, %1) : float32[8, 4]
+        %5 = Mul(%4, %3) : float32[8, 4]
+        %6 = Sum(dims=(1,), keepdim=True)(%5) : float32[8, 1] -> out0
+    """
+    found = fused(checked(text))  # (the permutation became a reshape or a flag of the product)
+    assert [names(found)[i].split("_")[0] for i in range(3)] == ["sum", "matmul", "sum"]
+
+
+def test_few_long_rows_are_shared_out_in_parts() -> None:
+    for shape, kernels in (((4, 100_000), 2), ((64, 1000), 1), ((2000, 70_000), 2)):
+        text = f"""
+            %0 = buffer() : float32[{shape[0]}, {shape[1]}]
+            %1 = Sum(dims=(1,), keepdim=True)(%0) : float32[{shape[0]}, 1]
+            %2 = Sub(%0, %1) : float32[{shape[0]}, {shape[1]}] -> out0
+        """
+        found = fused(checked(text)).kernels
+        assert len(found) == kernels
+        assert (found[0].rows is not None) == (kernels == 1)

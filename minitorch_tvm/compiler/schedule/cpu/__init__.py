@@ -11,16 +11,20 @@ from .elementwise import elementwise
 from .generic import generic
 from .product import convolution, product
 from .reduction import reduction
+from .rows import rows
 from .scatter import scatter
+from .transpose import transpose
 from .window import window
 
 Rule = Callable[[KernelCode, CpuTarget], list[Stage] | None]
 
 RULES: tuple[Rule, ...] = (
+    rows,  # reductions along rows, and what is computed with them
+    transpose,  # no anchor, and something is read along another dimension
     elementwise,  # no anchor
     product,  # Matmul of floating point
     convolution,  # the three convolutions, ungrouped
-    reduction,  # sums, extrema and their indices over whole dimensions
+    reduction,  # one reduction over whole dimensions: long rows, columns
     scatter,  # gradients of gathers
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element

@@ -50,13 +50,32 @@ class Combine:
         """The accumulator after one more element (at ``position`` for indexed ones)."""
         if self.kind == "sum":
             return (acc[0] + value,)
-        wins = self._wins(acc[0], value)
         select = tvm().tirx.Select
         if not self.indexed:
-            return (select(wins, value, acc[0]),)
+            return (self._extreme(acc[0], value),)
         assert position is not None
+        wins = self._wins(acc[0], value)
         where = Scope().cast(position, dt.int64)
         return select(wins, value, acc[0]), select(wins, where, acc[1])
+
+    def merge(self, mine: tuple[Expr, ...], other: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The accumulator of the elements of two, in either order (vectors, if not indexed)."""
+        if not self.indexed:
+            return self.take(mine, other[0])
+        t = tvm().tirx
+        tie = t.EQ(mine[0], other[0])
+        if self.dtype.category is Category.FLOAT:
+            tie = t.any(tie, t.all(t.isnan(mine[0]), t.isnan(other[0])))
+        wins = t.any(self._wins(mine[0], other[0]), t.all(tie, other[1] < mine[1]))
+        return t.Select(wins, other[0], mine[0]), t.Select(wins, other[1], mine[1])
+
+    def _extreme(self, held: Expr, value: Expr) -> Expr:
+        t = tvm().tirx
+        # One instruction, which gives the second of two where one is NaN.
+        better = (t.max if self.kind == "max" else t.min)(held, value)
+        if self.dtype.category is not Category.FLOAT:
+            return better
+        return t.Select(t.isnan(held), held, better)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held

@@ -7,17 +7,17 @@ are too few results to share out, the outermost reduced dimension is cut into pa
 depends on the shape alone, and the parts are merged in order: the result never depends on the
 number of threads.
 
-A long sum of floating point numbers is a sum of sums of some dozens, so that rounding errors grow
-with the root of its length (see N. Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+Long sums are sums of sums (:mod:`.accumulate`).  Kernels of more than one reduction are of
+:mod:`.rows`, which also makes the loops of rows that need not be cut.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....core.shape import numel
+from ....ir.kernel import Rows
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
@@ -37,15 +37,15 @@ from ...loops import (
     store,
 )
 from ...lower import Collapse, KernelCode, collapse
+from ...rowspace import place_of
 from ...target import CpuTarget
+from .accumulate import FOLD, Range, Walk, fold_length, in_folds
 from .combine import Combine
 from .elementwise import GRAIN, tiled, unravel
+from .rows import row_stages
 
 _SPLIT = 4 * GRAIN
 """Elements of one result above which a reduction with few results is cut into parts."""
-
-_FOLD = 64
-"""Additions to one accumulator, at least, before it is added to a total and starts from zero."""
 
 
 @dataclass
@@ -70,6 +70,18 @@ class _Work:
     @property
     def summed(self) -> tuple[int, ...]:
         return tuple(n for n, r in zip(self.extents, self.reduced, strict=True) if r)
+
+    def rows(self) -> Rows:
+        """The reduction as a space of rows."""
+        op, values = self.code.anchor.op, self.code.graph.values
+        assert isinstance(op, rd.Reduction)
+        shape = values[self.source].shape
+        rows = Rows(shape, tuple(d for d in op.dims if shape[d] != 1))
+        for m in self.code.kernel.members:
+            place = place_of(values[m].shape, rows)
+            assert place is not None
+            rows.places[m] = place
+        return rows
 
     def index(self, kept: tuple[Expr, ...], summed: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Input index from the two kinds of coordinates."""
@@ -98,9 +110,6 @@ class _Work:
         where = self.position(summed) if self.combine.indexed else None
         new = self.combine.take(held, value, where)
         return scope.body(*[store(b, v, *at) for b, v in zip(acc, new, strict=True)])
-
-    def result(self, acc: tuple[Expr, ...]) -> Expr:
-        return acc[-1]
 
     def finish(self, kept: tuple[Expr, ...], acc: tuple[Expr, ...]) -> Stmt:
         """Store the result at merged coordinates ``kept``."""
@@ -134,12 +143,7 @@ def _reset(w: _Work, acc: list[Memory], size: int) -> list[Stmt]:
 
 def _folds(w: _Work, additions: int) -> bool:
     """True if so many additions to one accumulator are worth a total beside it."""
-    return w.combine.kind == "sum" and w.combine.dtype.is_floating_point and additions > 2 * _FOLD
-
-
-def _fold_length(additions: int, each: int) -> int:
-    """How many times ``each`` additions make a fold, about as long as there are folds."""
-    return max(1, max(_FOLD, math.isqrt(additions)) // each)
+    return w.combine.kind == "sum" and w.combine.dtype.is_floating_point and additions > 2 * FOLD
 
 
 def _folded(w: _Work, acc: list[Memory], total: list[Memory], size: int, taken: Stmt) -> Stmt:
@@ -149,101 +153,19 @@ def _folded(w: _Work, acc: list[Memory], total: list[Memory], size: int, taken: 
     return seq(_reset(w, acc, size), taken, fold)
 
 
-def _in_folds(
-    length: Expr, size: int, body: Callable[[Expr], Stmt], folded: Callable[[Stmt], Stmt]
-) -> Stmt:
-    """``body`` for 0 .. length - 1, ``size`` of them to a fold."""
-
-    def block(j: Expr) -> Stmt:
-        start = j * size
-        even = isinstance(length, int) and length % size == 0
-        count = size if even else minimum(size, length - start)
-        return folded(serial(count, lambda i: body(start + i)))
-
-    return serial((length + (size - 1)) // size, block)
-
-
-# Of the outermost reduced dimension: start, length, and the most that the length may be.
-Range = tuple[Expr, Expr, int]
-
-
 def _rows(
     w: _Work, kept: tuple[Expr, ...], outer: Range, done: Callable[[tuple[Expr, ...]], Stmt]
 ) -> Stmt:
     """One result whose innermost reduced dimension is contiguous."""
-    *middle, inner = w.summed
-    lanes = w.lanes if inner >= w.lanes and not w.combine.indexed else 1
-    if inner >= 4 * w.lanes and not w.combine.indexed:
-        lanes = 4 * w.lanes
-    acc = _accumulators(w, lanes)
-    start, length, extent = outer
-    steps = max(1, inner // lanes)  # additions to one accumulator along the innermost dimension
-    terms = numel(tuple(middle[1:])) * steps  # per entry of the outermost dimension
-    additions = extent * terms if middle else extent // lanes
-    long = _folds(w, additions)
-    inside = long and steps > 2 * _FOLD
-    total = _accumulators(w, lanes) if long else acc
+    walk = Walk([w.combine], w.summed, w.lanes, outer)
+    (partial,) = walk.partials
 
-    def folded(taken: Stmt) -> Stmt:
-        return _folded(w, acc, total, lanes, taken)
-
-    def along(head: tuple[Expr, ...], first: Expr, count: Expr) -> Stmt:
-        """Fold elements first .. first + count of the innermost dimension."""
-        if lanes == 1:
-            return serial(count, lambda k: w.take(acc, (0,), kept, (*head, first + k)), "k")
-        assert isinstance(count, int)
-        whole, rest = divmod(count, lanes)
-        parts = []
-
-        def step(q: Expr) -> Stmt:
-            return serial(lanes, lambda x: w.take(acc, (x,), kept, (*head, first + q * lanes + x)))
-
-        if whole:
-            parts.append(
-                _in_folds(whole, _fold_length(whole, 1), step, folded)
-                if inside
-                else serial(whole, step, "q")
-            )
-        if rest:
-            offset = first + whole * lanes
-            tail = serial(rest, lambda x: w.take(acc, (x,), kept, (*head, offset + x)))
-            parts.append(folded(tail) if inside else tail)
-        return seq(*parts)
-
-    if middle:
-
-        def nest(i: Expr) -> Stmt:
-            return grid(middle[1:], lambda *m: along((start + i, *m), 0, inner))
-
-        if long and not inside:
-            taken = _in_folds(length, _fold_length(additions, terms), nest, folded)
-        else:
-            taken = serial(length, nest)
-    else:
-        taken = along((), start, length)
-    merge: list[Stmt] = []
-    half = lanes // 2
-    while half:
-        merge.append(_merge_halves(w, total, half))
-        half //= 2
-    return seq(
-        [alloc(b) for b in (acc + total if long else acc)],
-        _reset(w, total, lanes),
-        taken,
-        merge,
-        done(tuple(load(b, 0) for b in total)),
-    )
-
-
-def _merge_halves(w: _Work, acc: list[Memory], half: int) -> Stmt:
-    def lane(x: Expr) -> Stmt:
+    def body(summed: tuple[Expr, ...], lane: Expr, fresh: Expr | None) -> Stmt:
         scope = Scope()
-        other = scope.keep(load(acc[0], x + half))
-        mine = scope.keep(load(acc[0], x))
-        (new,) = w.combine.take((mine,), other)
-        return scope.body(store(acc[0], new, x))
+        value = w.code.evaluator(scope, w.shapes).read(w.source, w.index(kept, summed))
+        return scope.body(*partial.take(scope, lane, value, w.position(summed), fresh))
 
-    return serial(half, lane)
+    return seq(walk.statements(body), done((partial.result(),)))
 
 
 def _columns(
@@ -276,7 +198,7 @@ def _columns(
     return seq(
         [alloc(b) for b in (acc + total if long else acc)],
         _reset(w, total, width),
-        _in_folds(length, _fold_length(additions, terms), rows, folded)
+        in_folds(length, fold_length(additions, terms), rows, folded)
         if long
         else serial(length, rows),
         serial(width, lambda x: done(first + x, tuple(load(b, x) for b in total))),
@@ -312,19 +234,14 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     if not w.combine.indexed and results * terms >= 2 * _SPLIT and results * 4 <= terms:
         parts = min(w.summed[0], -(-results * terms // _SPLIT), 64)
     if parts <= 1:
-        return _direct(w, results, terms)
+        return _direct(w, cpu)
     return _parted(w, results, parts)
 
 
-def _direct(w: _Work, results: int, terms: int) -> list[Stage]:
+def _direct(w: _Work, cpu: CpuTarget) -> list[Stage]:
     whole = (0, w.summed[0], w.summed[0])
     if w.reduced[-1]:
-
-        def one(r: Expr) -> Stmt:
-            kept = unravel(r, w.kept)
-            return _rows(w, kept, whole, lambda acc: w.finish(kept, acc))
-
-        return [tiled("reduce_rows", results, max(1, GRAIN // terms), one)]
+        return row_stages(w.code, w.rows(), cpu)
     return _column_stages(w, whole)
 
 

@@ -1,0 +1,311 @@
+"""Kernels that work row by row: reductions of rows and whatever elements are computed with them.
+
+Pattern: members are values over all elements of a space, or one per row, and reductions along rows
+(softmax, losses, norms, plain sums of rows).  Strategy: a tile is a set of rows.  A row is walked
+as often as reductions depend on each other (softmax: maximum; exponentials and their sum;
+quotient); what a later walk needs again is kept in local memory, unless it is stored anyway.
+
+Long rows are walked along, neighbouring elements in vector lanes.  Rows shorter than a vector are
+walked side by side, a row to a lane.  Either way the last vector overlaps the one before, so no
+element is left over: elements are computed twice, but enter a sum once.
+
+Partial sums are merged as a tree within a row.  Nothing depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ....core.shape import numel
+from ....ir.graph import Value
+from ....ir.kernel import Place, Rows
+from ....ops import movement as mv
+from ....ops import reduction as rd
+from ...dialect import Scope
+from ...loops import (
+    Expr,
+    Stage,
+    Stmt,
+    alloc,
+    load,
+    local_buffer,
+    minimum,
+    seq,
+    serial,
+    store,
+)
+from ...lower import KernelCode, Reader
+from ...rowspace import sources, whole
+from ...target import CpuTarget
+from .accumulate import Walk
+from .combine import Combine
+from .elementwise import GRAIN, tiled, unravel
+
+
+@dataclass
+class _Plan:
+    """What is computed when."""
+
+    code: KernelCode
+    space: Rows
+    level: dict[int, int] = field(default_factory=dict)  # walks that must be over before a value
+
+    def __post_init__(self) -> None:
+        values, kernel = self.code.graph.values, self.code.kernel
+        for v in sorted({*kernel.inlined, *kernel.members}):
+            after = [self.level.get(x, 0) for x in values[v].inputs]
+            self.level[v] = max(after, default=0) + (1 if self.reduces(v) else 0)
+
+    def reduces(self, v: int) -> bool:
+        return isinstance(self.code.graph.values[v].op, rd.Reduction)
+
+    def spread(self, v: int) -> bool:
+        """True for a member with an element per element of the space."""
+        return self.space.spread(self.space.places[v])
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self.code.kernel.members
+
+    @property
+    def computes(self) -> bool:
+        """True if anything but reductions is computed for each element."""
+        plain = {self.code.graph.values[m].inputs[0] for m in self.members if self.reduces(m)}
+        return any(map(self.spread, self.members)) or not plain <= set(self.code.kernel.reads)
+
+    @property
+    def walks(self) -> range:
+        return range(max(self.level[m] for m in self.members) + 1)
+
+    def elements(self, level: int) -> list[int]:
+        """Members computed for each element during a walk."""
+        return [m for m in self.members if self.spread(m) and self.level[m] == level]
+
+    def reductions(self, level: int) -> list[int]:
+        """Reductions that a walk completes."""
+        return [m for m in self.members if self.reduces(m) and self.level[m] == level + 1]
+
+    def singles(self, level: int) -> list[int]:
+        """Members computed once per row before a walk."""
+        return [
+            m
+            for m in self.members
+            if not self.spread(m) and not self.reduces(m) and self.level[m] == level
+        ]
+
+    def kept(self) -> list[int]:
+        """Members over all elements that walks after their own read."""
+        last: dict[int, int] = {}  # by value: the last walk that computes it
+        for v in sorted(self.level, reverse=True):
+            at = self.level[v] - (1 if self.reduces(v) else 0)
+            if v not in self.space.places:
+                at = last.get(v, at)
+            for x in self.code.graph.values[v].inputs:
+                last[x] = max(last.get(x, 0), at)
+        return [m for m in self.members if self.spread(m) and last.get(m, 0) > self.level[m]]
+
+
+def _merged(code: KernelCode, space: Rows) -> list[tuple[int, ...]]:
+    """The space's dimensions in groups that every value covers contiguously or not at all."""
+    dims = [d for d, n in enumerate(space.shape) if n != 1]
+    apart: list[tuple[int, ...]] = [(d,) for d in dims]
+    found: set[Place] = set()
+    values = code.graph.values
+    stack: list[tuple[int, Place]] = [(m, space.places[m]) for m in code.kernel.members]
+    seen = set(stack)
+    while stack:
+        v, place = stack.pop()
+        found.add(tuple(p for p in place if p >= 0))
+        if code.is_memory(v) or not values[v].inputs:
+            if not code.is_memory(v) and not isinstance(values[v].op, mv.Full):
+                return apart
+            continue
+        if isinstance(values[v].op, mv.Permute):
+            return apart
+        for x, at in zip(values[v].inputs, sources(code.graph, v, place, space), strict=True):
+            if at is None:
+                return apart
+            if (x, at) not in seen:
+                seen.add((x, at))
+                stack.append((x, at))
+    groups: list[tuple[int, ...]] = []
+    for d in dims:
+        previous = groups[-1][-1] if groups else -1
+        joins = bool(groups) and (d in space.reduced) == (previous in space.reduced)
+        if joins and all(_adjacent(p, previous, d) for p in found):
+            groups[-1] = (*groups[-1], d)
+        else:
+            groups.append((d,))
+    return groups
+
+
+def _adjacent(place: Place, a: int, b: int) -> bool:
+    if a not in place and b not in place:
+        return True
+    return a in place and b in place and place.index(b) == place.index(a) + 1
+
+
+class _Block:
+    """Code for one row, or for several side by side."""
+
+    def __init__(self, plan: _Plan, cpu: CpuTarget) -> None:
+        self.plan = plan
+        self.code = plan.code
+        self.space = plan.space
+        groups = _merged(plan.code, plan.space)
+        shape = plan.space.shape
+        self.row_dims = [g for g in groups if g[0] not in plan.space.reduced]
+        self.inner_dims = [g for g in groups if g[0] in plan.space.reduced]
+        self.row_shape = tuple(numel(tuple(shape[d] for d in g)) for g in self.row_dims)
+        extents = tuple(numel(tuple(shape[d] for d in g)) for g in self.inner_dims)
+        self.extents = extents or (1,)
+        sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
+        self.lanes = cpu.lanes(max(sizes))
+        # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
+        # are slow across rows.  Blocks overlap, so rows must bear being computed twice.
+        short = self.extents[-1] < self.lanes and plan.computes
+        short = short and not plan.code.overwrites
+        self.rows = min(self.lanes, self.space.count) if short else 1
+        self.side = self.rows if self.rows > 1 else 0
+        values, stores = plan.code.graph.values, plan.code.kernel.stores
+        lanes = (self.side,) if self.side else ()
+        self.cells = {
+            m: local_buffer((self.rows,), values[m].dtype.name, f"row{m}")
+            for m in plan.members
+            if not plan.spread(m)
+        }
+        # What is stored anyway can be read back, but not in the order of lanes.
+        self.local = {
+            m: local_buffer((*self.extents, *lanes), values[m].dtype.name, f"kept{m}")
+            for m in plan.kept()
+            if self.side or m not in stores
+        }
+
+    def index(self, place: Place, row: Expr, inner: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Index of a value at ``place``; merged dimensions count in their last one."""
+        at: dict[int, Expr] = dict.fromkeys(range(len(self.space.shape)), 0)
+        at.update(zip((g[-1] for g in self.row_dims), unravel(row, self.row_shape), strict=True))
+        at.update(zip((g[-1] for g in self.inner_dims), inner, strict=False))
+        return tuple(at[p] if p >= 0 else 0 for p in place)
+
+    def statements(self, first: Expr) -> Stmt:
+        """Everything for the rows from ``first`` on."""
+        plan = self.plan
+        out: list[Stmt] = [alloc(b) for b in (*self.cells.values(), *self.local.values())]
+        for level in plan.walks:
+            if plan.singles(level):
+                out.append(self._singles(level, first))
+            if plan.elements(level) or plan.reductions(level):
+                out.append(self._walk(level, first))
+        return seq(out)
+
+    def _reader(
+        self, scope: Scope, level: int, row: Expr, lane: Expr, inner: tuple[Expr, ...]
+    ) -> Reader:
+        """Reads at one element of a walk, or (no ``inner``) at a row before it."""
+        plan = self.plan
+        held: dict[int, Expr] = {}
+        for m in plan.members:
+            before = plan.level[m] < level
+            if not plan.spread(m):
+                if before or (plan.level[m] == level and (inner or plan.reduces(m))):
+                    held[m] = load(self.cells[m], lane)
+            elif before and inner and m in self.local:
+                held[m] = load(self.local[m], *inner, *((lane,) if self.side else ()))
+            elif before and inner:
+                held[m] = load(self.code.buffer(m), *self.index(plan.space.places[m], row, inner))
+        return Reader(self.code, scope, held)
+
+    def _set(self, m: int, element: Expr, row: Expr, lane: Expr, inner: Expr) -> list[Stmt]:
+        """Store an element of member ``m`` wherever it is wanted."""
+        out = []
+        if m in self.cells:
+            out.append(store(self.cells[m], element, lane))
+        if m in self.local:
+            out.append(store(self.local[m], element, *inner, *((lane,) if self.side else ())))
+        if m in self.code.kernel.stores:
+            index = self.index(self.plan.space.places[m], row, inner)
+            out.append(store(self.code.buffer(m), element, *index))
+        return out
+
+    def _per_row(self, first: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """``body(row, lane)`` for every row of the block."""
+        return serial(self.side, lambda x: body(first + x, x)) if self.side else body(first, 0)
+
+    def _singles(self, level: int, first: Expr) -> Stmt:
+        def one(row: Expr, lane: Expr) -> Stmt:
+            scope = Scope()
+            reader = self._reader(scope, level, row, lane, ())
+            writes = []
+            for m in self.plan.singles(level):
+                element = reader.read(m, self.index(self.plan.space.places[m], row, ()))
+                writes += self._set(m, element, row, lane, ())
+            return scope.body(*writes)
+
+        return self._per_row(first, one)
+
+    def _walk(self, level: int, first: Expr) -> Stmt:
+        plan, values = self.plan, self.code.graph.values
+        found = plan.reductions(level)
+        read = [values[m].inputs[0] for m in found]
+        kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
+        walk = Walk(kinds, self.extents, self.lanes, side=self.side)
+        everywhere = whole(self.space.shape)
+
+        def body(inner: tuple[Expr, ...], lane: Expr, fresh: Expr | None) -> Stmt:
+            scope = Scope()
+            row, cell = (first + lane, lane) if self.side else (first, 0)
+            reader = self._reader(scope, level, row, cell, inner)
+            writes = []
+            for m in plan.elements(level):
+                element = reader.read(m, self.index(plan.space.places[m], row, inner))
+                writes += self._set(m, element, row, cell, inner)
+            for x, partial in zip(read, walk.partials, strict=True):
+                value = scope.keep(reader.read(x, self.index(everywhere, row, inner)))
+                writes += partial.take(scope, lane, value, self._position(inner), fresh)
+            return scope.body(*writes)
+
+        def finish(row: Expr, lane: Expr) -> Stmt:
+            pairs = zip(found, walk.partials, strict=True)
+            return seq([s for m, p in pairs for s in self._set(m, p.result(lane), row, lane, ())])
+
+        done = [self._per_row(first, finish)] if found else []
+        return seq(walk.statements(body), *done)
+
+    def _position(self, inner: tuple[Expr, ...]) -> Expr:
+        """Row-major number of an element in its row."""
+        flat: Expr = inner[0]
+        for n, i in zip(self.extents[1:], inner[1:], strict=True):
+            flat = flat * n + i
+        return flat
+
+
+def _combine(reduction: Value, x: Value) -> Combine:
+    assert isinstance(reduction.op, rd.Reduction)
+    return Combine(reduction.op.combine, x.dtype)
+
+
+def rows(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of a kernel that works row by row."""
+    if code.kernel.rows is None:
+        return None
+    return row_stages(code, code.kernel.rows, cpu)
+
+
+def row_stages(code: KernelCode, space: Rows, cpu: CpuTarget) -> list[Stage]:
+    """One stage: blocks of rows, several to a tile."""
+    block = _Block(_Plan(code, space), cpu)
+    per_tile = max(1, GRAIN // (space.length * block.rows))
+    if not block.side:
+        return [tiled("rows", space.count, per_tile, block.statements)]
+    count = -(-space.count // block.rows)
+    # The last block overlaps the one before: whatever both compute is the same.
+    last = space.count - block.rows
+
+    def statements(i: Expr) -> Stmt:
+        return block.statements(
+            minimum(i * block.rows, last) if last % block.rows else i * block.rows
+        )
+
+    return [tiled("rows", count, per_tile, statements)]

@@ -1,0 +1,195 @@
+"""Kernels that work row by row, against float64 numpy: rows of every kind of length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler.schedule.cpu.accumulate import FOLD
+from minitorch_tvm.core.tvm_api import global_func
+from minitorch_tvm.nn import functional as F
+
+Array = np.ndarray[Any, Any]
+
+# Rows and their length: shorter than a vector, with and without a rest, few rows, one, long ones.
+SHAPES = [
+    *((1, 1), (1, 7), (3, 5), (16, 10), (37, 10), (100, 15), (5, 16), (40, 17), (33, 31)),
+    *((50, 64), (7, 70), (20, 130), (1, 3000), (17, 1000), (16, 64 * 2 * FOLD + 700)),
+]
+
+
+def kernels() -> list[str]:
+    """The rules that scheduled the last program's kernels."""
+    return [k.rule for k in lazy.last_executor().program.kernels]
+
+
+def on_two_threads_and_one(run: Callable[[], list[Array]]) -> list[Array]:
+    configure = global_func("runtime.config_threadpool")
+    try:
+        outs = []
+        for threads in (2, 1):
+            configure(1, threads)
+            outs.append(run())
+    finally:
+        configure(1, 2)
+    for two, one in zip(*outs, strict=True):
+        np.testing.assert_array_equal(two, one)
+    return outs[0]
+
+
+def softmax(a: Array) -> Array:
+    e = np.exp(a - a.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_losses_and_norms(shape: tuple[int, int], dtype: str, rng: np.random.Generator) -> None:
+    a = rng.standard_normal(shape).astype(dtype)
+    w = rng.standard_normal(shape[1]).astype(dtype)
+    labels = rng.integers(0, shape[1], shape[0])
+    x, weight, target = mt.tensor(a), mt.tensor(w), mt.tensor(labels)
+    exact = a.astype("float64")
+    p = softmax(exact)
+    centred = exact - exact.mean(1, keepdims=True)
+    unit = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    want = {
+        "softmax": p,
+        "log_softmax": np.log(p),
+        "norm": unit * w.astype("float64") + 1.5 * w,
+        "loss": -np.log(p)[np.arange(shape[0]), labels],
+        "mixed": exact - exact.max(1, keepdims=True) * exact.sum(1, keepdims=True),
+    }
+    made: dict[str, Callable[[], mt.Tensor]] = {
+        "softmax": lambda: F.softmax(x, dim=1),
+        "log_softmax": lambda: F.log_softmax(x, dim=1),
+        "norm": lambda: F.layer_norm(x, (shape[1],), weight, weight * 1.5),
+        "loss": lambda: F.cross_entropy(x, target, reduction="none"),
+        "mixed": lambda: x - x.amax(1, keepdim=True) * x.sum(1)[:, None],
+    }
+    epsilon = {"float32": 2e-6, "float64": 1e-14}[dtype]
+    for name, make in made.items():
+
+        def run(make: Callable[[], mt.Tensor] = make) -> list[Array]:
+            return [make().realize().numpy()]
+
+        (got,) = on_two_threads_and_one(run)
+        assert kernels() == ["rows"] or shape[1] == 1, name
+        size = 1 + np.abs(want[name]).max()
+        np.testing.assert_allclose(got, want[name], rtol=0, atol=epsilon * size, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (40, 10), (33, 64), (20, 100)], ids=str)
+def test_gradients(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    """Of softmax, layer norm and cross-entropy, by central differences in float64."""
+    a, c = rng.standard_normal(shape), rng.standard_normal(shape)
+    labels = mt.tensor(rng.integers(0, shape[1], shape[0]))
+    line = mt.tensor(rng.standard_normal(shape[1]))
+    functions: list[Callable[[mt.Tensor], mt.Tensor]] = [
+        lambda x: (F.softmax(x, dim=1) * mt.tensor(c)).sum(),
+        lambda x: (F.log_softmax(x, dim=1) * mt.tensor(c)).sum(),
+        lambda x: (F.layer_norm(x, (shape[1],), line, line) * mt.tensor(c)).sum(),
+        lambda x: F.cross_entropy(x, labels),
+    ]
+    for f in functions:
+        x = mt.tensor(a, requires_grad=True)
+        f(x).backward()
+        assert x.grad is not None
+        got = x.grad.numpy()
+        for _ in range(3):
+            d = rng.standard_normal(shape)
+            h = 1e-5
+            ends = [f(mt.tensor(a + s * h * d)).item() for s in (1, -1)]
+            np.testing.assert_allclose((got * d).sum(), (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((6, 3, 5), (1, 2)),  # merged: rows of 15
+        ((20, 4, 33), (1, 2)),
+        ((3, 18, 5), (0, 2)),  # rows in pieces
+        ((5, 17, 4, 6), (0, 2, 3)),  # a batch's statistics of each channel
+        ((40, 2, 2), (2,)),
+        ((2, 20, 1, 70), (3,)),
+        ((300, 16, 2, 2), (0, 2, 3)),  # long, and short inside
+        ((130, 20, 130), (0, 2)),
+    ],
+    ids=str,
+)
+def test_rows_of_several_dimensions(
+    shape: tuple[int, ...], dims: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    a = rng.standard_normal(shape).astype("float32")
+    per_row = rng.standard_normal([1 if d in dims else n for d, n in enumerate(shape)])
+    x, y = mt.tensor(a), mt.tensor(per_row.astype("float32"))
+    exact, other = a.astype("float64"), per_row.astype("float32").astype("float64")
+
+    def run() -> list[Array]:
+        mean = x.mean(dims, keepdim=True)
+        spread = ((x - mean) ** 2).sum(dims, keepdim=True)
+        out, top = (x - mean) * y / spread, x.amax(dims)
+        mt.eval(out, top, spread)
+        return [t.numpy() for t in (out, top, spread)]
+
+    out, top, spread = on_two_threads_and_one(run)
+    centred = exact - exact.mean(dims, keepdims=True)
+    square = (centred**2).sum(dims, keepdims=True)
+    np.testing.assert_allclose(out, centred * other / square, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(spread, square, rtol=1e-5)
+    np.testing.assert_array_equal(top, a.max(dims))
+
+
+def test_a_row_of_nan_or_infinity_stays_in_its_row() -> None:
+    for length in (5, 16, 40, 100):
+        a = np.random.default_rng(0).standard_normal((20, length)).astype("float32")
+        a[3, length // 2], a[7, -1], a[11, 0], a[13] = np.nan, np.inf, -np.inf, -np.inf
+        with np.errstate(invalid="ignore"):
+            want = softmax(a.astype("float64"))
+        np.testing.assert_allclose(F.softmax(mt.tensor(a), dim=1).numpy(), want, atol=1e-6)
+
+
+def test_masked_scores_are_one_kernel() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((2, 3, 24, 24)).astype("float32")
+    mask = np.tril(np.ones((24, 24), bool))
+    scores = mt.tensor(a).masked_fill(mt.tensor(~mask), -np.inf)
+    got = F.softmax(scores, dim=-1).realize().numpy()
+    assert kernels() == ["rows"]
+    np.testing.assert_allclose(got, softmax(np.where(mask, a, -np.inf).astype(float)), atol=1e-6)
+
+
+def test_kernels_of_training_with_a_loss() -> None:
+    x = mt.tensor(np.ones((64, 10), "float32"), requires_grad=True)
+    target = mt.tensor(np.zeros(64, "int64"))
+    mt.eval(x, target)
+    loss = F.cross_entropy(x, target)
+    loss.backward()
+    assert x.grad is not None
+    mt.eval(loss, x.grad)
+    # Losses of the rows, their mean (of which the gradient needs the count), the gradient.
+    assert kernels() == ["rows", "rows", "rows"]
+
+
+def test_nothing_of_a_row_is_left_in_memory() -> None:
+    x = mt.tensor(np.ones((64, 100), "float32"))
+    F.layer_norm(F.softmax(x, dim=1), (100,)).realize()
+    assert lazy.last_executor().program.arena_bytes == 0
+
+
+@pytest.mark.parametrize("length", [5, 20])
+def test_an_update_by_a_reduction_happens_once(length: int) -> None:
+    """Neither blocks of short rows nor the ends of longer ones, which overlap, update twice."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(37), rng.standard_normal((37, length))
+    x, y = mt.tensor(a), mt.tensor(b)
+    mt.eval(x, y)
+    x.sub_((y * y).sum(1))
+    np.testing.assert_allclose(x.numpy(), a - (b * b).sum(1), rtol=1e-13)
+    program = lazy.last_executor().program
+    assert program.outputs[0].donor is not None
