@@ -307,10 +307,13 @@ def backward(
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     if usual and _repeated(outputs[0].node, keep):
         return
-    start = MODE.trace.prefix
+    trace = MODE.trace
+    start, base, count = trace.prefix, trace.base, len(trace.values)
     pairs = _initial(outputs, given)
     history = _history([pairs[0][0]]) if usual else []
     found = cotangents(pairs, wanted, keep, create_graph)
+    if trace.base == base:  # no hook has evaluated
+        trace.derived += len(trace.values) - count
     if usual:
         _remember(start, history, keep, list(found.values()))
     for key, (node, ct) in found.items():
@@ -371,6 +374,7 @@ def _repeated(root: Node, keep: bool) -> bool:
         owners.append(node.owner())
     EVENTS.add("repeated_backwards")
     repeat(tape.steps, nodes)
+    trace.derived += len(tape.steps)
     for p in tape.freed:
         nodes[p].freed = True
     for owner, (_, ct) in zip(owners, tape.gradients, strict=True):

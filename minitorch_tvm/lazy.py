@@ -45,13 +45,13 @@ class _Pending(threading.local):
 
     def __init__(self) -> None:
         self.handles: list[weakref.ref[Any]] = []
-        self.since = 0
+        self.trace = MODE.trace
         self.checks: list[Check] = []
         self.forbidden = False
         with _LISTS_LOCK:
             for ident in set(_LISTS) - {t.ident for t in threading.enumerate()}:
                 del _LISTS[ident]
-            _LISTS[threading.get_ident()] = (self.handles, MODE.trace)
+            _LISTS[threading.get_ident()] = (self.handles, self.trace)
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,12 @@ def track(handle: Handle, node: Node) -> None:
         evaluate([node], "eager")
         return
     pending.handles.append(weakref.ref(handle))
-    if not pending.since:
-        pending.since = node.sequence
-    elif node.sequence - pending.since > config.CONFIG.max_pending:
+    trace = pending.trace
+    # A backward() or an update is evaluated whole, however large the model is.
+    if (
+        len(trace.values) - trace.derived > config.CONFIG.max_pending
+        and errors.OVERRIDE.place is None
+    ):
         evaluate([node], "pending limit")
 
 
@@ -137,7 +140,6 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
                 f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
             )
         pending.handles.clear()
-        pending.since = 0
         if not roots:
             MODE.trace.restart()
             return

@@ -96,7 +96,7 @@ _POSITION_BITS, _RECORDING_BITS = 32, 64
 class Trace:
     """The recording of one thread."""
 
-    __slots__ = ("base", "prefix", "thread", "values", "whole")
+    __slots__ = ("base", "derived", "prefix", "thread", "values", "whole")
 
     def __init__(self) -> None:
         self.thread = next(_THREADS)
@@ -113,6 +113,8 @@ class Trace:
         # Weak: a value that the program drops must go, with all the memory it holds.
         self.values: list[weakref.ref[Node]] = []
         self.base += 1 << _POSITION_BITS
+        self.derived = 0
+        """How many of the values backward() has recorded."""
         self.whole = True
         """False once something happened that the prefix does not tell."""
 

@@ -80,6 +80,23 @@ def test_the_cap_on_pending_nodes_evaluates() -> None:
     assert x.tolist() == [201.0, 201.0]
 
 
+def test_a_step_of_a_large_model_is_one_evaluation() -> None:
+    layers = [mt.nn.Linear(2, 2) for _ in range(30)]
+    opt = mt.optim.SGD([p for layer in layers for p in layer.parameters()], lr=0.1)
+    with config.override(max_pending=150, target="numpy"):
+        for _ in range(3):  # the first walks the graph, the others repeat it
+            before = EVENTS.get("evaluations:pending limit")
+            opt.zero_grad()
+            x = mt.ones(1, 2)
+            for layer in layers:
+                x = layer(x)
+            x.sum().backward()
+            y = mt.ones(1) * 2.0  # what follows does not pay for the gradients
+            opt.step()
+            assert EVENTS.get("evaluations:pending limit") == before
+            assert y.item() == 2.0
+
+
 def test_kept_losses_stay_distinct_and_right() -> None:
     w = mt.tensor([1.0, -2.0], requires_grad=True)
     data = np.linspace(-1, 1, 60, dtype="f").reshape(30, 2)
