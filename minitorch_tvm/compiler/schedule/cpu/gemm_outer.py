@@ -64,9 +64,6 @@ _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Row blocks that make enough tiles without splitting the panels.
 _MANY_BLOCKS = 8
-# Steps of k for which columns are read in place before the next panel is: each is on another page,
-# and the processor remembers where some 64 of them are.
-_PAGES = 32
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
 _AHEAD = 16
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
@@ -177,10 +174,8 @@ def _stays(pb: Problem, cpu: CpuTarget) -> bool:
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
     """How many k are summed before the sums go to memory."""
-    if nr >= pb.n:
+    if (direct and pb.m <= mr) or nr >= pb.n:
         return pb.k  # nothing reads the same scalars again
-    if direct and pb.m <= mr:
-        return min(pb.k, _PAGES)
     if pb.row_k_inner:
         fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
         parts = max(1, round(pb.k / fits))
