@@ -165,7 +165,10 @@ class _Script:
     # --- from what was watched ---------------------------------------------------------------
 
     def _refuse_escapes(self, watch: _Watch, known: Sequence[Tensor]) -> None:
-        fine = _Same([*known, *self.state, *[t._grad for t in self.state]])
+        # A result may be a view: it keeps what it is a part of.
+        bases = [t._base for t in known]
+        bases += [b._base for b in bases if b is not None]  # of a detached one
+        fine = _Same([*known, *bases, *self.state, *[t._grad for t in self.state]])
         for handle in watch.handles:
             tensor = handle()
             if tensor is not None and tensor not in fine:

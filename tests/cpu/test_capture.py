@@ -359,6 +359,16 @@ def test_a_gradient_that_somebody_holds_is_not_overwritten() -> None:
         np.testing.assert_array_equal(gradient.numpy(), values)
 
 
+def test_results_that_are_views() -> None:
+    compiled = mt.compile(lambda x: ((x * 2.0).reshape(-1), (x + 1.0)[0].detach()))
+    before = EVENTS.get("captured_calls")
+    for n in range(6):
+        flat, row = compiled(mt.full((2, 3), float(n)))
+        assert flat.tolist() == [2.0 * n] * 6
+        assert row.tolist() == [n + 1.0] * 3
+    assert EVENTS.get("captured_calls") > before
+
+
 KEPT: list[mt.Tensor] = []
 
 

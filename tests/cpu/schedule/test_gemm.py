@@ -14,6 +14,7 @@ from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
+from minitorch_tvm.compiler.schedule.cpu import gemm_outer
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import global_func, tvm
@@ -186,6 +187,36 @@ def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) ->
     case = build(Gemm(1, 129, 165, 1024, "float32", a_transposed, b_transposed))
     case.run()
     check(case, case.want())
+
+
+@pytest.mark.parametrize("a_transposed", [False, True])
+@pytest.mark.parametrize("m", [7, 10])
+def test_few_rows_and_columns_on_many_pages(
+    m: int, a_transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Lines of the columns are 4000 bytes apart: a tile reads a part of 32 of them at a time.
+    spec, blocks, found = (
+        Gemm(1, m, 1000, 101, "float32", a_transposed, False),
+        [],
+        gemm_outer._k_block,
+    )
+
+    def watched(*arguments: Any) -> int:
+        blocks.append(found(*arguments))
+        return blocks[-1]
+
+    monkeypatch.setattr(gemm_outer, "_k_block", watched)
+    case = build(spec)
+    assert case.stage_names == ["gemm"]
+    assert blocks[0] == 32
+    case.run()
+    check(case, case.want())
+    monkeypatch.setattr(gemm_outer, "_PAGES", 1 << 20)
+    whole = build(spec)
+    assert blocks[-1] != 32
+    whole.a[...], whole.b[...] = case.a, case.b
+    whole.run()
+    np.testing.assert_array_equal(case.out, whole.out)  # only the order of reading differs
 
 
 @pytest.mark.parametrize("m", [1, 5, 40])

@@ -64,6 +64,11 @@ _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Row blocks that make enough tiles without splitting the panels.
 _MANY_BLOCKS = 8
+# Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
+# the next part of the same ones.  Processors remember where some 64 pages are.
+_PAGE, _PAGES, _LONG_PART = 4096, 32, 256
+# Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
+_SHORT_PART = 10
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
 _AHEAD = 16
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
@@ -174,8 +179,13 @@ def _stays(pb: Problem, cpu: CpuTarget) -> bool:
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
     """How many k are summed before the sums go to memory."""
-    if (direct and pb.m <= mr) or nr >= pb.n:
+    if nr >= pb.n:
         return pb.k  # nothing reads the same scalars again
+    if direct and pb.m <= mr:
+        # Every k is on another page where lines are that far apart, and the hardware foresees only
+        # parts that are long.
+        short = nr * pb.itemsize < _LONG_PART and pb.n * pb.itemsize >= _PAGE // 2
+        return min(pb.k, _PAGES) if short else pb.k
     if pb.row_k_inner:
         fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
         parts = max(1, round(pb.k / fits))
@@ -196,6 +206,8 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
     again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
+    if blocks == 1 and k_block < pb.k:
+        again = _SHORT_PART * 64 / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
     whole = pb.k * panels * nr * pb.itemsize
     if not pb.row_k_inner and blocks >= _MANY_BLOCKS and whole <= cpu.l2_bytes // 2:
@@ -377,9 +389,13 @@ class _Compute:
                 if self.packed is None:
                     vectors.append(load(line[v], every))
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
-                    if self.blocks > 1:  # else lines are used once, and the hardware's guess does
+                    if self.blocks > 1:
                         later = pb.col(bt, k0 + k + _AHEAD, panel.j0 + v * lanes)
                         ahead.append(prefetch(later))
+                    elif self.k_parts > 1:  # the next panel's, on the same pages
+                        beside = minimum(panel.j0 + (t.nr + v * lanes), pb.n - 1)
+                        ahead.append(prefetch(pb.col(bt, k0 + k, beside)))
+                    # Else lines are used once and in order, which the hardware foresees.
                     continue
                 own = bt if pb.col_batched else 0
                 at = (own, panel.number, k0 + k)
