@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .compiler import api as compiler
+from .compiler import compile_graph
+from .compiler.front import reference_program, simplified
 from .core import config, errors
 from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
@@ -459,12 +460,12 @@ def _compile(plan: Plan) -> Executor | ReferenceExecutor:
     _note_site(recorded, place)
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
-        return ReferenceExecutor(compiler.reference_program(recorded))
-    graph = compiler.simplified(recorded)
+        return ReferenceExecutor(reference_program(recorded))
+    graph = simplified(recorded)
     entry = disk.entry_for(graph)
     program = entry.load() if entry is not None else None
     if program is None:
-        program = compiler.compile_graph(graph)
+        program = compile_graph(graph)
         EVENTS.add("compiles")
         if entry is not None:
             entry.store(program)

@@ -1,1 +1,14 @@
 """From a recorded graph to a native program: canonicalize, fuse, plan, lower, schedule, build."""
+
+from __future__ import annotations
+
+import importlib
+
+from ..ir.graph import Graph
+from ..ir.program import Program
+
+
+def compile_graph(graph: Graph) -> Program:
+    """:func:`.api.compile_graph`; the first call imports the stages behind the front."""
+    program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph)
+    return program

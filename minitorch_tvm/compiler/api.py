@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any, TypeVar
 
 from ..core import config
 from ..core.threads import usable_cores
-from ..ir import graph as ir
 from ..ir.graph import Graph
 from ..ir.kernel import FusedGraph
 from ..ir.node import BUFFER, SCALAR
@@ -26,7 +24,7 @@ from ..ir.program import (
 )
 from . import native, plan, poison, target
 from .assemble import Assembly, Place, StageCall, assemble
-from .canonicalize import canonicalize
+from .front import show
 from .fuse import fuse
 from .kernels import Isolated, Kernels, Ready, isolate
 from .loops import Stage
@@ -50,46 +48,8 @@ class _Clock:
         return result
 
 
-def _show(level: int, title: str, value: object) -> None:
-    if config.CONFIG.debug >= level:
-        print(f"--- {title}\n{value}", file=sys.stderr)
-
-
 def _show_assembly(executable: Any) -> None:
-    _show(5, "assembly", executable.mod.inspect_source("asm"))
-
-
-def reference_program(graph: Graph) -> Program:
-    """A program without native code, for the reference executor."""
-    return Program(
-        graph=graph,
-        code=(),
-        entry="",
-        scalar_format="",
-        scalars=0,
-        inputs=0,
-        outputs=(),
-        arena_bytes=0,
-        naive_bytes=0,
-        lower_bound=0,
-        kernels=(),
-        placements=(),
-        steps=b"",
-        steps_nbytes=0,
-        stage_functions=0,
-        seconds={},
-    )
-
-
-def simplified(recorded: Graph) -> Graph:
-    """The first stage, apart from the others: its result is what identifies a program."""
-    _show(3, "recorded", recorded)
-    graph = canonicalize(recorded)
-    _show(3, "canonical", graph)
-    if config.CONFIG.check:
-        ir.verify(recorded)
-        ir.verify(graph)
-    return graph
+    show(5, "assembly", executable.mod.inspect_source("asm"))
 
 
 def compile_graph(graph: Graph) -> Program:
@@ -103,7 +63,7 @@ def compile_graph(graph: Graph) -> Program:
     fuses = settings.fuse and settings.schedule != "default"
     machine = target.host(settings.isa)
     fused = clock("fuse", lambda: fuse(graph, fuses, machine.row_bytes))
-    _show(3, "fused", fused)
+    show(3, "fused", fused)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()
     machine = replace(
@@ -131,7 +91,7 @@ def compile_graph(graph: Graph) -> Program:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
             dispatch = clock("build", lambda: build.finish(assembly.dispatch))
             for piece in build.pieces:
-                _show(4, "TVM IR", piece.module())
+                show(4, "TVM IR", piece.module())
             made = kernels.finish()
             pieces = dict.fromkeys([entry, dispatch, *kernels.pieces()])
             code = tuple(piece.code for piece in pieces)
@@ -175,8 +135,8 @@ def compile_graph(graph: Graph) -> Program:
         validated=settings.validate,
         shared=made,
     )
-    _show(1, "compiled", program.summary())
-    _show(2, "kernels", program.report())
+    show(1, "compiled", program.summary())
+    show(2, "kernels", program.report())
     return program
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import http.client
 import io
 import os
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import http.client
 
 _CHUNK = 1 << 16  # bytes per read
 _AGENT = "minitorch_tvm"
@@ -59,6 +59,8 @@ def download_gzip(
             ``target``'s folder cannot be written.
         OSError: the disk is full.
     """
+    import urllib.error  # see _fetch
+
     failures: list[str] = []
     hopeless: set[str] = set()  # mirrors that said the file is not there
     for attempt in range(rounds):
@@ -92,6 +94,11 @@ class _TransferError(Exception):
 
 def _fetch(url: str, file: IO[bytes], sha256: str, size: int, timeout: float) -> None:
     """Stream ``url`` through gzip into ``file``, checking length and digest."""
+    # Loaded by the first download: 5 MB, and a tenth of the time to import this package.
+    import http.client
+    import urllib.error
+    import urllib.request
+
     digest = hashlib.sha256()
     written = 0
     request = urllib.request.Request(url, headers={"User-Agent": _AGENT})

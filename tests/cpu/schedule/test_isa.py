@@ -95,7 +95,7 @@ def assembly(make: Make, cpu: target.CpuTarget, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(native, "compile_module", watched)
         patch.setattr(target, "host", lambda isa="host": cpu)
-        patch.setattr(lazy.compiler, "compile_graph", stopped)
+        patch.setattr(api, "compile_graph", stopped)
         with pytest.raises(_CompiledError):
             mt.eval(*out)
     lazy.clear_cache()
