@@ -52,11 +52,13 @@ _SEQUENCE = itertools.count()
 
 
 _SPEC_IDS: dict[tuple[Shape, DType], int] = {}
+_NEW_SPEC_IDS = itertools.count()  # the size of the table would do for one thread only
 
 
 def _spec_id(shape: Shape, dtype: DType) -> int:
     """A small number for each combination of shape and dtype: cheap to hash."""
-    return _SPEC_IDS.setdefault((shape, dtype), len(_SPEC_IDS))
+    known = _SPEC_IDS.get((shape, dtype))
+    return _SPEC_IDS.setdefault((shape, dtype), next(_NEW_SPEC_IDS)) if known is None else known
 
 
 class Node:

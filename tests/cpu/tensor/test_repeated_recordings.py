@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir import node as node_module
 from minitorch_tvm.ir import trace as trace_module
-from minitorch_tvm.ir.node import MODE
+from minitorch_tvm.ir.node import MODE, leaf
+from minitorch_tvm.ir.op import intern
 from minitorch_tvm.ir.trace import Prefix, Trace
 from minitorch_tvm.nn import functional as F
+from minitorch_tvm.ops.movement import Reshape
 
 
 @pytest.fixture(autouse=True)
@@ -488,6 +491,31 @@ def test_an_interrupt_while_recording(monkeypatch: pytest.MonkeyPatch) -> None:
         assert steps() == len(MODE.trace.values) == 2
         z = y * y
         assert z.tolist() == [1.0, 16.0]
+
+
+def test_threads_that_number_ops_and_shapes_at_once() -> None:
+    """Recordings are told apart by these numbers alone."""
+    start = threading.Barrier(4)
+    ops: list[Any] = []
+    specs: list[int] = []
+
+    def work(me: int) -> None:
+        start.wait(60)
+        for n in range(2000):
+            ops.append(intern(Reshape((1 << 20, me, n))))
+            specs.append(leaf(None, (1 << 20, me, n), mt.float32).spec_id)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert len({op.uid for op in ops}) == len(set(specs)) == len(ops) == 8000
 
 
 def test_values_that_are_dropped_are_not_held() -> None:
