@@ -181,10 +181,18 @@ def cotangents(
                 node.history = None
                 if not node.pending:
                     node.inputs = ()
+    except BaseException:
+        MODE.trace.whole = False  # part of the graph may be used up
+        raise
     finally:
         errors.OVERRIDE.place = place_before
         MODE.grad_enabled = grad_before
     return found
+
+
+def _used_up(roots: Sequence[tuple[Node, Node]]) -> None:
+    for node, _ in roots:
+        MODE.trace.used_up(node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,6 +324,8 @@ def backward(
         trace.derived += len(trace.values) - count
     if usual:
         _remember(start, history, keep, list(found.values()))
+    if not keep:
+        _used_up(pairs)
     for key, (node, ct) in found.items():
         owner: Any = chosen[key] if chosen is not None else node.owner and node.owner()
         if owner is not None:
@@ -349,7 +359,10 @@ def _remember(
     ends = places(n for n, _ in found)
     cts = places(ct for _, ct in found)
     inside = range(len(trace.values))
-    plain = all(n.history is None and n.hooks is None for n in history)
+    # What is behind a value that was computed before is not part of the recording.
+    plain = all(
+        n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
+    )
     if results and plain and all(p in inside for p in (*results, *freed, *ends, *cts)):
         tape = _Tape(steps, results, freed, list(zip(ends, cts, strict=True)))
         start.known[("backward", results[0], keep)] = tape
@@ -377,6 +390,8 @@ def _repeated(root: Node, keep: bool) -> bool:
     trace.derived += len(tape.steps)
     for p in tape.freed:
         nodes[p].freed = True
+    if not keep:
+        trace.used_up(root)
     for owner, (_, ct) in zip(owners, tape.gradients, strict=True):
         if owner is not None:
             owner._accumulate_grad(nodes[ct])
@@ -418,6 +433,8 @@ def grad(
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
     found = cotangents(pairs, lambda n: id(n) in keys, keep, create_graph)
+    if not keep:
+        _used_up(pairs)
     results = []
     for t, key in zip(sources, keys, strict=True):
         entry = found.get(key)

@@ -274,10 +274,14 @@ class _Known:
     uses: list[int]  # of the buffers
 
     @staticmethod
-    def of(plan: Plan, trace: Trace) -> _Known:
+    def of(plan: Plan, trace: Trace) -> _Known | None:
+        """None if another thread has met some of the values since this one did."""
+
         def places(nodes: Iterable[Node]) -> list[int]:
             return [n.at - trace.base for n in nodes]
 
+        if not all(0 <= n.at - trace.base < len(trace.values) for n in plan.entries):
+            return None
         return _Known(
             plan.key,
             places(plan.outputs),
@@ -342,8 +346,9 @@ def _flush(roots: dict[int, Node]) -> None:
         else:
             plan = _planned(roots)
             executor = _CACHE.get(plan.key)
-            if recording is not None:
-                trace.prefix.known[recording] = _Known.of(plan, trace)
+            known = None if recording is None else _Known.of(plan, trace)
+            if known is not None:
+                trace.prefix.known[recording] = known
         if executor is None:
             executor = _compile(plan)
             _CACHE[plan.key] = executor

@@ -52,11 +52,13 @@ _SEQUENCE = itertools.count()
 
 
 _SPEC_IDS: dict[tuple[Shape, DType], int] = {}
+_NEW_SPEC_IDS = itertools.count()  # the size of the table would do for one thread only
 
 
 def _spec_id(shape: Shape, dtype: DType) -> int:
     """A small number for each combination of shape and dtype: cheap to hash."""
-    return _SPEC_IDS.setdefault((shape, dtype), len(_SPEC_IDS))
+    known = _SPEC_IDS.get((shape, dtype))
+    return _SPEC_IDS.setdefault((shape, dtype), next(_NEW_SPEC_IDS)) if known is None else known
 
 
 class Node:
@@ -197,11 +199,12 @@ def apply(op: Op, *inputs: Node) -> Node:
     if after is None:
         after = Prefix(trace.prefix, op, positions, _result(op, inputs))
         trace.prefix.following[key] = after
-    trace.prefix = after
     shape, dtype, spec_id, grad = after.result  # type: ignore[misc]
     node = Node(op, inputs, shape, dtype, grad, spec_id)
     node.at = base + len(trace.values)
-    trace.values.append(weakref.ref(node))
+    reference = weakref.ref(node)
+    trace.prefix = after
+    trace.values.append(reference)  # at once: an interrupt must not come between the two
     place = errors.OVERRIDE.place
     if place is None:
         place = after.place
@@ -215,14 +218,16 @@ def apply(op: Op, *inputs: Node) -> Node:
 def repeat(steps: Sequence[Prefix], nodes: list[Any]) -> None:
     """Record again what led through ``steps``; ``nodes`` are the values of the trace, and grow."""
     trace, place = MODE.trace, errors.user_place()
+    references = []
     for at, step in enumerate(steps, trace.base + len(nodes)):
         shape, dtype, spec_id, grad = step.result  # type: ignore[misc]
         node = Node(step.op, step.inputs(nodes), shape, dtype, grad, spec_id)  # type: ignore[arg-type]
         node.place = place
         node.at = at
         nodes.append(node)
-        trace.values.append(weakref.ref(node))
+        references.append(weakref.ref(node))
     trace.prefix = steps[-1]
+    trace.values += references  # at once: an interrupt must not come between the two
 
 
 def _result(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:

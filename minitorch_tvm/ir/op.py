@@ -6,6 +6,7 @@ target: all part of the program key).  Ops of equal attributes are one object, s
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from enum import Enum
@@ -94,6 +95,7 @@ class Op(ABC):
 
 O = TypeVar("O", bound=Op)
 _INTERNED: dict[object, Op] = {}
+_UIDS = itertools.count()  # the size of the table would do for one thread only
 
 
 def _frozen(value: object) -> object:
@@ -111,6 +113,6 @@ def intern(op: O) -> O:
     key = (type(op), _frozen(tuple(op.attributes().values())))
     found = _INTERNED.get(key)
     if found is None:
-        object.__setattr__(op, "uid", len(_INTERNED))
+        object.__setattr__(op, "uid", next(_UIDS))
         found = _INTERNED.setdefault(key, op)
     return found  # type: ignore[return-value]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from .op import Op
 
 # (op, grad mode, positions of the inputs), (-1, position, flags) of a value whose flags have
-# changed, or (-2 or less) of a leaf.
+# changed (and the position of the value that takes its cotangent, if its inputs do not),
+# (-1, position) of one whose graph is used up, or (-2 or less) of a leaf.
 Key = tuple[int, ...]
 
 _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
@@ -127,10 +128,11 @@ class Trace:
         if node.pending or elsewhere:
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
-        self.step(-2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node)))
+        reference = weakref.ref(node)
         position = len(self.values)
         node.at = self.base + position
-        self.values.append(weakref.ref(node))
+        self.step(-2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node)))
+        self.values.append(reference)  # at once: an interrupt must not come between the two
         return position
 
     def step(self, *key: int) -> None:
@@ -144,7 +146,16 @@ class Trace:
         """The flags of ``node`` have changed."""
         position = node.at - self.base
         if 0 <= position < len(self.values):
-            self.step(-1, position, _flags(node))
+            past = () if node.history is None else (self.position(node.history),)
+            self.step(-1, position, _flags(node), *past)
+
+    def used_up(self, root: Node) -> None:
+        """Backward has passed from ``root`` and may not pass again."""
+        position = root.at - self.base
+        if 0 <= position < len(self.values):
+            self.step(-1, position)
+        elif root.pending:
+            self.whole = False
 
     def nodes(self) -> list[Node | None]:
         """The values by position; None for those that nobody needs any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,10 +18,13 @@ import minitorch_tvm as mt
 from minitorch_tvm import nn
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir import node as node_module
 from minitorch_tvm.ir import trace as trace_module
-from minitorch_tvm.ir.node import MODE
+from minitorch_tvm.ir.node import MODE, leaf
+from minitorch_tvm.ir.op import intern
 from minitorch_tvm.ir.trace import Prefix, Trace
 from minitorch_tvm.nn import functional as F
+from minitorch_tvm.ops.movement import Reshape
 
 
 @pytest.fixture(autouse=True)
@@ -373,6 +377,145 @@ def test_two_threads_on_the_same_leaves() -> None:
         assert not t.is_alive()
     for me in range(2):
         assert results[me] == [[9.0 + 2 * n, 9.0 + 2 * (1.0 + me)] for n in range(10)]
+
+
+@pytest.mark.parametrize("first", ["sin", "cos"])
+def test_what_computed_a_value_is_not_part_of_the_recording(first: str) -> None:
+    start = np.array([0.5, 1.0], np.float32)
+    wanted = {
+        "sin": np.sin(start) + start * np.cos(start),
+        "cos": np.cos(start) - start * np.sin(start),
+    }
+    other = "cos" if first == "sin" else "sin"
+    for name in (first, other, first, other):
+        x = mt.tensor(start, requires_grad=True)
+        y = getattr(x, name)()
+        mt.eval(y)
+        (y * x).sum().backward()
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), wanted[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("by", ["backward", "grad"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_graph_kept_where_it_was_used_up_before(kept: bool, by: str) -> None:
+    for keep in (kept, not kept, kept, not kept):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        loss = (w * w * w).sum()
+        if by == "backward":
+            loss.backward(retain_graph=keep)
+            g = w.grad
+        else:
+            (g,) = mt.autograd.grad(loss, w, retain_graph=keep)
+        assert g is not None
+        with mt.no_grad():
+            w.sub_(g * 0.5)
+        mt.eval(loss, w, g)
+        assert g.tolist() == [3.0, 12.0]
+        if keep:  # reads the values from before the update
+            w.grad = None
+            loss.backward()
+            assert w.grad is not None
+            assert w.grad.tolist() == [3.0, 12.0]
+
+
+def test_which_history_an_unrecorded_write_keeps() -> None:
+    for first in (True, False, True, False):
+        ws = [mt.tensor([0.0, 1.0], requires_grad=True) for _ in range(2)]
+        z = mt.ones(2)
+        ys = [w.exp().mul(w) for w in ws]
+        y = ys[0 if first else 1]
+        with mt.no_grad():
+            y.copy_(z)
+        del ys
+        mt.eval(y)
+        assert y.tolist() == [1.0, 1.0]
+        y.sum().backward()
+        for w, used in zip(ws, (first, not first), strict=True):
+            assert (w.grad is not None) is used
+            if w.grad is not None:
+                np.testing.assert_allclose(w.grad.numpy(), [1.0, 2 * np.e], rtol=1e-6)
+
+
+def test_a_hook_that_fails_uses_up_part_of_a_graph() -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no")
+
+    for failing in (False, True, False, True):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        y = w * w
+        loss = y.sum()
+        remove = y.register_hook(fail) if failing else lambda: None
+        if failing:
+            with pytest.raises(ValueError, match="no"):
+                loss.backward()
+            remove()
+        mt.eval(loss)
+        if failing:
+            with pytest.raises(RuntimeError, match="second time"):
+                loss.backward()
+        else:
+            loss.backward()
+            assert w.grad is not None
+            assert w.grad.tolist() == [2.0, 4.0]
+
+
+def test_a_leaf_that_another_thread_met_without_evaluating() -> None:
+    for shared in (True, True, False, True, False):
+        x = mt.tensor([1.0, 2.0])
+        y = x * 2.0
+        if shared:
+            assert _elsewhere(lambda x=x: (x + 1.0).shape) == (2,)
+        assert y.tolist() == [2.0, 4.0]
+
+
+def test_an_interrupt_while_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recording and its prefix stay in step."""
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def steps() -> int:
+        count, prefix = 0, MODE.trace.prefix
+        while prefix.before is not None:
+            count, prefix = count + 1, prefix.before
+        return count
+
+    x = mt.tensor([1.0, 2.0])
+    for _ in range(2):
+        y = x * x
+        with monkeypatch.context() as patch:
+            patch.setattr(node_module, "Node", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                x.relu()
+        assert steps() == len(MODE.trace.values) == 2
+        z = y * y
+        assert z.tolist() == [1.0, 16.0]
+
+
+def test_threads_that_number_ops_and_shapes_at_once() -> None:
+    """Recordings are told apart by these numbers alone."""
+    start = threading.Barrier(4)
+    ops: list[Any] = []
+    specs: list[int] = []
+
+    def work(me: int) -> None:
+        start.wait(60)
+        for n in range(2000):
+            ops.append(intern(Reshape((1 << 20, me, n))))
+            specs.append(leaf(None, (1 << 20, me, n), mt.float32).spec_id)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert len({op.uid for op in ops}) == len(set(specs)) == len(ops) == 8000
 
 
 def test_values_that_are_dropped_are_not_held() -> None:
