@@ -99,9 +99,9 @@ def test_a_training_step_is_recognised_and_stays_the_same(
 _ACTIONS = (
     *("leaf", "leaf", "parameter", "parameter", "relu", "scale", "view", "part", "detach", "clone"),
     *("add", "mul", "add", "mul", "write", "write_part", "drop", "backward", "backward", "clear"),
-    *("read", "update", "quiet", "eval"),
+    *("read", "update", "quiet", "eval", "sin", "eval_one", "quiet_write", "quiet_copy", "grad"),
 )
-_HIDDEN = ("hook", "retain", "freeze", "thaw", "alias", "elsewhere", "nothing")
+_HIDDEN = ("hook", "fail", "retain", "freeze", "thaw", "alias", "elsewhere", "met", "nothing")
 
 
 def _program(seed: int) -> list[tuple[str, int, int]]:
@@ -127,7 +127,24 @@ def _variants(seed: int) -> list[list[tuple[str, int, int]]]:
         at = rng.randrange(3, len(program))
         new = (hidden, rng.randrange(99), rng.randrange(99))
         programs.append([*program[:at], new, *program[at:]])
+    for _ in range(3):  # the same with other tensors somewhere
+        at = rng.randrange(3, len(program))
+        new = (program[at][0], rng.randrange(99), rng.randrange(99))
+        programs.append([*program[:at], new, *program[at + 1 :]])
     return programs
+
+
+def _elsewhere(work: Callable[[], Any]) -> Any:
+    """The result of ``work``, done by another thread."""
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(work()))
+    thread.start()
+    thread.join()
+    return made.pop()
+
+
+def _failing(_: Any) -> None:
+    raise RuntimeError("hook")
 
 
 def _act(action: str, i: int, j: int, ts: list[Any], rng: Any) -> None:
@@ -173,9 +190,27 @@ def _act(action: str, i: int, j: int, ts: list[Any], rng: Any) -> None:
             ts.append(x * y)
     elif action == "eval":
         mt.eval(*ts)
+    elif action == "sin":
+        ts.append(x.sin())
+    elif action == "eval_one":
+        mt.eval(x)
+    elif action in ("quiet_write", "quiet_copy"):
+        with mt.no_grad():
+            x.mul_(y) if action == "quiet_write" else x.copy_(y)
+    elif action == "grad":
+        if x.requires_grad and y.requires_grad:
+            ts += mt.autograd.grad((x * y).sum(), y, create_graph=bool(j % 2))
     elif action == "hook":
         factor = float(j)
         x.register_hook(lambda g: g * factor)
+    elif action == "fail":
+        remove = x.register_hook(_failing)
+        try:
+            (x * x).sum().backward()
+        finally:
+            remove()
+    elif action == "met":
+        _elsewhere(lambda: (x + 1.0).shape)
     elif action == "retain":
         x.retain_grad()
     elif action in ("freeze", "thaw"):
@@ -307,15 +342,6 @@ def test_only_a_write_in_place_may_take_over_memory() -> None:
         mt.eval(v)
         assert v.tolist() == [2.0, 4.0]
         assert w.tolist() == ([2.0, 4.0] if in_place else [1.0, 2.0])
-
-
-def _elsewhere(work: Callable[[], Any]) -> Any:
-    """The result of ``work``, done by another thread."""
-    made: list[Any] = []
-    thread = threading.Thread(target=lambda: made.append(work()))
-    thread.start()
-    thread.join()
-    return made.pop()
 
 
 def test_values_that_another_thread_computed() -> None:
