@@ -148,3 +148,17 @@ def test_validate_names_the_first_wrong_kernel_of_many(monkeypatch: pytest.Monke
     with config.override(validate=True), pytest.raises(RuntimeError, match=r"k1.*schedule rows"):
         z.realize()
     lazy.clear_cache()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_validation_accepts_rows_that_are_masked(dtype: str) -> None:
+    scores = np.random.default_rng(0).standard_normal((40, 40)).astype(dtype)
+    scores[np.triu_indices(40, 1)] = -np.inf
+    scores[3] = -np.inf
+    x = mt.tensor(scores, requires_grad=True)
+    with config.override(validate=True):
+        y = F.softmax(x, dim=1)
+        (y * y).sum().backward()
+        mt.eval(y, x.grad)
+    assert np.isnan(y.detach().numpy()[3]).all()
+    np.testing.assert_allclose(np.delete(y.detach().numpy(), 3, 0).sum(1), 1.0, rtol=1e-5)
