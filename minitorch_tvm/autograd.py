@@ -182,7 +182,7 @@ def cotangents(
                 if not node.pending:
                     node.inputs = ()
     except BaseException:
-        pass  # part of the graph may be used up
+        MODE.trace.whole = False  # part of the graph may be used up
         raise
     finally:
         errors.OVERRIDE.place = place_before
