@@ -21,7 +21,7 @@ from .core.arguments import wrong_kind
 from .core.events import EVENTS
 from .ir.node import MODE, Node, apply, repeat
 from .ir.op import Kind, Op, Spec, intern
-from .ir.trace import Prefix
+from .ir.trace import Prefix, Step
 from .ops import build
 from .ops.composite import Expandable, record
 
@@ -336,7 +336,8 @@ def backward(
 class _Tape:
     """What backward() does after a certain recording; values are given by their positions in it."""
 
-    steps: list[Prefix]
+    steps: list[Step]
+    end: Prefix
     results: list[int]  # on autograd paths to the root, which comes first
     freed: list[int]
     gradients: list[tuple[int, int]]  # leaf, cotangent
@@ -351,20 +352,17 @@ def _remember(
     if not steps or not trace.whole:
         return
 
-    def places(nodes: Iterable[Node]) -> list[int]:
-        return [n.at - trace.base for n in nodes]
-
-    results = places(n for n in history if not n.grad_leaf)
-    freed = places(n for n in history if n.freed)
-    ends = places(n for n, _ in found)
-    cts = places(ct for _, ct in found)
-    inside = range(len(trace.values))
     # What is behind a value that was computed before is not part of the recording.
     plain = all(
         n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
     )
-    if results and plain and all(p in inside for p in (*results, *freed, *ends, *cts)):
-        tape = _Tape(steps, results, freed, list(zip(ends, cts, strict=True)))
+    results = trace.places(n for n in history if not n.grad_leaf)
+    freed = trace.places(n for n in history if n.freed)
+    ends = trace.places(n for n, _ in found)
+    cts = trace.places(ct for _, ct in found)
+    if plain and results and freed is not None and ends is not None and cts is not None:
+        gradients = list(zip(ends, cts, strict=True))
+        tape = _Tape(steps, trace.prefix, results, freed, gradients)
         start.known[("backward", results[0], keep)] = tape
 
 
@@ -386,7 +384,7 @@ def _repeated(root: Node, keep: bool) -> bool:
             return False
         owners.append(node.owner())
     EVENTS.add("repeated_backwards")
-    repeat(tape.steps, nodes)
+    repeat(tape.steps, tape.end, nodes)
     trace.derived += len(tape.steps)
     for p in tape.freed:
         nodes[p].freed = True

@@ -276,12 +276,12 @@ class _Known:
     @staticmethod
     def of(plan: Plan, trace: Trace) -> _Known | None:
         """None if another thread has met some of the values since this one did."""
+        if trace.places(plan.entries) is None:
+            return None
 
         def places(nodes: Iterable[Node]) -> list[int]:
             return [n.at - trace.base for n in nodes]
 
-        if not all(0 <= n.at - trace.base < len(trace.values) for n in plan.entries):
-            return None
         return _Known(
             plan.key,
             places(plan.outputs),

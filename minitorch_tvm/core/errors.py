@@ -23,12 +23,18 @@ class _Override(threading.local):
 OVERRIDE = _Override()
 
 
-def user_frame() -> FrameType | None:
-    """The innermost frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)
+def _outwards(frame: FrameType | None) -> tuple[FrameType | None, int]:
+    """The first frame outside this package from ``frame`` on, and how many calls out it is."""
+    depth = 0
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return frame
+        depth += 1
+    return frame, depth
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside this package."""
+    return _outwards(sys._getframe(1))[0]
 
 
 def warn(message: str) -> None:
@@ -51,12 +57,7 @@ def user_place() -> Provenance | None:
 
 def user_depth() -> int:
     """How many calls out from here the user's frame is."""
-    depth = 0
-    frame: FrameType | None = sys._getframe(0)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-        depth += 1
-    return depth
+    return _outwards(sys._getframe(0))[1]
 
 
 def executing(place: Provenance, depth: int) -> bool:

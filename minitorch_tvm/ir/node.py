@@ -17,7 +17,7 @@ from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import Shape
 from .op import Kind, Op, Spec, intern
-from .trace import Prefix, Trace
+from .trace import Prefix, Result, Step, Trace
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -199,7 +199,7 @@ def apply(op: Op, *inputs: Node) -> Node:
     if after is None:
         after = Prefix(trace.prefix, op, positions, _result(op, inputs))
         trace.prefix.following[key] = after
-    shape, dtype, spec_id, grad = after.result  # type: ignore[misc]
+    shape, dtype, spec_id, grad = after.result
     node = Node(op, inputs, shape, dtype, grad, spec_id)
     node.at = base + len(trace.values)
     reference = weakref.ref(node)
@@ -215,22 +215,22 @@ def apply(op: Op, *inputs: Node) -> Node:
     return node
 
 
-def repeat(steps: Sequence[Prefix], nodes: list[Any]) -> None:
-    """Record again what led through ``steps``; ``nodes`` are the values of the trace, and grow."""
+def repeat(steps: Sequence[Step], end: Prefix, nodes: list[Any]) -> None:
+    """Record again what led to ``end``; ``nodes`` are the values of the trace, and grow."""
     trace, place = MODE.trace, errors.user_place()
     references = []
-    for at, step in enumerate(steps, trace.base + len(nodes)):
-        shape, dtype, spec_id, grad = step.result  # type: ignore[misc]
-        node = Node(step.op, step.inputs(nodes), shape, dtype, grad, spec_id)  # type: ignore[arg-type]
+    for at, (op, inputs, result) in enumerate(steps, trace.base + len(nodes)):
+        shape, dtype, spec_id, grad = result
+        node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
         node.place = place
         node.at = at
         nodes.append(node)
         references.append(weakref.ref(node))
-    trace.prefix = steps[-1]
+    trace.prefix = end
     trace.values += references  # at once: an interrupt must not come between the two
 
 
-def _result(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
+def _result(op: Op, inputs: tuple[Node, ...]) -> Result:
     """Shape and dtype of a new value, their number, and whether gradients flow through it."""
     known = _inferred.get((op.uid, *[x.spec_id for x in inputs]))
     if known is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 # (-1, position) of one whose graph is used up, or (-2 or less) of a leaf.
 Key = tuple[int, ...]
 
+Result = tuple[Shape, DType, int, bool]
+"""Shape, dtype, their number, and requires_grad."""
+
+Picker = Callable[[Sequence[Any]], tuple[Any, ...]]
+Step = tuple["Op", Picker, Result]
+"""An op, how to choose its inputs among the values of a recording, and what it makes."""
+
 _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
 
 
@@ -47,15 +54,16 @@ class Prefix:
         before: Prefix | None = None,
         op: Op | None = None,
         positions: Sequence[int] = (),
-        result: tuple[Shape, DType, int, bool] | None = None,
+        result: Result | None = None,
     ) -> None:
         self.before = before
         self.op = op
         """What makes the last value; None if it is a leaf, or if only its flags have changed."""
         self.inputs = _picker(positions)
         """Chooses the op's inputs among the values of the recording."""
-        self.result = result
-        """Shape, dtype, their number, and requires_grad of the last value, if an op makes it."""
+        if result is not None:
+            self.result: Result = result
+            """Of the last value; there is one if an op makes it."""
         self.following: dict[Key, Prefix] = {}
         self.known: dict[object, Any] = {}
         """What others remember of this recording."""
@@ -64,22 +72,22 @@ class Prefix:
         self.depth = 0
         Prefix.total += 1
 
-    def since(self, start: Prefix) -> list[Prefix] | None:
-        """The prefixes after ``start`` up to this one; None if not all of them add results of ops.
+    def since(self, start: Prefix) -> list[Step] | None:
+        """What led from ``start`` here; None if there are other steps than results of ops.
 
         ``start`` must be on the path to this one.
         """
-        path = []
+        path: list[Step] = []
         prefix = self
         while prefix is not start:
             if prefix.op is None or prefix.before is None:
                 return None
-            path.append(prefix)
+            path.append((prefix.op, prefix.inputs, prefix.result))
             prefix = prefix.before
         return path[::-1]
 
 
-def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _picker(positions: Sequence[int]) -> Picker:
     if not positions:
         return lambda values: ()
     if len(positions) == 1:
@@ -156,6 +164,11 @@ class Trace:
             self.step(-1, position)
         elif root.pending:
             self.whole = False
+
+    def places(self, nodes: Iterable[Node]) -> list[int] | None:
+        """Positions of values that are in this recording; None if one is not."""
+        found = [n.at - self.base for n in nodes]
+        return found if all(0 <= p < len(self.values) for p in found) else None
 
     def nodes(self) -> list[Node | None]:
         """The values by position; None for those that nobody needs any more."""

@@ -20,6 +20,7 @@ from ...loops import (
     bind,
     ceil_div,
     const,
+    lanes_of,
     load,
     local_buffer,
     minimum,
@@ -62,12 +63,10 @@ def rows_along_k(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
 
 def _add_lanes(vector: Expr, lanes: int, name: str) -> tuple[list[Stmt], Expr]:
     statements: list[Stmt] = []
-    shuffle = tvm().tirx.Shuffle
     while lanes > 1:
         lanes //= 2
-        low = shuffle([vector], [const(i) for i in range(lanes)])
-        high = shuffle([vector], [const(lanes + i) for i in range(lanes)])
-        vector, statement = bind(f"{name}_{lanes}", low + high)
+        halves = lanes_of(vector, 0, lanes) + lanes_of(vector, lanes, lanes)
+        vector, statement = bind(f"{name}_{lanes}", halves)
         statements.append(statement)
     return statements, vector
 
