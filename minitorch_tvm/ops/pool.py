@@ -119,24 +119,53 @@ class SumPool(PoolBase, kind=Kind.REDUCTION):
 
 
 @dataclass(frozen=True, eq=False)
-class SumPoolGrad(PoolBase, kind=Kind.REDUCTION):
-    """sum_pool_grad(ct: f[n, c, *out]) -> f[n, c, *size]: the transpose of SumPool."""
+class BackToInput(PoolBase):
+    """What the ops that carry windows' values back to the input elements share."""
 
     size: Shape
 
     def infer(self, *inputs: Spec) -> Spec:
-        (ct,) = inputs
-        return Spec((*ct.shape[:2], *self.size), ct.dtype)
+        return Spec((*inputs[0].shape[:2], *self.size), inputs[0].dtype)
+
+    def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
+        """What element ``r`` of a window gets from it."""
+        raise NotImplementedError
+
+    def taps(self, axis: int, phase: int) -> list[tuple[int, int]]:
+        """Along an axis, what inputs at ``stride * i + phase`` get: elements of the windows i + ..
+
+        Pairs (element, what is added to i).
+        """
+        stride, ahead = self.stride[axis], phase + self.padding[axis]
+        spread = [(r, ahead - r * self.dilation[axis]) for r in range(self.kernel[axis])]
+        return [(r, t // stride) for r, t in spread if t % stride == 0]
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
-        (ct,) = xs
+        ct = xs[0]
         zero = te.const(0, ct.dtype)
 
         def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-            inside, oy, ox = _window_of(self, te, i, r)
-            return te.guard(inside, lambda: ct[i[0], i[1], oy, ox], zero)
+            places, conditions = [], []
+            for axis in (0, 1):
+                stride = self.stride[axis]
+                t = i[2 + axis] + self.padding[axis] - r[axis] * self.dilation[axis]
+                q = te.floordiv(t, stride) if stride > 1 else t
+                conditions += [t >= 0, q < self.out[axis]]
+                if stride > 1:
+                    conditions.append(te.equal(te.floormod(t, stride), 0))
+                places.append(q)
+            window = (i[0], i[1], *places)
+            return te.guard(te.all(*conditions), lambda: self.share(te, xs, window, r), zero)
 
         return te.reduce("sum", (*ct.shape[:2], *self.size), ct.dtype, self.kernel, term)
+
+
+@dataclass(frozen=True, eq=False)
+class SumPoolGrad(BackToInput, kind=Kind.REDUCTION):
+    """sum_pool_grad(ct: f[n, c, *out]) -> f[n, c, *size]: the transpose of SumPool."""
+
+    def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
+        return xs[0][window]
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         (ct,) = xs
@@ -176,6 +205,8 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         (x,) = xs
         where = apply(intern(MaxPoolIndex(*self._window)), x)
+        if self.kernel[0] * self.kernel[1] <= 1 << 8:
+            where = f.cast(where, dt.uint8)  # an eighth of the memory until backward reads it
         return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
 
 
@@ -209,33 +240,16 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
 
 
 @dataclass(frozen=True, eq=False)
-class PoolScatter(PoolBase, kind=Kind.REDUCTION):
-    """pool_scatter(ct: f[n, c, *out], where: int64[n, c, *out]) -> f[n, c, *size].
+class PoolScatter(BackToInput, kind=Kind.REDUCTION):
+    """pool_scatter(ct: f[n, c, *out], where: i[n, c, *out]) -> f[n, c, *size].
 
     Adds each window's value to the one input element that ``where`` names.
     """
 
-    size: Shape
-
-    def infer(self, *inputs: Spec) -> Spec:
-        ct, _ = inputs
-        return Spec((*ct.shape[:2], *self.size), ct.dtype)
-
-    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+    def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
         ct, where = xs
-        zero = te.const(0, ct.dtype)
-
-        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-            inside, oy, ox = _window_of(self, te, i, r)
-            number = te.cast(r[0] * self.kernel[1] + r[1], dt.int64)
-
-            def pick() -> Expr:
-                mine = te.equal(where[i[0], i[1], oy, ox], number)
-                return te.select(mine, ct[i[0], i[1], oy, ox], zero)
-
-            return te.guard(inside, pick, zero)
-
-        return te.reduce("sum", (*ct.shape[:2], *self.size), ct.dtype, self.kernel, term)
+        number = te.cast(r[0] * self.kernel[1] + r[1], where.dtype)
+        return te.select(te.equal(where[window], number), ct[window], te.const(0, ct.dtype))
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         ct, where = xs
@@ -250,7 +264,7 @@ class PoolScatter(PoolBase, kind=Kind.REDUCTION):
 
 @dataclass(frozen=True, eq=False)
 class PoolGather(PoolBase, kind=Kind.REDUCTION):
-    """pool_gather(x: f[n, c, h, w], where: int64[n, c, *out]) -> f[n, c, *out].
+    """pool_gather(x: f[n, c, h, w], where: i[n, c, *out]) -> f[n, c, *out].
 
     Reads the input element that ``where`` names in each window: the transpose of PoolScatter.
     """
@@ -265,7 +279,7 @@ class PoolGather(PoolBase, kind=Kind.REDUCTION):
 
         def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
             y, z = self._corner(i[2], i[3], *r)
-            number = te.cast(r[0] * self.kernel[1] + r[1], dt.int64)
+            number = te.cast(r[0] * self.kernel[1] + r[1], xs[1].dtype)
             mine = te.all(self._inside(te, x.shape, y, z), te.equal(where[i], number))
             return te.guard(mine, lambda: x[i[0], i[1], y, z], zero)
 
@@ -280,21 +294,6 @@ class PoolGather(PoolBase, kind=Kind.REDUCTION):
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         x, where = xs
         return apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where), None
-
-
-def _window_of(
-    op: PoolBase, te: TE, i: tuple[Expr, ...], r: tuple[Expr, ...]
-) -> tuple[Expr, Expr, Expr]:
-    """For input position i and window element r: (it belongs to an output, that output's y, x)."""
-    places, conditions = [], []
-    for axis in (0, 1):
-        t = i[2 + axis] + op.padding[axis] - r[axis] * op.dilation[axis]
-        q = te.floordiv(t, op.stride[axis]) if op.stride[axis] > 1 else t
-        conditions += [t >= 0, q < op.out[axis]]
-        if op.stride[axis] > 1:
-            conditions.append(te.equal(te.floormod(t, op.stride[axis]), 0))
-        places.append(q)
-    return te.all(*conditions), places[0], places[1]
 
 
 def _add_back(op: PoolBase, np: ModuleType, out: Any, part: Any) -> None:

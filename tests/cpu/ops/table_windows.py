@@ -89,6 +89,9 @@ _POOLS = (
     (_window((2, 3), (1, 1), _NONE, (2, 1), (3, 2)), (5, 4)),
     (_window((3, 3), (2, 2), _NONE, _ONE, (1, 1)), (4, 4)),
     (_window(_ONE, _ONE, _NONE, _ONE, (1, 1)), (1, 1)),
+    (_window((2, 2), (2, 2), _NONE, _ONE, (2, 13)), (5, 27)),  # rows of several vectors, a rest
+    (_window((3, 3), (2, 2), (1, 1), _ONE, (3, 14)), (5, 28)),
+    (_window((1, 2), (2, 3), _NONE, (1, 2), (2, 3)), (4, 11)),  # inputs that no window covers
 )
 
 
