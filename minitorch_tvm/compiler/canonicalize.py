@@ -29,6 +29,7 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
 from ..ops.matmul import Matmul
+from .reshapes import between, divided_insert, divided_slice
 
 CLONE = intern(ew.Clone())
 
@@ -203,15 +204,32 @@ RULES: tuple[Rule, ...] = (
     _division,
     _transposes,
     _trivial_sum,
+    divided_slice,
+    divided_insert,
 )
 
 
 def canonicalize(graph: Graph) -> Graph:
     """Simplify, merge equal values, drop dead ones; outputs keep their order and distinctness."""
+    graph = _rewritten(graph, {})
+    shapes = between(graph)
+    return _rewritten(graph, shapes) if shapes else graph
+
+
+def _rewritten(graph: Graph, shapes: dict[int, Shape]) -> Graph:
+    """One pass; the values in ``shapes`` are computed in another shape, see :mod:`.reshapes`."""
     r = Rewriter()
     number: dict[int, int] = {}
     for i, v in enumerate(graph.values):
         inputs = tuple(number[x] for x in v.inputs)
+        if i in shapes:
+            own = shapes[i]
+            inputs = tuple(
+                x if r.values[x].shape in ((), own) else r.make(mv.Reshape(own), (x,), v)
+                for x in inputs
+            )
+            number[i] = r.add(Value(v.op, inputs, own, v.dtype, v.place))
+            continue
         moved = Value(v.op, inputs, v.shape, v.dtype, v.place)
         number[i] = r.leaf(moved) if v.is_leaf else r.add(moved)
     outputs: list[int] = []

@@ -8,6 +8,7 @@ from ..core import dtype as dt
 from ..ir.node import Node, apply
 from . import build as b
 from .composite import composite, record
+from .softmax import weights
 
 
 def attention(
@@ -56,10 +57,9 @@ def _from_nodes(query: Node, key: Node, *rest: object) -> Node:
         return scores
     top = apply(b.DETACH, b.extremum(scores, (axis,), True))
     if not masks:
-        e = b.exp(b.sub(scores, top))
-        return b.div(e, b.sum(e, (axis,), True))
+        return weights(b.exp(b.sub(scores, top)), scores, axis)
     # A row of nothing but -inf: no key is seen, all weights are 0.
     blind = b.eq(top, lowest)
     e = b.exp(b.sub(scores, b.where(blind, b.full_like(top, 0.0), top)))
     total = b.sum(e, (axis,), True)
-    return b.div(e, b.where(blind, b.full_like(total, 1.0), total))
+    return weights(e, scores, axis, b.where(blind, b.full_like(total, 1.0), total))

@@ -16,6 +16,7 @@ from . import conv as cv
 from . import pool as pl
 from .composite import composite, record
 from .derived import add
+from .softmax import weights
 
 
 def linear(x: Node, weight: Node, bias: Node | None) -> Node:
@@ -71,8 +72,7 @@ def softmax(x: Node, dim: int) -> Node:
     axis = _softmax_axis(x, dim, "softmax")
     if not x.shape:
         return b.div(x, x)
-    e = b.exp(_shifted(x, axis))
-    return b.div(e, b.sum(e, (axis,), True))
+    return weights(b.exp(_shifted(x, axis)), x, axis)
 
 
 def log_softmax(x: Node, dim: int) -> Node:

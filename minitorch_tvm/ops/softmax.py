@@ -1,0 +1,42 @@
+"""What softmax and attention share: weights whose gradient needs nothing but themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.build import Build
+from ..ir.node import Node, apply
+from ..ir.op import Kind, Spec, intern
+from ..ir.te import TE, Tensor
+from . import build as b
+from . import elementwise as ew
+
+
+@dataclass(frozen=True, eq=False)
+class Weights(ew.Clone, kind=Kind.INJECTIVE):
+    """weights(y, x) -> y, with the cotangent of y = softmax(x) along ``axis``::
+
+        dx = y * (ct - sum(ct * y))
+
+    Going back through quotient, sum and exponential would keep the exponentials for it as well.
+    Canonicalisation removes the op, as every copy.
+    """
+
+    axis: int
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return inputs[0]
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        return super().compute(te, xs[0])
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        mean = f.sum(f.mul(ct, y), (self.axis,), True)
+        return None, f.mul(y, f.sub(ct, mean))
+
+
+def weights(exponentials: Node, x: Node, axis: int, total: Node | None = None) -> Node:
+    """exponentials / their sum along ``axis`` (or ``total``), where they are exp(x + a shift)."""
+    if total is None:
+        total = b.sum(exponentials, (axis,), True)
+    return apply(intern(Weights(axis)), b.div(exponentials, total), x)
