@@ -212,8 +212,9 @@ RULES: tuple[Rule, ...] = (
 def canonicalize(graph: Graph) -> Graph:
     """Simplify, merge equal values, drop dead ones; outputs keep their order and distinctness."""
     graph = _rewritten(graph, {})
-    shapes = between(graph)
-    return _rewritten(graph, shapes) if shapes else graph
+    while shapes := between(graph):
+        graph = _rewritten(graph, shapes)
+    return graph
 
 
 def _rewritten(graph: Graph, shapes: dict[int, Shape]) -> Graph:

@@ -46,30 +46,28 @@ def between(graph: Graph) -> dict[int, Shape]:
         for x in v.inputs:
             if x in region and values[x].shape == v.shape:
                 region[root(x)] = root(i)
-    shapes: dict[int, set[Shape | None]] = {}  # where a region's inputs come from; None: elsewhere
+    origins: dict[int, set[Shape | None]] = {}  # of what enters a region; None: it must stay
     for i, v in enumerate(values):
-        if i in region:
-            for x in v.inputs:
-                source = values[x]
-                if (x in region and source.shape == v.shape) or source.shape == ():
-                    continue
+        for x in v.inputs:
+            source = values[x]
+            if i in region and x in region and source.shape == v.shape:
+                continue
+            if x in region and not isinstance(v.op, mv.Reshape):
+                origins.setdefault(root(x), set()).add(None)
+            if i in region and source.shape != ():
                 reshaped = isinstance(source.op, mv.Reshape) and source.shape == v.shape
                 origin = values[source.inputs[0]].shape if reshaped else None
-                shapes.setdefault(root(i), set()).add(origin)
-        for x in v.inputs:
-            if x in region and not (i in region and values[x].shape == v.shape):
-                if not isinstance(v.op, mv.Reshape):
-                    shapes.setdefault(root(x), set()).add(None)
+                origins.setdefault(root(i), set()).add(origin)
     for o in graph.outputs:
         if o in region:
-            shapes.setdefault(root(o), set()).add(None)
+            origins.setdefault(root(o), set()).add(None)
     found: dict[int, Shape] = {}
     for i in region:
-        origins = shapes.get(root(i), set())
-        if len(origins) == 1:
-            (origin,) = origins
-            if origin is not None:
-                found[i] = origin
+        shapes = origins.get(root(i), {None})
+        if len(shapes) == 1:
+            (shape,) = shapes
+            if shape is not None:
+                found[i] = shape
     return found
 
 
@@ -153,6 +151,6 @@ def _in_memory(r: Rewriter, i: int) -> bool:
         return True
     # The continuation of a product or reduction.
     return value.op.elementwise and any(
-        r.values[x].op.kind is not Kind.INJECTIVE and r.values[x].shape == value.shape
+        r.values[x].op.kind not in (Kind.INJECTIVE, Kind.LEAF) and r.values[x].shape == value.shape
         for x in value.inputs
     )

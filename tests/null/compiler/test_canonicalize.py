@@ -94,6 +94,44 @@ RULES = {
     "transposed operands": ("%1 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
                             "%2 = Matmul(ta=False, tb=False)(%1, %0) : float32[3, 3] -> out0",
                             ["Matmul"]),
+    "elementwise between reshapes": (
+        "%1 = Reshape(shape=(6,))(%0) : float32[6]\n"
+        "%2 = Full(shape=(), value=2.0, dtype=mt.float32)() : float32[]\n"
+        "%3 = Mul(%1, %2) : float32[6]\n%4 = Exp(%3) : float32[6]\n"
+        "%5 = Add(%3, %4) : float32[6]\n"
+        "%6 = Reshape(shape=(2, 3))(%5) : float32[2, 3]\n"
+        "%7 = Sum(dims=(1,), keepdim=False)(%6) : float32[2] -> out0",
+        ["Full", "Mul", "Exp", "Add", "Sum"]),
+    "elementwise reshaped to another shape": (
+        "%1 = Reshape(shape=(6,))(%0) : float32[6]\n%2 = Exp(%1) : float32[6]\n"
+        "%3 = Reshape(shape=(3, 2))(%2) : float32[3, 2]\n"
+        "%4 = Sum(dims=(1,), keepdim=False)(%3) : float32[3] -> out0",
+        ["Exp", "Reshape", "Sum"]),
+    "a result between reshapes stays": (
+        "%1 = Reshape(shape=(6,))(%0) : float32[6]\n%2 = Exp(%1) : float32[6] -> out0\n"
+        "%3 = Reshape(shape=(2, 3))(%2) : float32[2, 3]\n"
+        "%4 = Sum(dims=(1,), keepdim=False)(%3) : float32[2] -> out1",
+        ["Reshape", "Exp", "Reshape", "Sum"]),
+    "read between reshapes stays": (
+        "%1 = Reshape(shape=(6,))(%0) : float32[6]\n%2 = Exp(%1) : float32[6]\n"
+        "%3 = Reshape(shape=(2, 3))(%2) : float32[2, 3]\n"
+        "%4 = Sum(dims=(1,), keepdim=False)(%3) : float32[2] -> out0\n"
+        "%5 = Max(dims=(0,), keepdim=False)(%2) : float32[] -> out1",
+        ["Reshape", "Exp", "Reshape", "Sum", "Max"]),
+    "from two shapes stays": (
+        "%1 = Reshape(shape=(6,))(%0) : float32[6]\n"
+        "%2 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
+        "%3 = Reshape(shape=(6,))(%2) : float32[6]\n%4 = Add(%1, %3) : float32[6]\n"
+        "%5 = Reshape(shape=(2, 3))(%4) : float32[2, 3]\n"
+        "%6 = Sum(dims=(1,), keepdim=False)(%5) : float32[2] -> out0",
+        ["Reshape", "Permute", "Reshape", "Add", "Reshape", "Sum"]),
+    "a line spread over what is reshaped stays": (
+        "%1 = Reshape(shape=(3, 2))(%0) : float32[3, 2]\n"
+        "%2 = Sum(dims=(0,), keepdim=False)(%1) : float32[2]\n"
+        "%3 = Mul(%1, %2) : float32[3, 2]\n"
+        "%4 = Reshape(shape=(2, 3))(%3) : float32[2, 3]\n"
+        "%5 = Sum(dims=(1,), keepdim=False)(%4) : float32[2] -> out0",
+        ["Reshape", "Sum", "Mul", "Reshape", "Sum"]),
     "a leaf as result": ("%1 = Clone(%0) : float32[2, 3] -> out0", ["Clone"]),
     "one value, two results": ("%1 = Exp(%0) : float32[2, 3] -> out0\n"
                                "%2 = Exp(%0) : float32[2, 3] -> out1", ["Exp", "Clone"]),
@@ -104,6 +142,58 @@ RULES = {
 def test_rule(name: str) -> None:
     text, want = RULES[name]
     assert ops(X + text) == want
+
+
+HEADS = "%0 = buffer() : float32[2, 12]\n"
+PIECES = {  # start, stop and step of a slice of 12, the shape it gets, whether it is divided before
+    "at a multiple": (4, 8, 1, (2, 2, 2), True),
+    "all from a multiple on": (6, 12, 1, (2, 2, 3), True),
+    "at no multiple": (3, 7, 1, (2, 2, 2), False),
+    "with gaps": (0, 8, 2, (2, 2, 2), False),
+    "with gaps, undivided": (0, 8, 2, (1, 2, 4), True),
+    "of no divisor": (5, 10, 1, (2, 1, 5), False),
+    "with other dimensions": (0, 4, 1, (8,), False),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_reshaped_slices(name: str) -> None:
+    start, stop, step, shape, divided = PIECES[name]
+    piece = len(range(start, stop, step))
+    text = (
+        f"{HEADS}%1 = Slice(starts=(0, {start}), stops=(2, {stop}), steps=(1, {step}))(%0) : "
+        f"float32[2, {piece}]\n"
+        f"%2 = Reshape(shape={shape})(%1) : float32{list(shape)}\n"
+        f"%3 = Exp(%2) : float32{list(shape)} -> out0"
+    )
+    order = ["Reshape", "Slice"] if divided else ["Slice", "Reshape"]
+    assert ops(text) == [*order, "Exp"]
+
+
+def test_a_slice_of_what_is_computed_stays_small() -> None:
+    """Reshaping all of it would need memory for all of it."""
+    text = (
+        f"{HEADS}%1 = Exp(%0) : float32[2, 12]\n"
+        "%2 = Slice(starts=(0, 4), stops=(2, 8), steps=(1, 1))(%1) : float32[2, 4]\n"
+        "%3 = Reshape(shape=(2, 2, 2))(%2) : float32[2, 2, 2]\n"
+        "%4 = Sum(dims=(2,), keepdim=False)(%3) : float32[2, 2] -> out0"
+    )
+    assert ops(text) == ["Exp", "Slice", "Reshape", "Sum"]
+
+
+@pytest.mark.parametrize(("start", "divided"), [(4, True), (8, True), (3, False)])
+def test_inserted_heads(start: int, divided: bool) -> None:
+    text = (
+        "%0 = buffer() : float32[2, 2, 3]\n"
+        "%1 = Permute(dims=(1, 0, 2))(%0) : float32[2, 2, 3]\n"
+        "%2 = Permute(dims=(0, 2, 1))(%1) : float32[2, 3, 2]\n"
+        "%3 = Reshape(shape=(2, 6))(%2) : float32[2, 6]\n"
+        "%4 = Full(shape=(2, 14), value=0.5, dtype=mt.float32)() : float32[2, 14]\n"
+        f"%5 = Insert(starts=(0, {start}), steps=(1, 1))(%4, %3) : float32[2, 14]\n"
+        "%6 = Exp(%5) : float32[2, 14] -> out0"
+    )
+    order = ["Full", "Insert", "Reshape"] if divided else ["Reshape", "Full", "Insert"]
+    assert ops(text) == ["Permute", *order, "Exp"]
 
 
 def test_nothing_folds_across_dtypes() -> None:
