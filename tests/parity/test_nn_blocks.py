@@ -284,6 +284,7 @@ GRADCHECKS: dict[str, tuple[Any, ...]] = {
         (3, 2),
         (3, 2),
     ),
+    "softmax": (lambda x: F.softmax(x, dim=1), (3, 4)),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 2)), (1, 3, 5)),
     "triangle": (lambda x: mt.tril(x) * mt.triu(x, -1), (3, 3)),
 }

@@ -14,6 +14,7 @@ from minitorch_tvm.ir.op import Op, intern
 from minitorch_tvm.ops import elementwise as ew
 from minitorch_tvm.ops.normalization import Normalised
 from minitorch_tvm.ops.random import ShiftRight
+from minitorch_tvm.ops.softmax import Weights
 
 NAN, INF = math.nan, math.inf
 EDGES = [0.0, -0.0, 1.0, -1.0, 1e-3, -30.0, 30.0, 200.0, -200.0, 1e30, INF, -INF, NAN, 1e-40]
@@ -185,6 +186,12 @@ ROWS = (
             (intern(Normalised((0,), (False, False))), ((7, 1), (7, 1), (7, 1), (1, 1))),
         ),
         inputs="nnnn",
+    ),
+    Row(
+        Weights,  # as above, where softmax is
+        lambda op, y, x: y,
+        ((intern(Weights(1)), ((2, 3), (2, 3))), (intern(Weights(0)), ((7, 1), (7, 1)))),
+        inputs="nn",
     ),
     Row(
         ew.Where,
