@@ -333,3 +333,21 @@ def test_random_products(
     case = build(Gemm(*shape, dtype, *layout), a_scale=scales[0], b_scale=scales[1])
     case.run()
     check(case, case.want() * (scales[0] or 1.0) * (scales[1] or 1.0))
+
+
+@pytest.mark.parametrize(("m", "apart"), [(40, True), (320, False)])
+def test_costly_epilogues_of_transposed_products_run_along_the_users_rows(
+    m: int, apart: bool
+) -> None:
+    """There is no vector in the few elements that a tile of such a product has in a row."""
+    cpu = dataclasses.replace(host(), matrix_unit=False)
+    spec = Gemm(2, m, 300, 70, "float32", False, True)
+    names = {}
+    for costly in (False, True):
+        case = build(dataclasses.replace(spec, costly=costly), cpu=cpu, epilogue="accumulate")
+        before = case.out.copy()
+        case.run()
+        check(case, case.want() + before)
+        names[costly] = case.stage_names
+    assert "gemm_finish" not in names[False]
+    assert ("gemm_finish" in names[True]) == apart

@@ -30,7 +30,8 @@ class Gemm:
     ``a_is_load`` and ``b_is_load`` say that the operand is memory contiguous along its last stored
     axis, so that reading an element again costs nothing; an operand that is computed on the fly is
     evaluated once into a packed copy.  ``a_batched`` and ``b_batched`` are False for an operand
-    that is the same for every batch.
+    that is the same for every batch.  ``costly`` says that finishing an element takes elementary
+    functions or divisions.
     """
 
     batch: int
@@ -44,6 +45,7 @@ class Gemm:
     b_is_load: bool = False
     a_batched: bool = True
     b_batched: bool = True
+    costly: bool = False
 
 
 def gemm_stages(
@@ -89,6 +91,7 @@ def gemm_stages(
         row_batched=spec.a_batched,
         col_batched=spec.b_batched,
         swapped=False,
+        costly=spec.costly,
     )
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
     for candidate in narrow_first:

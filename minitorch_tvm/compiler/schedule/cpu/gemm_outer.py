@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -43,6 +43,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
+from .elementwise import GRAIN, tiled
 from .gemm_problem import (
     Problem,
     fill_row_blocks,
@@ -499,7 +500,10 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
     stages: list[Stage] = []
     (cost, tiling), pb = choose(problem, cpu), problem
     other, transposed = choose(problem.swap(), cpu)
+    finish: list[Stage] = []
     if other < cost:
+        if problem.costly:
+            problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
     if not pb.row_k_inner and not (pb.row_plain and tiling.mr == pb.m):
@@ -516,4 +520,20 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
     compute = _Compute(pb, tiling, packed, rows)
     if rows is not None and not compute.own_rows:
         stages.append(pack_rows(pb, rows))
-    return [*stages, compute.stage()]
+    return [*stages, compute.stage(), *finish]
+
+
+def _finished_apart(pb: Problem, builder: Builder) -> tuple[Problem, list[Stage]]:
+    """The problem that gives sums only, and the stage that finishes them.
+
+    A tile of the transposed product is a few elements wide in the user's rows, too few for vectors.
+    """
+    sums = builder.scratch_buffer((pb.batch, pb.m, pb.n), pb.dtype, "sums")
+
+    def line(flat: Expr) -> Stmt:
+        bt, i = flat // pb.m, flat % pb.m
+        return serial(pb.n, lambda j: pb.write(bt, i, j, load(sums, bt, i, j)), "j")
+
+    stage = tiled("gemm_finish", pb.batch * pb.m, max(1, GRAIN // pb.n), line)
+    bare = replace(pb, write=lambda bt, i, j, value: store(sums, value, bt, i, j))
+    return bare, [stage]

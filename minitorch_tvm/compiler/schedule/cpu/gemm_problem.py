@@ -61,6 +61,7 @@ class Problem:
     row_batched: bool  # every batch has its own
     col_batched: bool
     swapped: bool  # rows are the user's columns
+    costly: bool = False  # ``write`` computes elementary functions
 
     @property
     def itemsize(self) -> int:

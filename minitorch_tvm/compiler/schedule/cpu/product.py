@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....core.shape import numel
 from ....ops import conv as cv
+from ....ops import elementwise as ew
 from ....ops.matmul import Matmul
 from ...loops import Expr, Stage, Stmt
 from ...lower import Accessor, KernelCode, accessor
@@ -38,6 +39,7 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def write(bt: Expr, i: Expr, j: Expr, value: Expr) -> Stmt:
         return code.finish((*unravel(bt, batch), i, j), value)
 
+    behind = [v for v in (*code.kernel.members, *code.kernel.inlined) if v > code.kernel.anchor]
     spec = Gemm(
         numel(batch),
         m,
@@ -50,6 +52,7 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         b_is_load=code.is_memory(right),
         a_batched=numel(a.shape[:-2]) > 1,
         b_batched=numel(b.shape[:-2]) > 1,
+        costly=any(isinstance(code.graph.values[v].op, (ew.Float, ew.Div)) for v in behind),
     )
     return gemm_stages(
         spec,
