@@ -70,16 +70,20 @@ _LINEAR = composite("Linear", _linear)
 def softmax(x: Node, dim: int) -> Node:
     """exp(x - max) / sum of the same, along ``dim``; NotImplementedError for integers."""
     axis = _softmax_axis(x, dim, "softmax")
-    if not x.shape:
-        return b.div(x, x)
+    return record(composite("Softmax", _softmax, axis), x) if x.shape else b.div(x, x)
+
+
+def _softmax(x: Node, axis: int) -> Node:
     return weights(b.exp(_shifted(x, axis)), x, axis)
 
 
 def log_softmax(x: Node, dim: int) -> Node:
     """x - max - log(sum(exp(x - max))), along ``dim``; NotImplementedError for integers."""
     axis = _softmax_axis(x, dim, "log_softmax")
-    if not x.shape:
-        return b.sub(x, x)
+    return record(composite("LogSoftmax", _log_softmax, axis), x) if x.shape else b.sub(x, x)
+
+
+def _log_softmax(x: Node, axis: int) -> Node:
     shifted = _shifted(x, axis)
     return b.sub(shifted, b.log(b.sum(b.exp(shifted), (axis,), True)))
 
