@@ -289,7 +289,7 @@ class _Step:
         self._donors = [
             (output, d, state[kept[d].number], kept[d].kind == "gradient")
             for output, d in enumerate(run.donors)
-            if d in kept
+            if d in kept and run.executor.overwrites[output]
         ]
         self._scalars = [0.0 if isinstance(s, Place) else s for s in run.scalars]
         self._numbers = [
@@ -323,8 +323,9 @@ class _Step:
         scalars = self._scalars.copy()
         for i, number, entry in self._numbers:
             scalars[i] = values[number][entry]
-        reuse = self._reusable(inputs)
-        results: list[Buffer] = self._executor.run(inputs, scalars, reuse, self._spare())
+        targets = self._spare()
+        self._reuse(inputs, targets)
+        results: list[Buffer] = self._executor.run(inputs, scalars, targets)
         for i, owner, is_gradient, output in self._targets:
             tensor = _gradient(owner) if is_gradient else owner
             if results[i] is not tensor._node.buffer:
@@ -338,21 +339,19 @@ class _Step:
             test(results[i].numpy(output.shape, output.dtype))
         return results
 
-    def _reusable(self, inputs: list[Buffer]) -> list[Buffer | None]:
-        """Per output the buffer of an input that only its tensor holds, if it becomes that."""
-        reuse: list[Buffer | None] = [None] * self._outputs
+    def _reuse(self, inputs: list[Buffer], targets: list[Buffer | None]) -> None:
+        """Add the buffers of inputs that only the tensors hold which the outputs become."""
         for output, position, owner, is_gradient in self._donors:
             node = (_gradient(owner) if is_gradient else owner)._node
             buffer = inputs[position]
             # Known references: the tensor's, the local and getrefcount's; the node's, the list's,
             # the local and getrefcount's.
             if sys.getrefcount(node) <= 3 and sys.getrefcount(buffer) <= 4 and not buffer.shared:
-                reuse[output] = buffer
-        return reuse
+                targets[output] = buffer
 
-    def _spare(self) -> dict[int, Buffer]:
+    def _spare(self) -> list[Buffer | None]:
         """Buffers of old gradients that only their tensors hold, by the output to replace them."""
-        found = {}
+        found: list[Buffer | None] = [None] * self._outputs
         for output, owner, nbytes, _ in self._replaced:
             gradient = owner._grad
             # Known references: the tensor's, the local and getrefcount's.

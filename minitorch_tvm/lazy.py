@@ -16,7 +16,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,11 +64,27 @@ class Check:
     place: errors.Provenance | None
 
 
+class _Key:
+    """The structure of an evaluation as numbers, hashed once."""
+
+    __slots__ = ("_hash", "_numbers")
+
+    def __init__(self, numbers: tuple[object, ...]) -> None:
+        self._numbers = numbers
+        self._hash = hash(numbers)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._numbers == other._numbers
+
+
 _LISTS_LOCK = threading.Lock()
 _LISTS: dict[int, tuple[list[weakref.ref[Any]], Trace]] = {}
 _PENDING = _Pending()
 _FLUSHING = threading.RLock()
-_CACHE: OrderedDict[tuple[object, ...], Executor | ReferenceExecutor] = OrderedDict()
+_CACHE: OrderedDict[_Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
 _VISITS = itertools.count(1)
@@ -134,18 +150,18 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
             _run_checks(pending)
         roots = {id(n): n for n in wanted if n.pending}  # not computed by another thread since
         _collect(pending.handles, roots)
-        if MODE.capture is not None:
-            MODE.capture.tensors(pending.handles)
+        capture = MODE.capture
+        if capture is not None:
+            capture.tensors(pending.handles)
         if roots and pending.forbidden:
             raise RuntimeError(
                 f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
             )
         pending.handles.clear()
         if not roots:
-            MODE.trace.restart()
+            pending.trace.restart()
             return
-        EVENTS.add("evaluations")
-        EVENTS.add(f"evaluations:{reason}")
+        EVENTS.count(("evaluations", f"evaluations:{reason}"))
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
         _flush(roots)
@@ -256,8 +272,9 @@ class Plan:
 
     entries: list[Node]
     outputs: list[Node]
-    key: tuple[object, ...]
+    key: _Key
     buffers: list[Node]
+    uses: list[int]  # how often each of them is an input in this evaluation
     scalars: list[float]
     donors: list[int]  # per output: position among ``buffers`` or -1
 
@@ -266,12 +283,12 @@ class Plan:
 class _Known:
     """What :func:`_planned` found for a recording: values are given by their positions in it."""
 
-    key: tuple[object, ...]
+    key: _Key
     outputs: list[int]
     buffers: list[int]
+    uses: list[int]
     scalars: list[int]
     donors: list[int]
-    uses: list[int]  # of the buffers
 
     @staticmethod
     def of(plan: Plan, trace: Trace) -> _Known | None:
@@ -286,23 +303,21 @@ class _Known:
             plan.key,
             places(plan.outputs),
             places(plan.buffers),
+            plan.uses,
             places(n for n in plan.entries if n.op is SCALAR),
             plan.donors,
-            [n.uses for n in plan.buffers],
         )
 
     def plan(self, trace: Trace) -> Plan:
         """The plan for the values of ``trace``; its ``entries`` are empty."""
-        nodes: list[Any] = trace.nodes()
-        buffers = [nodes[p] for p in self.buffers]
-        for node, uses in zip(buffers, self.uses, strict=True):
-            node.uses = uses
+        values: list[Callable[[], Any]] = [*trace.values]
         return Plan(
             [],
-            [nodes[p] for p in self.outputs],
+            [values[p]() for p in self.outputs],
             self.key,
-            buffers,
-            [nodes[p].value for p in self.scalars],
+            [values[p]() for p in self.buffers],
+            self.uses,
+            [values[p]().value for p in self.scalars],
             self.donors,
         )
 
@@ -322,14 +337,18 @@ def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
         if any(handle() is not None for handles in others for handle in list(handles)):
             return None
     base, count = trace.base, len(trace.values)
-    parts: list[object] = [config.CONFIG.program_key]
+    positions = [node.at - base for node in roots.values()]
+    if min(positions) < 0 or max(positions) >= count:
+        return None
+    donors = []
     for node in roots.values():
-        position = node.at - base
-        if not 0 <= position < count:
-            return None
-        taken = -1 if node.donor is None else node.donor.at - base
-        parts += (position, taken if 0 <= taken < count else -1)
-    return tuple(parts)
+        donor = node.donor
+        if donor is not None:
+            taken = donor.at - base
+            donors.append(taken if 0 <= taken < count else -1)
+        else:
+            donors.append(-1)
+    return config.CONFIG.program_key, *positions, *donors
 
 
 def _flush(roots: dict[int, Node]) -> None:
@@ -341,35 +360,37 @@ def _flush(roots: dict[int, Node]) -> None:
     executor = None if known is None else _CACHE.get(known.key)
     try:
         if known is not None and executor is not None:
-            EVENTS.add("repeated_plans")
+            EVENTS.count(("repeated_plans", "cache_hits"))
             plan = known.plan(trace)
+            _CACHE.move_to_end(known.key)
         else:
             plan = _planned(roots)
             executor = _CACHE.get(plan.key)
             known = None if recording is None else _Known.of(plan, trace)
             if known is not None:
                 trace.prefix.known[recording] = known
-        if executor is None:
-            executor = _compile(plan)
-            _CACHE[plan.key] = executor
-            while len(_CACHE) > config.CONFIG.cache_size:
-                _CACHE.popitem(last=False)
-        else:
-            EVENTS.add("cache_hits")
-            _CACHE.move_to_end(plan.key)
-        reuse = _reusable(plan)
-        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, reuse)
+            if executor is None:
+                executor = _compile(plan)
+                _CACHE[plan.key] = executor
+                while len(_CACHE) > config.CONFIG.cache_size:
+                    _CACHE.popitem(last=False)
+            else:
+                EVENTS.add("cache_hits")
+                _CACHE.move_to_end(plan.key)
+        targets = _reusable(plan, executor.overwrites)
+        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
     finally:
         trace.restart()
     if MODE.capture is not None:
         MODE.capture.evaluated(executor, plan)
     for node, buffer in zip(plan.outputs, results, strict=True):
         donor = node.donor
-        if donor is not None and donor.buffer.shared:
-            buffer = _write_through(donor, buffer)
+        if donor is not None:
+            if donor.buffer.shared:
+                buffer = _write_through(donor, buffer)
+            node.donor = None
         node.buffer = buffer
         node.pending = False
-        node.donor = None
         done = node.freed or node.grad_leaf or not node.requires_grad
         if done or node.history is not None:
             node.inputs = ()
@@ -439,7 +460,8 @@ def _linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
             key += (-4, taken)
     position = {n.index: i for i, n in enumerate(buffers)}
     slots = [position.get(d, -1) for d in donors]
-    return Plan(entries, outputs, tuple(key), buffers, scalars, slots)
+    uses = [n.uses for n in buffers]
+    return Plan(entries, outputs, _Key(tuple(key)), buffers, uses, scalars, slots)
 
 
 def _graph_of(plan: Plan) -> Graph:
@@ -507,7 +529,7 @@ def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
     del seen[: -(_SITE_WARNING + 1)]
 
 
-def _reusable(plan: Plan) -> list[Buffer | None]:
+def _reusable(plan: Plan, overwrites: Sequence[bool]) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
     A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
@@ -519,13 +541,13 @@ def _reusable(plan: Plan) -> list[Buffer | None]:
             kept.update(map(id, n.inputs))
     listed = 1 if plan.entries else 0
     reuse: list[Buffer | None] = []
-    for position in plan.donors:
+    for position, possible in zip(plan.donors, overwrites, strict=True):
         if position < 0:
             reuse.append(None)
             continue
         donor = plan.buffers[position]
         # +1 each: plan.buffers, donee.donor, the local, getrefcount's argument.
-        known = donor.uses + 4 + listed
+        known = plan.uses[position] + 4 + listed
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
             not donor.buffer.shared
@@ -535,7 +557,7 @@ def _reusable(plan: Plan) -> list[Buffer | None]:
         )
         if not free:
             EVENTS.add("donations_declined")
-        reuse.append(donor.buffer if free else None)
+        reuse.append(donor.buffer if free and possible else None)
     return reuse
 
 

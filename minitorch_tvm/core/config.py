@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class Config:
     cache_dir: str | None = None
     data: str | None = None
 
-    @property
+    @functools.cached_property
     def program_key(self) -> tuple[object, ...]:
         """The settings that change what is compiled."""
         return (

@@ -49,51 +49,49 @@ class Executor:
         steps = self._steps.numpy((program.steps_nbytes,), _BYTES)
         steps[: len(program.steps)] = np.frombuffer(program.steps, np.uint8)
         self._scratch: dict[int, Buffer] = {}
+        self.overwrites = tuple(o.donor is not None for o in program.outputs)
+        """Which outputs may be written over their donors: a kernel that reads its donor elsewhere
+        than where it writes cannot."""
+        self._sizes = [o.nbytes for o in program.outputs]
 
     def run(
         self,
         inputs: Sequence[Buffer],
         scalars: Sequence[float],
-        reuse: Sequence[Buffer | None],
-        spare: dict[int, Buffer] | None = None,
+        targets: Sequence[Buffer | None],
     ) -> list[Buffer]:
         """Execute once.
 
-        ``reuse`` gives, per output, the buffer to write in place (an input whose old value nobody
-        needs any more) or None for a fresh one; ``spare``, by output, buffers that are no inputs,
-        to be written instead of fresh ones.  Returns one buffer per output.
+        ``targets`` gives, per output, the buffer to write (an input only where the output may
+        overwrite it, see :attr:`overwrites`) or None for a fresh one.  Returns one buffer per
+        output.
         """
-        program = self.program
         with _RUNNING:
-            results: list[Buffer] = []
-            for i, (o, r) in enumerate(zip(program.outputs, reuse, strict=True)):
-                # A kernel that reads its donor elsewhere than where it writes cannot overwrite it.
-                if r is not None and o.donor is not None and not r.shared:
-                    results.append(r)
-                elif spare is not None and i in spare:
-                    results.append(spare[i])
-                else:
-                    results.append(Buffer(o.nbytes))
+            results = [
+                Buffer(size) if r is None else r
+                for size, r in zip(self._sizes, targets, strict=True)
+            ]
             if self._entry is not None:
                 self._point(
                     self._table,
                     0,
                     self._steps.address,
-                    ARENA.address(program.arena_bytes),
+                    ARENA.address(self.program.arena_bytes),
                     self._scalars.address,
-                    *[x.address if x.aligned else self._stage(i, x) for i, x in enumerate(inputs)],
+                    *[x.address if x.aligned else self._stage(x, inputs) for x in inputs],
                     *[r.address for r in results],
                 )
                 self._pack(self._scalar_view, 0, *scalars)
                 self._entry(self._argument)
                 self.calls += 1
                 EVENTS.add("native_calls")
-                if program.validated:
-                    validate(program, inputs, scalars, results)
+                if self.program.validated:
+                    validate(self.program, inputs, scalars, results)
             return results
 
-    def _stage(self, number: int, x: Buffer) -> int:
+    def _stage(self, x: Buffer, inputs: Sequence[Buffer]) -> int:
         """Copy an input whose elements are not aligned; kernels may assume that they are."""
+        number = inputs.index(x)
         copy = self._scratch.get(number)
         if copy is None:
             copy = self._scratch[number] = Buffer(x.nbytes)
@@ -109,13 +107,13 @@ class ReferenceExecutor:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.calls = 0
+        self.overwrites = (True,) * len(program.graph.outputs)
 
     def run(
         self,
         inputs: Sequence[Buffer],
         scalars: Sequence[float],
-        reuse: Sequence[Buffer | None],
-        spare: dict[int, Buffer] | None = None,
+        targets: Sequence[Buffer | None],
     ) -> list[Buffer]:
         """As :meth:`Executor.run`."""
         graph = self.program.graph
@@ -140,7 +138,7 @@ class ReferenceExecutor:
             EVENTS.add("reference_calls")
             results = []
             finished = [np.array(env[position]) for position in graph.outputs]
-            for value, position, target in zip(finished, graph.outputs, reuse, strict=True):
+            for value, position, target in zip(finished, graph.outputs, targets, strict=True):
                 v = graph.values[position]
                 out = target if target is not None else Buffer(numel(v.shape) * v.dtype.itemsize)
                 if out.nbytes:

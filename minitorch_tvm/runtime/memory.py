@@ -25,7 +25,7 @@ _POOL_LIMIT = 1 << 30  # free bytes kept for reuse
 
 def round_up(nbytes: int) -> int:
     """``nbytes`` as a positive multiple of the alignment."""
-    return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+    return (nbytes + ALIGNMENT - 1) & -ALIGNMENT or ALIGNMENT
 
 
 def _raw_block(nbytes: int) -> tuple[Any, int]:
@@ -56,9 +56,14 @@ class _Pool:
     def give(self, size: int, block: tuple[Any, int]) -> None:
         """Return a block; beyond the limit it goes back to the system."""
         with self._lock:
-            if self._free_bytes + size <= _POOL_LIMIT:
-                self._free.setdefault(size, []).append(block)
-                self._free_bytes += size
+            free_bytes = self._free_bytes + size
+            if free_bytes <= _POOL_LIMIT:
+                self._free_bytes = free_bytes
+                blocks = self._free.get(size)
+                if blocks is None:
+                    self._free[size] = [block]
+                else:
+                    blocks.append(block)
 
     def clear(self) -> None:
         """Give all free blocks back to the system."""
@@ -68,6 +73,7 @@ class _Pool:
 
 
 POOL = _Pool()
+_take, _give = POOL.take, POOL.give
 
 
 _first_byte = ctypes.c_char.from_buffer
@@ -79,10 +85,12 @@ class Buffer:
     __slots__ = ("__weakref__", "_block", "_size", "address", "aligned", "array", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
+        self._size = 0  # nothing to return, should there be no memory
+        size = (nbytes + ALIGNMENT - 1) & -ALIGNMENT or ALIGNMENT
+        block = self._block = _take(size)
+        self._size = size
         self.nbytes = nbytes
-        self._size = round_up(nbytes)
-        self._block = POOL.take(self._size)
-        self.address: int = self._block[1]
+        self.address: int = block[1]
         self.array: Any = None
         self.aligned = True
         """False for a user's array that is not even aligned to its elements."""
@@ -123,8 +131,8 @@ class Buffer:
         return np.asarray(self).view(dtype.numpy).reshape(shape)
 
     def __del__(self) -> None:
-        if getattr(self, "_block", None) is not None:
-            POOL.give(self._size, self._block)
+        if self._size:
+            _give(self._size, self._block)
 
 
 def buffer_of(array: Any, dtype: DType) -> Buffer:
