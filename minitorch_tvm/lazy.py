@@ -64,7 +64,7 @@ class Check:
     place: errors.Provenance | None
 
 
-class _Key:
+class Key:
     """The structure of an evaluation as numbers, hashed once."""
 
     __slots__ = ("_hash", "_numbers")
@@ -77,14 +77,14 @@ class _Key:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._numbers == other._numbers
+        return isinstance(other, Key) and self._numbers == other._numbers
 
 
 _LISTS_LOCK = threading.Lock()
 _LISTS: dict[int, tuple[list[weakref.ref[Any]], Trace]] = {}
 _PENDING = _Pending()
 _FLUSHING = threading.RLock()
-_CACHE: OrderedDict[_Key, Executor | ReferenceExecutor] = OrderedDict()
+_CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
 _VISITS = itertools.count(1)
@@ -136,15 +136,16 @@ def run_checks() -> None:
             _run_checks(_PENDING)
 
 
-def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
+def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     """Compute every live pending value of this thread, and ``nodes``.
 
-    Raises RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
+    Returns what was computed, if that can be told by positions in the recording.  Raises
+    RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
     """
     pending = _PENDING
     wanted = [n for n in nodes if n.pending]
     if not wanted and not pending.handles:
-        return
+        return None
     with _FLUSHING:
         if pending.checks:
             _run_checks(pending)
@@ -160,11 +161,45 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> None:
         pending.handles.clear()
         if not roots:
             pending.trace.restart()
-            return
+            return None
         EVENTS.count(("evaluations", f"evaluations:{reason}"))
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
-        _flush(roots)
+        return _flush(roots)
+
+
+def exclusive() -> contextlib.AbstractContextManager[object]:
+    """While this is held, no other thread evaluates."""
+    return _FLUSHING
+
+
+def recorded() -> tuple[object, ...] | None:
+    """What, beside the prefix of its recording, decides what this thread would evaluate now.
+
+    None if something else may decide it too.
+    """
+    if _PENDING.forbidden or config.CONFIG.log or config.CONFIG.mode == "eager":
+        return None
+    roots: dict[int, Node] = {}
+    _collect(_PENDING.handles, roots)
+    return _recording(roots)
+
+
+def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
+    """The executor of that structure, if it is in memory."""
+    executor = _CACHE.get(key)
+    if executor is not None:
+        _CACHE.move_to_end(key)
+    return executor
+
+
+def execute(executor: Executor | ReferenceExecutor, plan: Plan, kept: set[int]) -> None:
+    """Run the evaluation of all that is pending, given as ``plan``."""
+    _PENDING.handles.clear()
+    try:
+        _run(executor, plan, kept)
+    finally:
+        MODE.trace.restart()
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
@@ -272,7 +307,7 @@ class Plan:
 
     entries: list[Node]
     outputs: list[Node]
-    key: _Key
+    key: Key
     buffers: list[Node]
     uses: list[int]  # how often each of them is an input in this evaluation
     scalars: list[float]
@@ -280,10 +315,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """What :func:`_planned` found for a recording: values are given by their positions in it."""
 
-    key: _Key
+    key: Key
     outputs: list[int]
     buffers: list[int]
     uses: list[int]
@@ -291,7 +326,7 @@ class _Known:
     donors: list[int]
 
     @staticmethod
-    def of(plan: Plan, trace: Trace) -> _Known | None:
+    def of(plan: Plan, trace: Trace) -> Known | None:
         """None if another thread has met some of the values since this one did."""
         if trace.places(plan.entries) is None:
             return None
@@ -299,7 +334,7 @@ class _Known:
         def places(nodes: Iterable[Node]) -> list[int]:
             return [n.at - trace.base for n in nodes]
 
-        return _Known(
+        return Known(
             plan.key,
             places(plan.outputs),
             places(plan.buffers),
@@ -338,7 +373,7 @@ def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
             return None
     base, count = trace.base, len(trace.values)
     positions = [node.at - base for node in roots.values()]
-    if min(positions) < 0 or max(positions) >= count:
+    if positions and (min(positions) < 0 or max(positions) >= count):
         return None
     donors = []
     for node in roots.values():
@@ -351,10 +386,10 @@ def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
     return config.CONFIG.program_key, *positions, *donors
 
 
-def _flush(roots: dict[int, Node]) -> None:
+def _flush(roots: dict[int, Node]) -> Known | None:
     trace = MODE.trace
     recording = _recording(roots)
-    known: _Known | None = None
+    known: Known | None = None
     if recording is not None:
         known = trace.prefix.known.get(recording)
     executor = None if known is None else _CACHE.get(known.key)
@@ -366,7 +401,7 @@ def _flush(roots: dict[int, Node]) -> None:
         else:
             plan = _planned(roots)
             executor = _CACHE.get(plan.key)
-            known = None if recording is None else _Known.of(plan, trace)
+            known = None if recording is None else Known.of(plan, trace)
             if known is not None:
                 trace.prefix.known[recording] = known
             if executor is None:
@@ -377,12 +412,17 @@ def _flush(roots: dict[int, Node]) -> None:
             else:
                 EVENTS.add("cache_hits")
                 _CACHE.move_to_end(plan.key)
-        targets = _reusable(plan, executor.overwrites)
-        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
+        _run(executor, plan, kept(plan.outputs))
     finally:
         trace.restart()
     if MODE.capture is not None:
         MODE.capture.evaluated(executor, plan)
+    return known
+
+
+def _run(executor: Executor | ReferenceExecutor, plan: Plan, kept: set[int]) -> None:
+    targets = _reusable(plan, executor.overwrites, kept)
+    results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
     for node, buffer in zip(plan.outputs, results, strict=True):
         donor = node.donor
         if donor is not None:
@@ -461,7 +501,7 @@ def _linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
     position = {n.index: i for i, n in enumerate(buffers)}
     slots = [position.get(d, -1) for d in donors]
     uses = [n.uses for n in buffers]
-    return Plan(entries, outputs, _Key(tuple(key)), buffers, uses, scalars, slots)
+    return Plan(entries, outputs, Key(tuple(key)), buffers, uses, scalars, slots)
 
 
 def _graph_of(plan: Plan) -> Graph:
@@ -529,16 +569,21 @@ def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
     del seen[: -(_SITE_WARNING + 1)]
 
 
-def _reusable(plan: Plan, overwrites: Sequence[bool]) -> list[Buffer | None]:
+def kept(outputs: Iterable[Node]) -> set[int]:
+    """Ids of the leaves that will be read by what is left of the history of ``outputs``."""
+    found: set[int] = set()
+    for n in outputs:
+        if n.requires_grad and not n.freed and not n.grad_leaf:
+            found.update(map(id, n.inputs))
+    return found
+
+
+def _reusable(plan: Plan, overwrites: Sequence[bool], kept: set[int]) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
     A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
     inputs and from the local below.  Any further reference means that somebody may still read it.
     """
-    kept: set[int] = set()  # leaves that surviving autograd history still reads
-    for n in plan.outputs:
-        if n.requires_grad and not n.freed and not n.grad_leaf:
-            kept.update(map(id, n.inputs))
     listed = 1 if plan.entries else 0
     reuse: list[Buffer | None] = []
     for position, possible in zip(plan.donors, overwrites, strict=True):

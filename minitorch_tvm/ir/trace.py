@@ -132,16 +132,24 @@ class Trace:
         position = node.at - self.base
         if 0 <= position < len(self.values):
             return position
-        elsewhere = node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
-        if node.pending or elsewhere:
+        if node.pending or self.elsewhere(node):
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
         reference = weakref.ref(node)
         position = len(self.values)
         node.at = self.base + position
-        self.step(-2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node)))
+        self.step(self.entry(node))
         self.values.append(reference)  # at once: an interrupt must not come between the two
         return position
+
+    def elsewhere(self, node: Node) -> bool:
+        """True if another thread has recorded something with this leaf."""
+        return node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
+
+    @staticmethod
+    def entry(node: Node) -> int:
+        """What a leaf adds to the recording that it enters: a number below -1."""
+        return -2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node))
 
     def step(self, *key: int) -> None:
         """Go on to the prefix that follows."""

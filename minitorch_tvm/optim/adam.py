@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from ..ir.node import Node, apply, effect, numbers
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.composite import composite, record
 from ..tensor import Tensor
 from ..tensor.creation import tensor
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+from .repeated import Reads
 
 
 class _Numbers(NamedTuple):
@@ -28,26 +29,22 @@ class _Numbers(NamedTuple):
     eps: Node
 
 
-def _numbers(group: Group, dtype: DType, state: Mapping[str, Any]) -> _Numbers:
-    """Scalars for parameters as old as that of ``state``."""
-
-    def values() -> tuple[float, ...]:
-        t = state["step"]
-        beta1, beta2 = group["betas"]
-        lr, decay = group["lr"], group["weight_decay"]
-        if group["decoupled_weight_decay"]:
-            decay = 1.0 - lr * decay
-        return (
-            decay,
-            1.0 - beta1,
-            beta2,
-            1.0 - beta2,
-            lr / (1.0 - beta1**t),
-            1.0 / math.sqrt(1.0 - beta2**t),
-            group["eps"],
-        )
-
-    return _Numbers(*numbers(values, dtype))
+def _values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:
+    """Those of the scalars for parameters as old as that of ``state``."""
+    t = state["step"]
+    beta1, beta2 = group["betas"]
+    lr, decay = group["lr"], group["weight_decay"]
+    if group["decoupled_weight_decay"]:
+        decay = 1.0 - lr * decay
+    return (
+        decay,
+        1.0 - beta1,
+        beta2,
+        1.0 - beta2,
+        lr / (1.0 - beta1**t),
+        1.0 / math.sqrt(1.0 - beta2**t),
+        group["eps"],
+    )
 
 
 def _older(states: Sequence[dict[str, Any]]) -> None:
@@ -162,14 +159,15 @@ class Adam(Optimizer):
                 state.update(step=0, exp_avg=zeros_for(p.node), exp_avg_sq=zeros_for(p.node))
             if amsgrad and "max_exp_avg_sq" not in state:
                 state["max_exp_avg_sq"] = zeros_for(p.node)
-        effect(functools.partial(_older, [self.state[p] for p in updated]))
+        self._effect(functools.partial(_older, [self.state[p] for p in updated]))
         for p in updated:
             state = self.state[p]
             node: Node = p.node
             dtype = node.dtype
             n = known.get((dtype, state["step"]))
             if n is None:
-                n = known[dtype, state["step"]] = _numbers(group, dtype, state)
+                values = functools.partial(_values, group, state)
+                n = known[dtype, state["step"]] = _Numbers(*self._numbers(values, dtype))
             g: Node = p._grad.node
             first, second = state["exp_avg"], state["exp_avg_sq"]
             m = record(mean, node, g, n.decay, first.node, n.rise1)
@@ -181,6 +179,30 @@ class Adam(Optimizer):
                 v = apply(b.MAXIMUM, largest.node, v)
                 largest._become(v)
             p._become(record(step, node, n.decay, m, v, n.scale, n.eps, n.size))
+
+    def _add_reads(self, group: Group, reads: Reads) -> bool:
+        choices, tensors, owners = reads
+        amsgrad = group["amsgrad"]
+        choices += (bool(amsgrad), group["weight_decay"] != 0)
+        choices += (bool(group["decoupled_weight_decay"]), bool(group["maximize"]))
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 3 if amsgrad else 2]
+        states = self.state
+        first: int | None = None
+        for p in group["params"]:
+            grad = p._grad
+            if grad is None:
+                continue
+            state = states[p]
+            try:
+                tensors += (p, grad, *[state[name] for name in names])
+                step = state["step"]
+            except KeyError:  # the first step
+                return False
+            owners.append(state)
+            if first is None:
+                first = step
+            choices.append(step - first)  # equal ages share their numbers
+        return True
 
     def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
         return {k: tensor(float(v)) if k == "step" else v for k, v in state.items()}

@@ -11,9 +11,13 @@ from ..autograd import enable_grad
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import numel
-from ..ir.node import MODE, Node, effect, leaf
+from ..ir.node import MODE, Node, effect, leaf, numbers
 from ..runtime.memory import Buffer, buffer_of
 from ..tensor import Tensor
+from . import repeated
+
+_KNOWN_STEPS = 16
+"""Kinds of steps that an optimizer remembers."""
 
 Group = dict[str, Any]
 
@@ -52,6 +56,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
+        self._actions: list[repeated.Action] = []  # of the step that was recorded last
+        self._known_steps: dict[repeated.Key, repeated.Repeated] = {}
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
@@ -116,6 +122,16 @@ class Optimizer:
     def _check_group(self, group: Group) -> None:
         """Raise ValueError for options that make no sense."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "_update" in own and "_add_reads" not in own:  # what is inherited is of another update
+            cls._add_reads = Optimizer._add_reads  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is remembered of steps is of no use to a copy.
+        return {**self.__dict__, "_actions": [], "_known_steps": {}}
+
     # --- stepping ---------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -141,14 +157,65 @@ class Optimizer:
         errors.OVERRIDE.place = errors.user_place()
         grad_before, MODE.grad_enabled = MODE.grad_enabled, False
         try:
-            for group in _distinct(self.param_groups) if self._repeats else self.param_groups:
-                self._update(group)
-            effect(self._count)
-            lazy.evaluate(reason="step")
+            self._step()
         finally:
             MODE.grad_enabled = grad_before
             errors.OVERRIDE.place = place_before
         return loss
+
+    def _step(self) -> None:
+        """Do what an earlier step did, or record the updates; and evaluate."""
+        reads = None if self._repeats else self._reads()
+        key: repeated.Key | None = None
+        if reads is not None:
+            with lazy.exclusive():
+                key = repeated.key_of(reads)
+                known = None if key is None else self._known_steps.get(key)
+                if known is not None:
+                    if known.run(reads):
+                        return
+                    key = None  # nothing more to find out
+        watch = None if reads is None or key is None else repeated.Watch(reads)
+        self._actions.clear()
+        for group in _distinct(self.param_groups) if self._repeats else self.param_groups:
+            self._update(group)
+        self._effect(self._count)
+        if watch is not None:
+            watch.recorded(self._actions)
+        evaluated = lazy.evaluate(reason="step")
+        step = None if watch is None else watch.result(evaluated, self._actions)
+        if key is not None and step is not None:
+            if len(self._known_steps) >= _KNOWN_STEPS:
+                self._known_steps.clear()
+            self._known_steps[key] = step
+
+    def _reads(self) -> repeated.Reads | None:
+        """What the step reads and what decides what it records; None if that cannot be told yet."""
+        reads = repeated.Reads([], [], [])
+        for group in self.param_groups:
+            reads.owners.append(group)
+            if not self._add_reads(group, reads):
+                return None
+            reads.choices.append(len(reads.tensors))
+        return reads
+
+    def _add_reads(self, group: Group, reads: repeated.Reads) -> bool:
+        """Add what :meth:`_update` looks at to ``reads``; False if it is to be recorded always.
+
+        A class that defines ``_update`` defines this, too, if its steps are to be repeated.
+        """
+        return False
+
+    def _effect(self, action: Callable[[], Any]) -> None:
+        """Change Python's state, now and whenever this step is repeated."""
+        self._actions.append((action, ()))
+        effect(action)
+
+    def _numbers(self, produce: Callable[[], Sequence[float]], dtype: DType) -> list[Node]:
+        """Runtime scalars with the values that ``produce`` returns now and in repeated steps."""
+        nodes = numbers(produce, dtype)
+        self._actions.append((produce, nodes))
+        return nodes
 
     def _structure(self) -> object:
         """What decides which operations an update records."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from ..ir.node import Node, numbers
+from ..ir.node import Node
 from ..ops import build as b
 from ..ops.composite import composite, record
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+from .repeated import Reads
 
 
 class _Numbers(NamedTuple):
@@ -24,17 +25,6 @@ class _Momentum(NamedTuple):
     rate: Node
     fresh: Node  # share of the gradient in a new buffer
     settled: Node  # and in an old one
-
-
-def _numbers(group: Group, dtype: DType) -> _Numbers:
-    return _Numbers(*numbers(lambda: (group["lr"], group["weight_decay"]), dtype))
-
-
-def _momentum(group: Group, dtype: DType) -> _Momentum:
-    def values() -> tuple[float, ...]:
-        return (group["momentum"], 1.0, 1.0 - group["dampening"])
-
-    return _Momentum(*numbers(values, dtype))
 
 
 def _direction(p: Node, g: Node, rate: Node, decay: bool, maximize: bool) -> Node:
@@ -143,6 +133,13 @@ class SGD(Optimizer):
         plain = composite("Sgd", _step, *direction)
         collect = composite("SgdMomentum", _new_momentum, *direction, damped)
         follow = composite("Sgd", _momentum_step, *direction, nesterov)
+
+        def values() -> tuple[float, ...]:
+            return (group["lr"], group["weight_decay"])
+
+        def rates() -> tuple[float, ...]:
+            return (group["momentum"], 1.0, 1.0 - group["dampening"])
+
         known: dict[DType, _Numbers] = {}
         more: dict[DType, _Momentum] = {}
         for p in group["params"]:
@@ -152,7 +149,7 @@ class SGD(Optimizer):
             node: Node = p.node
             n = known.get(node.dtype)
             if n is None:
-                n = known[node.dtype] = _numbers(group, node.dtype)
+                n = known[node.dtype] = _Numbers(*self._numbers(values, node.dtype))
             g: Node = grad.node
             if not momentum:
                 p._become(record(plain, node, g, n.lr, n.decay))
@@ -162,13 +159,31 @@ class SGD(Optimizer):
             # The first step differs by a number only, so that it is the same program.
             m = more.get(node.dtype)
             if m is None:
-                m = more[node.dtype] = _momentum(group, node.dtype)
+                m = more[node.dtype] = _Momentum(*self._numbers(rates, node.dtype))
             share = m.settled
             if buffer is None:
                 buffer = state["momentum_buffer"] = zeros_for(node)
                 share = m.fresh
             buffer._become(record(collect, node, g, n.decay, buffer.node, m.rate, share))
             p._become(record(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
+
+    def _add_reads(self, group: Group, reads: Reads) -> bool:
+        choices, tensors, _ = reads
+        momentum = group["momentum"] != 0
+        choices += (momentum, group["weight_decay"] != 0, group["dampening"] != 0)
+        choices += (bool(group["nesterov"]), bool(group["maximize"]))
+        for p in group["params"]:
+            grad = p._grad
+            if grad is None:
+                continue
+            tensors += (p, grad)
+            if momentum:
+                state = self.state[p]
+                buffer = state.get("momentum_buffer")
+                if buffer is None:
+                    return False
+                tensors.append(buffer)
+        return True
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
         return {k: v for k, v in super()._unpacked(p, state).items() if v is not None}
