@@ -37,6 +37,9 @@ from .runtime.memory import Buffer, buffer_of
 class Handle(Protocol):
     """What this module needs of a Tensor."""
 
+    _base: Any  # of a view, whose value is to be asked for
+    _node: Node
+
     @property
     def node(self) -> Node: ...
 
@@ -47,6 +50,7 @@ class _Pending(threading.local):
     def __init__(self) -> None:
         self.handles: list[weakref.ref[Any]] = []
         self.trace = MODE.trace
+        self.tracked = (self.handles, self.trace)  # one look-up where it is needed most often
         self.checks: list[Check] = []
         self.forbidden = False
         with _LISTS_LOCK:
@@ -87,6 +91,7 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
+_reference = weakref.ref
 _VISITS = itertools.count(1)
 _BY_SEQUENCE = operator.attrgetter("sequence")
 
@@ -105,17 +110,14 @@ def track(handle: Handle, node: Node) -> None:
     """Remember that Python holds ``node``; evaluates when too much is pending."""
     if not node.pending:
         return
-    pending = _PENDING
-    if config.CONFIG.mode == "eager":
+    settings = config.CONFIG
+    if settings.mode == "eager":
         evaluate([node], "eager")
         return
-    pending.handles.append(weakref.ref(handle))
-    trace = pending.trace
+    handles, trace = _PENDING.tracked
+    handles.append(_reference(handle))
     # A backward() or an update is evaluated whole, however large the model is.
-    if (
-        len(trace.values) - trace.derived > config.CONFIG.max_pending
-        and errors.OVERRIDE.place is None
-    ):
+    if len(trace.values) - trace.derived > settings.max_pending and errors.OVERRIDE.place is None:
         evaluate([node], "pending limit")
 
 
@@ -203,10 +205,11 @@ def execute(executor: Executor | ReferenceExecutor, plan: Plan, kept: set[int]) 
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
+    watched = MODE.capture is not None
     for reference in handles:
-        handle = reference()
+        handle: Handle | None = reference()
         if handle is not None:
-            node = handle.node
+            node = handle.node if watched or handle._base is not None else handle._node
             if node.pending:
                 roots[id(node)] = node
 

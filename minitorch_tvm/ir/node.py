@@ -49,6 +49,7 @@ BUFFER = intern(Leaf("buffer"))
 SCALAR = intern(Leaf("scalar"))
 
 _SEQUENCE = itertools.count()
+_reference = weakref.ref
 
 
 _SPEC_IDS: dict[tuple[Shape, DType], int] = {}
@@ -183,28 +184,28 @@ def apply(op: Op, *inputs: Node) -> Node:
 
     Raises what ``op.infer`` raises, with a line that says which op was recorded on which shapes.
     """
-    if MODE.expanding:  # on stand-ins, or while a program is compiled
+    mode = MODE
+    if mode.expanding:  # on stand-ins, or while a program is compiled
         shape, dtype, spec_id, grad = _result(op, inputs)
         node = Node(op, inputs, shape, dtype, grad, spec_id)
         node.place = errors.user_place()
         return node
-    trace = MODE.trace
-    base, count = trace.base, len(trace.values)
+    trace = mode.trace
+    base = trace.base
     positions = [x.at - base for x in inputs]
-    for i, p in enumerate(positions):
-        if not 0 <= p < count:
-            positions[i] = trace.position(inputs[i])
-    key = (op.uid, MODE.grad_enabled, *positions)
-    after = trace.prefix.following.get(key)
+    after = None
+    if not positions or min(positions) >= 0:
+        # One that is too large is in no key.
+        after = trace.prefix.following.get((op.uid, mode.grad_enabled, *positions))
     if after is None:
-        after = Prefix(trace.prefix, op, positions, _result(op, inputs))
-        trace.prefix.following[key] = after
+        after = _entered(trace, op, inputs, positions)
     shape, dtype, spec_id, grad = after.result
     node = Node(op, inputs, shape, dtype, grad, spec_id)
-    node.at = base + len(trace.values)
-    reference = weakref.ref(node)
+    values = trace.values
+    node.at = base + len(values)
+    reference = _reference(node)
     trace.prefix = after
-    trace.values.append(reference)  # at once: an interrupt must not come between the two
+    values.append(reference)  # at once: an interrupt must not come between the two
     place = errors.OVERRIDE.place
     if place is None:
         place = after.place
@@ -215,17 +216,33 @@ def apply(op: Op, *inputs: Node) -> Node:
     return node
 
 
+def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...], positions: list[int]) -> Prefix:
+    """What follows when ``op`` is recorded; those of its inputs that are new enter first."""
+    count = len(trace.values)
+    for i, p in enumerate(positions):
+        if not 0 <= p < count:
+            positions[i] = trace.position(inputs[i])
+    key = (op.uid, MODE.grad_enabled, *positions)
+    after = trace.prefix.following.get(key)
+    if after is None:
+        after = Prefix(trace.prefix, op, positions, _result(op, inputs))
+        trace.prefix.following[key] = after
+    return after
+
+
 def repeat(steps: Sequence[Step], end: Prefix, nodes: list[Any]) -> None:
     """Record again what led to ``end``; ``nodes`` are the values of the trace, and grow."""
     trace, place = MODE.trace, errors.user_place()
-    references = []
-    for at, (op, inputs, result) in enumerate(steps, trace.base + len(nodes)):
-        shape, dtype, spec_id, grad = result
+    references: list[weakref.ref[Node]] = []
+    add, refer = nodes.append, references.append
+    for at, (op, inputs, (shape, dtype, spec_id, grad)) in enumerate(
+        steps, trace.base + len(nodes)
+    ):
         node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
         node.place = place
         node.at = at
-        nodes.append(node)
-        references.append(weakref.ref(node))
+        add(node)
+        refer(_reference(node))
     trace.prefix = end
     trace.values += references  # at once: an interrupt must not come between the two
 

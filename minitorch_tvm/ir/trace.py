@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # (op, grad mode, positions of the inputs), (-1, position, flags) of a value whose flags have
 # changed (and the position of the value that takes its cotangent, if its inputs do not),
-# (-1, position) of one whose graph is used up, or (-2 or less) of a leaf.
-Key = tuple[int, ...]
+# (-1, position) of one whose graph is used up, or -2 or less of a leaf.
+Key = tuple[int, ...] | int
 
 Result = tuple[Shape, DType, int, bool]
 """Shape, dtype, their number, and requires_grad."""
@@ -130,16 +130,21 @@ class Trace:
     def position(self, node: Node) -> int:
         """Where ``node`` is in this recording; a leaf that is met for the first time enters it."""
         position = node.at - self.base
-        if 0 <= position < len(self.values):
+        values = self.values
+        if 0 <= position < len(values):
             return position
         if node.pending or self.elsewhere(node):
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
         reference = weakref.ref(node)
-        position = len(self.values)
+        position = len(values)
+        key = self.entry(node)
+        following = self.prefix.following.get(key)
+        if following is None:
+            following = self.prefix.following[key] = Prefix(self.prefix)
         node.at = self.base + position
-        self.step(self.entry(node))
-        self.values.append(reference)  # at once: an interrupt must not come between the two
+        self.prefix = following
+        values.append(reference)  # at once: an interrupt must not come between the three
         return position
 
     def elsewhere(self, node: Node) -> bool:
@@ -149,7 +154,8 @@ class Trace:
     @staticmethod
     def entry(node: Node) -> int:
         """What a leaf adds to the recording that it enters: a number below -1."""
-        return -2 - (8 * node.spec_id + 4 * node.is_scalar + _flags(node))
+        scalar = node.value is not None
+        return -2 - (8 * node.spec_id + 4 * scalar + 2 * node.requires_grad + node.grad_leaf)
 
     def step(self, *key: int) -> None:
         """Go on to the prefix that follows."""

@@ -90,11 +90,14 @@ def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
     lazy.check(d.any_all(fine, None, False, every=True), error)
 
 
+_UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
+
+
 def _check_array(node: Node, classes: int, ignore_index: int) -> None:
     def test(labels: Any) -> None:
         # As unsigned numbers, negative labels are large: one pass over them.
-        unsigned = labels.view(f"uint{8 * labels.itemsize}")
-        if labels.size and unsigned.max() >= classes:
+        unsigned = labels.view(_UNSIGNED[labels.itemsize])
+        if labels.size and np.maximum.reduce(unsigned, None) >= classes:
             bad = _first_bad(labels, classes, ignore_index)
             if bad is not None:
                 raise IndexError(f"Target {bad} is out of bounds.")

@@ -80,9 +80,9 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.capture is not None:
             MODE.capture.condition(lambda: self.training)
-        if not (self._forward_hooks or self._forward_pre_hooks):
-            return self.forward(*args, **kwargs)
-        return self._call_with_hooks(args, kwargs)
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         pending = dict(self._forward_hooks)
@@ -142,6 +142,10 @@ class Module:
     def __getattr__(self, name: str) -> Any:
         # Reached only when ordinary lookup fails: for every parameter that forward() reads.
         own = self.__dict__
+        try:
+            return own["_parameters"][name]
+        except KeyError:
+            pass
         for table in _TABLES:
             if table in own and name in own[table]:
                 return own[table][name]

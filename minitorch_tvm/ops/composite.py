@@ -70,7 +70,9 @@ class expanding:
 
 def record(op: Expandable, *xs: Node) -> Node:
     """Record a composite."""
-    return op.expand(*xs) if MODE.expanding else apply(op, *xs)
+    if MODE.expanding:
+        return op.expand(*xs)
+    return apply(op, *xs)
 
 
 @functools.lru_cache(maxsize=4096, typed=True)

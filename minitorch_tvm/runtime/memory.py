@@ -124,8 +124,11 @@ class Buffer:
 
     def numpy(self, shape: Shape, dtype: DType) -> Any:
         """A writable numpy view of this memory, which it keeps alive."""
-        if self.array is not None:
-            return self.array.reshape(-1).view(dtype.numpy).reshape(shape)
+        array = self.array
+        if array is not None:
+            if array.shape == shape and array.dtype == dtype.numpy:
+                return array.view()
+            return array.reshape(-1).view(dtype.numpy).reshape(shape)
         if self.nbytes == 0:
             return np.empty(shape, dtype.numpy)
         return np.asarray(self).view(dtype.numpy).reshape(shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any, NamedTuple, Self
 
+from .. import lazy
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
@@ -45,7 +46,12 @@ class Tensor(Views):
     @staticmethod
     def _wrap(node: Node) -> Tensor:
         t = Tensor.__new__(Tensor)
-        t._attach(node)
+        # As _attach: most operations end here.
+        t._node = node
+        t._grad = t._strides = t._base = None
+        t._version = 0
+        if node.pending:
+            lazy.track(t, node)
         return t
 
     def __repr__(self) -> str:
