@@ -195,13 +195,21 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     return executor
 
 
-def execute(executor: Executor | ReferenceExecutor, plan: Plan, kept: set[int]) -> None:
-    """Run the evaluation of all that is pending, given as ``plan``."""
+def execute(
+    executor: Executor | ReferenceExecutor,
+    outputs: list[Node],
+    buffers: list[Node],
+    scalars: list[float],
+    targets: list[Buffer | None],
+) -> list[Buffer]:
+    """Evaluate all that is pending, which is ``outputs``, into ``targets``; returns where it is."""
     _PENDING.handles.clear()
     try:
-        _run(executor, plan, kept)
+        results = executor.run([n.buffer for n in buffers], scalars, targets)
     finally:
         MODE.trace.restart()
+    _computed(outputs, results)
+    return results
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
@@ -415,18 +423,22 @@ def _flush(roots: dict[int, Node]) -> Known | None:
             else:
                 EVENTS.add("cache_hits")
                 _CACHE.move_to_end(plan.key)
-        _run(executor, plan, kept(plan.outputs))
+        listed = 1 if plan.entries else 0  # another reference to each
+        uses = [n + listed for n in plan.uses]
+        overwrites, still_read = executor.overwrites, kept(plan.outputs)
+        targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
+        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
     finally:
         trace.restart()
     if MODE.capture is not None:
         MODE.capture.evaluated(executor, plan)
+    _computed(plan.outputs, results)
     return known
 
 
-def _run(executor: Executor | ReferenceExecutor, plan: Plan, kept: set[int]) -> None:
-    targets = _reusable(plan, executor.overwrites, kept)
-    results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
-    for node, buffer in zip(plan.outputs, results, strict=True):
+def _computed(outputs: list[Node], results: list[Buffer]) -> None:
+    """Give nodes their values, and let go of how they were computed."""
+    for node, buffer in zip(outputs, results, strict=True):
         donor = node.donor
         if donor is not None:
             if donor.buffer.shared:
@@ -581,21 +593,27 @@ def kept(outputs: Iterable[Node]) -> set[int]:
     return found
 
 
-def _reusable(plan: Plan, overwrites: Sequence[bool], kept: set[int]) -> list[Buffer | None]:
+def reusable(
+    buffers: list[Node],
+    uses: list[int],
+    donors: list[int],
+    overwrites: Sequence[bool],
+    kept: set[int],
+) -> list[Buffer | None]:
     """Buffers that outputs may overwrite: their old value is read by this program only.
 
-    A donor is reachable from its donee, from inputs of nodes in this evaluation, from the list of
-    inputs and from the local below.  Any further reference means that somebody may still read it.
+    A donor is reachable from its donee, from inputs of nodes in this evaluation (``uses`` times),
+    from ``buffers`` and from the local below.  Any further reference means that somebody may still
+    read it.
     """
-    listed = 1 if plan.entries else 0
     reuse: list[Buffer | None] = []
-    for position, possible in zip(plan.donors, overwrites, strict=True):
+    for position, possible in zip(donors, overwrites, strict=True):
         if position < 0:
             reuse.append(None)
             continue
-        donor = plan.buffers[position]
-        # +1 each: plan.buffers, donee.donor, the local, getrefcount's argument.
-        known = plan.uses[position] + 4 + listed
+        donor = buffers[position]
+        # +1 each: buffers, donee.donor, the local, getrefcount's argument.
+        known = uses[position] + 4
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
             not donor.buffer.shared

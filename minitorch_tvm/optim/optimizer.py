@@ -58,6 +58,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self._actions: list[repeated.Action] = []  # of the step that was recorded last
         self._known_steps: dict[repeated.Key, repeated.Repeated] = {}
+        self._last_step: repeated.Repeated | None = None
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
@@ -130,7 +131,7 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is remembered of steps is of no use to a copy.
-        return {**self.__dict__, "_actions": [], "_known_steps": {}}
+        return {**self.__dict__, "_actions": [], "_known_steps": {}, "_last_step": None}
 
     # --- stepping ---------------------------------------------------------------------------
 
@@ -171,6 +172,9 @@ class Optimizer:
             with lazy.exclusive():
                 key = repeated.key_of(reads)
                 known = None if key is None else self._known_steps.get(key)
+                if known is not self._last_step and self._last_step is not None:
+                    self._last_step.forget()
+                self._last_step = known
                 if known is not None:
                     if known.run(reads):
                         return

@@ -9,16 +9,17 @@ can see the old contents; otherwise the step is recorded as always.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 from .. import lazy
 from ..core.events import EVENTS
 from ..ir.node import MODE, Node
 from ..ir.trace import Prefix
+from ..runtime.memory import Buffer
 from ..tensor import Tensor
 
 Key = tuple[object, ...]
@@ -100,14 +101,15 @@ class Watch:
     def result(self, known: lazy.Known | None, actions: Sequence[Action]) -> Repeated | None:
         """How to do the same again, ``known`` having been evaluated; None if that is unknown."""
         count, tensors = self._count, self._reads.tensors
-        if known is None or self._uses is None or len(set(map(id, tensors))) < len(tensors):
+        by = self._uses  # the step's own operations
+        if known is None or by is None or len(set(map(id, tensors))) < len(tensors):
             return None
         own = {*self._written, *self._entered, *self._numbers}
         used = (*known.outputs, *known.buffers, *known.scalars)
         if any(place >= count and place not in own for place in used):
             return None
-        outputs, written = [], []
-        for place, donor in zip(known.outputs, known.donors, strict=True):
+        outputs, written = [], {}
+        for i, (place, donor) in enumerate(zip(known.outputs, known.donors, strict=True)):
             if place < count:
                 outputs.append(place)
                 continue
@@ -115,19 +117,16 @@ class Watch:
             if donor < 0 or known.buffers[donor] != before:
                 return None
             outputs.append(number)
-            uses = known.uses[donor] - self._uses.get(before, 0)
-            written.append((donor, uses, tensors[~number]._node.requires_grad))
+            written[i] = tensors[~number]._node.requires_grad
         if len(written) < len(self._written):
             return None
         return Repeated(
-            known.key,
+            known,
             outputs,
             [p if p < count else self._entered[p] for p in known.buffers],
-            known.uses,
+            [n - by.get(p, 0) for p, n in zip(known.buffers, known.uses, strict=True)],
             [(-1, p) if p < count else self._numbers[p] for p in known.scalars],
-            known.donors,
             written,
-            [~n for n in outputs if n < 0],
             [action for action, _ in actions],
             self._reads.owners,
         )
@@ -146,30 +145,45 @@ def _uses(start: Prefix, end: Prefix, count: int) -> dict[int, int] | None:
     return found
 
 
-class Repeated(NamedTuple):
-    """A step and the evaluation that it ends in.
+class Repeated:
+    """A step and the evaluation that it ends in, to be done again.
 
     Values are given by their positions in the recording before the step, or by ``~n`` for the n-th
     tensor that the step reads.
     """
 
-    key: lazy.Key
-    outputs: list[int]
-    buffers: list[int]
-    uses: list[int]
-    scalars: list[tuple[int, int]]  # (-1, position), or (action, entry of what it returns)
-    donors: list[int]
-    written: list[tuple[int, int, bool]]
-    """Per updated tensor: position among the buffers, how often it is an input of what was recorded
-    before the step, and whether it requires grad."""
-    updated: list[int]  # their numbers
-    actions: list[Callable[[], Any]]
-    owners: list[dict[str, Any]]
+    def __init__(
+        self,
+        known: lazy.Known,
+        outputs: list[int],
+        buffers: list[int],
+        uses: list[int],
+        scalars: list[tuple[int, int]],
+        written: dict[int, bool],
+        actions: list[Callable[[], Any]],
+        owners: list[dict[str, Any]],
+    ) -> None:
+        """``uses`` tells how often a buffer is an input of what was recorded before the step;
+        ``scalars`` are (-1, position) or (action, entry of what it returns); ``written`` are the
+        outputs that are updated tensors, and whether those require grad."""
+        self._key, self._uses = known.key, uses
+        self._outputs, self._buffers, self._scalars = outputs, buffers, scalars
+        self._written = [(i, known.donors[i], grad) for i, grad in written.items()]
+        self._updated = [~outputs[i] for i in written]
+        donors = [-1 if i in written else d for i, d in enumerate(known.donors)]
+        self._donors = donors if max(donors, default=-1) >= 0 else None
+        self._actions, self._owners = actions, owners
+        self._fresh = [i for i, d in enumerate(known.donors) if d < 0]
+        self._spare: list[Buffer] = []
+
+    def forget(self) -> None:
+        """Let go of memory that is kept for the next time."""
+        self._spare = []
 
     def run(self, reads: Reads) -> bool:
         """Do the step; False, with nothing done, if somebody could see that it is not recorded."""
-        owners = self.owners
-        executor = lazy.executor_of(self.key)
+        executor = lazy.executor_of(self._key)
+        owners = self._owners
         if (
             executor is None
             or len(owners) != len(reads.owners)
@@ -177,43 +191,56 @@ class Repeated(NamedTuple):
         ):
             return False
         tensors, values = reads.tensors, MODE.trace.values
-        outputs: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self.outputs]
-        buffers: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self.buffers]
-        kept = lazy.kept(outputs)
-        if not self._unseen(buffers, kept):
+        outputs: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._outputs]
+        buffers: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._buffers]
+        targets = self._targets(outputs, buffers, executor.overwrites)
+        if targets is None:
             return False
-        # Of an updated tensor's value there are two references more than of a donor: the tensor's,
-        # and that as an output; and it is no donor.
-        uses = self.uses.copy()
-        for at, before, _ in self.written:
-            uses[at] = before + 1
-        made = [action() for action in self.actions]
-        scalars = [_value(values[p]()) if a < 0 else made[a][p] for a, p in self.scalars]
-        plan = lazy.Plan([], outputs, self.key, buffers, uses, scalars, self.donors)
+        made = [action() for action in self._actions]
+        scalars = [_value(values[p]()) if a < 0 else made[a][p] for a, p in self._scalars]
         EVENTS.count(_COUNTED)
-        lazy.execute(executor, plan, kept)
-        for number in self.updated:
+        for number in self._updated:
             tensors[number]._version += 1
+        results = lazy.execute(executor, outputs, buffers, scalars, targets)
+        self._spare = [results[i] for i in self._fresh]
         return True
 
-    def _unseen(self, buffers: Sequence[Node], kept: set[int]) -> bool:
-        """True if only their tensors hold the values to be overwritten."""
-        for at, uses, requires_grad in self.written:
+    def _targets(
+        self, outputs: list[Node], buffers: list[Node], overwrites: Sequence[bool]
+    ) -> list[Buffer | None] | None:
+        """Where to write each output; None if not only their tensors hold the values to be changed.
+
+        What only this step still has of what it computed the last time is written over.
+        """
+        kept = lazy.kept(outputs)
+        targets: list[Buffer | None] = [None] * len(outputs)
+        uses = self._uses
+        if self._donors is not None:
+            targets = lazy.reusable(buffers, uses, self._donors, overwrites, kept)
+        for output, at, requires_grad in self._written:
             node = buffers[at]
+            buffer = node.buffer
             # Known references: the tensor's, those as an output and a buffer of this evaluation,
             # the local one and getrefcount's argument.
             if (
-                sys.getrefcount(node) > uses + 5
-                or id(node) in kept
-                or node.pending
-                or node.buffer is None
-                or node.buffer.shared
+                getrefcount(node) > uses[at] + 5
+                or buffer is None
+                or buffer.array is not None
+                or (kept and id(node) in kept)
                 or node.history is not None
-                or node.requires_grad != requires_grad
+                or node.requires_grad is not requires_grad
                 or (requires_grad and not node.grad_leaf)
             ):
-                return False
-        return True
+                return None
+            # That of the node, the local one and getrefcount's argument; else a numpy view.
+            if overwrites[output] and getrefcount(buffer) <= 3:
+                targets[output] = buffer
+        spare = self._spare
+        for i, output in enumerate(self._fresh if spare else ()):
+            # Known references: that of the list and getrefcount's argument.
+            if getrefcount(spare[i]) <= 2:
+                targets[output] = spare[i]
+        return targets
 
 
 def _value(scalar: Any) -> Any:
