@@ -133,7 +133,8 @@ class Trace:
         values = self.values
         if 0 <= position < len(values):
             return position
-        if node.pending or self.elsewhere(node):
+        elsewhere = node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
+        if node.pending or elsewhere:
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
         reference = weakref.ref(node)
@@ -146,10 +147,6 @@ class Trace:
         self.prefix = following
         values.append(reference)  # at once: an interrupt must not come between the three
         return position
-
-    def elsewhere(self, node: Node) -> bool:
-        """True if another thread has recorded something with this leaf."""
-        return node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
 
     @staticmethod
     def entry(node: Node) -> int:

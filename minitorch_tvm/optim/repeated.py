@@ -54,7 +54,7 @@ def key_of(reads: Reads) -> Key | None:
         node = t._node
         place = node.at - base
         if not 0 <= place < count:
-            if node.pending or trace.elsewhere(node):
+            if node.pending:
                 return None
             place = trace.entry(node)
             if node in entering:  # which of them are one does not show

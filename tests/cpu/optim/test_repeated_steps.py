@@ -111,6 +111,16 @@ def _keep_view(r: _Run) -> None:
     r.kept.append(r.p().detach())
 
 
+def _alias(r: _Run) -> None:
+    r.kept.append(mt.Tensor(r.p()))
+
+
+def _gradient_is_a_parameter(r: _Run) -> None:
+    r.gradients()
+    r.params[2].grad = r.params[2]
+    r.opt.step()
+
+
 def _keep_row(r: _Run) -> None:
     r.kept.append(r.p()[:1])
 
@@ -335,7 +345,17 @@ def _double(r: _Run) -> None:
 
 
 _ACTIONS = (
-    *(_keep_view, _keep_row, _keep_array, _keep_gradient, _keep_gradient_array, _let_go, _retain),
+    *(
+        _keep_view,
+        _alias,
+        _gradient_is_a_parameter,
+        _keep_row,
+        _keep_array,
+        _keep_gradient,
+        _keep_gradient_array,
+        _let_go,
+        _retain,
+    ),
     *(_pending_forward, _drop_gradient, _replace_gradient, _computed_gradient, _shared_gradient),
     *(_clip, _accumulate, _zeros, _again_without_gradients, _evaluated_before, _other_batch),
     *(_closure, _rate, _option, _freeze, _scale, _data, _write_array, _write_between, _write_view),
@@ -481,6 +501,102 @@ def test_an_interrupted_step_leaves_the_next_one_whole(monkeypatch: pytest.Monke
     run.opt.step()
     for p, old, g in zip(run.params, before, grads, strict=True):
         np.testing.assert_allclose(p.detach().numpy(), old - 0.1 * g, rtol=1e-6, atol=1e-7)
+
+
+def _stepped(
+    tensors: list[Any], gradients: list[Any], opt: Any | None = None, **options: Any
+) -> Any:
+    """SGD's step with the given gradients, which nothing records."""
+    opt = mt.optim.SGD(tensors, lr=0.5, **options) if opt is None else opt
+    for t, g in zip(tensors, gradients, strict=True):
+        t.grad = g
+    opt.step()
+    return opt
+
+
+def test_gradients_that_are_one_and_gradients_that_are_two() -> None:
+    a, b = mt.zeros(2), mt.zeros(2)
+    ones, twos = mt.tensor([1.0, 1.0]), mt.tensor([2.0, 2.0])
+    opt = None
+    for second in (ones, ones, twos, twos, ones, twos):
+        mt.eval(a, b)
+        before = a.tolist()[0], b.tolist()[0]
+        opt = _stepped([a, b], [ones, second], opt)
+        assert a.tolist() == [before[0] - 0.5] * 2
+        assert b.tolist() == [before[1] - 0.5 * second.tolist()[0]] * 2
+
+
+def test_parameters_in_another_order() -> None:
+    a, b = mt.zeros(2), mt.zeros(300)
+    gradients = {2: mt.ones(2), 300: mt.ones(300)}
+    mt.eval(a, b, *gradients.values())
+    opt = None
+    for n, order in enumerate(([a, b], [a, b], [b, a], [b, a], [a, b])):
+        if opt is not None:
+            opt.param_groups[0]["params"] = order
+        opt = _stepped(order, [gradients[t.numel()] for t in order], opt)
+        assert a.tolist() == [-0.5 * (n + 1)] * 2
+        assert b.tolist() == [-0.5 * (n + 1)] * 300
+
+
+def test_a_parameter_that_is_part_of_another_tensor() -> None:
+    whole = mt.zeros(2, 3)
+    mt.eval(whole)
+    alone, part = mt.zeros(3), whole[0]
+    g = mt.ones(3)
+    mt.eval(alone, part, g)
+    opt = None
+    for n, t in enumerate([alone] * 3 + [part] * 3):
+        if opt is not None:
+            opt.param_groups[0]["params"] = [t]
+        opt = _stepped([t], [g], opt)
+        assert alone.tolist() == [-0.5 * min(n + 1, 3)] * 3
+        assert whole.tolist() == [[-0.5 * max(n - 2, 0)] * 3, [0.0] * 3]
+
+
+def test_a_parameter_on_the_memory_of_an_array() -> None:
+    for follower in (False, True):
+        array = np.zeros(3, np.float32)
+        own, g = mt.zeros(3), mt.ones(3)
+        mt.eval(own, g)
+        opt = None
+        for _ in range(3):
+            opt = _stepped([own], [g], opt)
+        t = mt.from_numpy(array)
+        kept = t.detach() if follower else None
+        assert opt is not None
+        opt.param_groups[0]["params"] = [t]
+        for n in range(3):
+            _stepped([t], [g], opt)
+            assert array.tolist() == [-0.5 * (n + 1)] * 3
+        assert kept is None or kept.tolist() == array.tolist()
+
+
+def test_a_gradient_that_was_left_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    t, g = mt.zeros(3), mt.ones(3)
+    mt.eval(t, g)
+    opt = _stepped([t], [g])
+    for _ in range(2):
+        _stepped([t], [g], opt)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    late = mt.ones(3) + 1.0
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lazy.last_executor()), "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mt.eval(late)
+    _stepped([t], [late], opt)
+    assert t.tolist() == [-2.5] * 3
+
+
+def test_no_sync_holds_for_repeated_steps() -> None:
+    run = _Run(_KINDS[0])
+    for _ in range(3):
+        run.step()
+    with pytest.raises(RuntimeError, match="no_sync"), lazy.no_sync():
+        run.step()
 
 
 def test_a_copy_of_an_optimizer_starts_anew() -> None:
