@@ -518,7 +518,7 @@ def test_gradients_that_are_one_and_gradients_that_are_two() -> None:
     a, b = mt.zeros(2), mt.zeros(2)
     ones, twos = mt.tensor([1.0, 1.0]), mt.tensor([2.0, 2.0])
     opt = None
-    for second in (ones, ones, twos, twos, ones, twos):
+    for second in (mt.Tensor(ones), mt.Tensor(ones), twos, twos, ones, twos):
         mt.eval(a, b)
         before = a.tolist()[0], b.tolist()[0]
         opt = _stepped([a, b], [ones, second], opt)
