@@ -224,7 +224,7 @@ class _Script:
     def fits(self) -> bool:
         """True while nothing has changed that decides what the function does."""
         for tensor, spec_id, requires_grad in self._specs:
-            node = tensor.node
+            node = tensor._node if tensor._base is None else tensor.node
             if node.pending:
                 lazy.evaluate([node], "compile")
             if node.spec_id != spec_id or node.requires_grad != requires_grad:
@@ -319,7 +319,8 @@ class _Step:
         for i, number, entry in self._made:
             inputs[i] = made[number][entry]
         for i, owner, is_gradient in self._kept:
-            inputs[i] = (_gradient(owner) if is_gradient else owner).node.buffer
+            tensor = _gradient(owner) if is_gradient else owner
+            inputs[i] = (tensor._node if tensor._base is None else tensor.node).buffer
         scalars = self._scalars.copy()
         for i, number, entry in self._numbers:
             scalars[i] = values[number][entry]
@@ -346,7 +347,7 @@ class _Step:
             buffer = inputs[position]
             # Known references: the tensor's, the local and getrefcount's; the node's, the list's,
             # the local and getrefcount's.
-            if sys.getrefcount(node) <= 3 and sys.getrefcount(buffer) <= 4 and not buffer.shared:
+            if sys.getrefcount(node) <= 3 and sys.getrefcount(buffer) <= 4 and buffer.array is None:
                 targets[output] = buffer
 
     def _spare(self) -> list[Buffer | None]:

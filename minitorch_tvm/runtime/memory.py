@@ -96,7 +96,7 @@ class Buffer:
         """False for a user's array that is not even aligned to its elements."""
 
     @staticmethod
-    def around(array: Any) -> Buffer:
+    def around(array: Any, aligned: bool) -> Buffer:
         """A buffer on the memory of a writeable C-contiguous array: its owner sees changes."""
         buffer = Buffer.__new__(Buffer)
         buffer.nbytes = array.nbytes
@@ -105,7 +105,7 @@ class Buffer:
         # A quarter of what array.ctypes.data costs, at every batch.
         buffer.address = ctypes.addressof(_first_byte(array)) if array.nbytes else 0
         buffer.array = array
-        buffer.aligned = bool(array.flags.aligned)
+        buffer.aligned = aligned
         return buffer
 
     @property

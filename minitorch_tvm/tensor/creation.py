@@ -71,7 +71,7 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     dtype = dt.from_numpy(given if native else given.newbyteorder("="))
     if not (flags.c_contiguous and flags.writeable and native):
         return Tensor._wrap(leaf_of(array, dtype))
-    return Tensor._wrap(leaf(Buffer.around(array), array.shape, dtype))
+    return Tensor._wrap(leaf(Buffer.around(array, flags.aligned), array.shape, dtype))
 
 
 def full(
