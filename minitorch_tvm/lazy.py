@@ -180,7 +180,8 @@ def recorded() -> tuple[object, ...] | None:
 
     None if something else may decide it too.
     """
-    if _PENDING.forbidden or config.CONFIG.log or config.CONFIG.mode == "eager":
+    settings = config.CONFIG
+    if _PENDING.forbidden or settings.log or settings.mode == "eager" or MODE.capture is not None:
         return None
     roots: dict[int, Node] = {}
     _collect(_PENDING.handles, roots)

@@ -172,6 +172,8 @@ class Optimizer:
             with lazy.exclusive():
                 key = repeated.key_of(reads)
                 known = None if key is None else self._known_steps.get(key)
+                if known is not None and not known.is_of(reads):
+                    known = None
                 if known is not self._last_step and self._last_step is not None:
                     self._last_step.forget()
                 self._last_step = known

@@ -180,15 +180,15 @@ class Repeated:
         """Let go of memory that is kept for the next time."""
         self._spare = []
 
+    def is_of(self, reads: Reads) -> bool:
+        """True if its actions look at what there is now."""
+        owners = self._owners
+        return len(owners) == len(reads.owners) and all(map(is_, owners, reads.owners))
+
     def run(self, reads: Reads) -> bool:
         """Do the step; False, with nothing done, if somebody could see that it is not recorded."""
         executor = lazy.executor_of(self._key)
-        owners = self._owners
-        if (
-            executor is None
-            or len(owners) != len(reads.owners)
-            or not all(map(is_, owners, reads.owners))
-        ):
+        if executor is None:
             return False
         tensors, values = reads.tensors, MODE.trace.values
         outputs: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._outputs]

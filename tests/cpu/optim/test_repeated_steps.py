@@ -446,6 +446,15 @@ def test_what_somebody_else_sees_is_not_written_over() -> None:
         assert np.array_equal(before, after) is not shown  # a detached tensor follows its base
 
 
+def test_steps_are_repeated_again_after_state_was_loaded() -> None:
+    run = _Run(("Adam", {"lr": 0.01}))
+    for _ in range(3):
+        run.step()
+    _load(run)
+    run.step()
+    assert _repeats(lambda: [run.step() for _ in range(3)]) == 3
+
+
 def test_an_update_that_is_not_known_is_always_recorded() -> None:
     class Sign(mt.optim.SGD):
         calls = 0
