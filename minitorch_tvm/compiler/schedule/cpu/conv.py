@@ -58,12 +58,11 @@ def conv_forward_stages(
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, write)
-    if s.stride == s.dilation == (1, 1):
-        plain = conv_tiles.Correlation(s.n, s.c, (s.h, s.w), s.o, (s.kh, s.kw), s.padding)
-        if conv_tiles.suits(plain, s.dtype, cpu):
-            return conv_tiles.correlate_on_unit("conv", plain, load_x, load_w, write, builder)
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
+    if on_unit is not None:
+        return conv_tiles.correlate_on_unit("conv", on_unit, load_x, load_w, write, builder)
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
     taps = s.kh * s.kw
 
@@ -91,17 +90,15 @@ def conv_grad_input_stages(
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, write)
-    if s.stride == s.dilation == (1, 1):
-        border = (s.kh - 1 - s.padding[0], s.kw - 1 - s.padding[1])
-        plain = conv_tiles.Correlation(s.n, s.o, (s.oh, s.ow), s.c, (s.kh, s.kw), border)
-
-        def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
-            return load_w(o, channel, s.kh - 1 - i, s.kw - 1 - j)
-
-        if conv_tiles.suits(plain, s.dtype, cpu):
-            return conv_tiles.correlate_on_unit("conv_dx", plain, load_ct, turned, write, builder)
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
+    if on_unit is not None:
+
+        def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
+            return load_w(o, channel, i, j)
+
+        return conv_tiles.correlate_on_unit("conv_dx", on_unit, load_ct, turned, write, builder)
     p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
     taps = s.kh * s.kw
 

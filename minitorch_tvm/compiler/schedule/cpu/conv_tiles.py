@@ -1,22 +1,25 @@
 """Convolution of float32 on a matrix unit that multiplies tiles of bfloat16 (Intel AMX).
 
-Every tap of a convolution is a matrix product, of weights [out, channels] and an image
-[channels, pixels] that the tap shifts.  An image is copied once, as words (:mod:`.conv_words`) that
+Every tap of a convolution is a matrix product, of an image [pixels, channels] that the tap shifts
+and of weights [channels, outputs].  An image is copied once, as words (:mod:`.conv_words`) that
 pair a channel with the one 16 further on, or, if there are at most 16 channels, a pixel with the
-next, so that one step takes two taps.  The lines of 16 words then are the unit's right operand
-wherever a tile starts.
+next, so that one step takes two taps.
 
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
-start of the next are computed for nothing, a share of kernel width over image width.
+start of the next are computed for nothing, a share of kernel width over image width.  With stride s
+a convolution adds up products of the s x s phases of its image; its input gradient falls apart into
+s x s classes of results, each with taps of its own (:class:`.conv_correlate.Axis`).
 
-A parallel tile is one image: its words, and the sums of 32 channels, stay in the second-level
-cache.  An image, or weights, that the unit would compute wrongly (see :mod:`.gemm_tiles`) take
-plain float32 arithmetic.
+A parallel tile is one image, or a band of its rows: its words, and its sums of 32 outputs, stay in
+the second-level cache.  Up to 16 outputs fill one column of the unit's tiles, and three panels of
+16 pixels take turns.  An image, or weights, that the unit would compute wrongly (see
+:mod:`.gemm_tiles`) take plain float32 arithmetic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -25,7 +28,6 @@ from ...loops import (
     Memory,
     Stage,
     Stmt,
-    Var,
     alloc,
     ceil_div,
     const,
@@ -33,7 +35,6 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
-    parallel_stage,
     ramp,
     seq,
     serial,
@@ -42,51 +43,40 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, PARTS, Operand, Packed, packed_memory
-from .conv_correlate import Write4
-from .conv_layout import Load4, split
-from .conv_words import OTHER_CYCLES, Image, range_of
-from .matrix_unit import PRODUCTS, address, configure, may_use, multiply, tile, unit
+from .bfloat_parts import EDGE, LANES, Operand, Packed, packed_memory
+from .conv_correlate import Axis, Taps, Write4
+from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_tile
+from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of
+from .matrix_unit import (
+    PRODUCTS,
+    THREE,
+    address,
+    configure,
+    may_use,
+    multiply,
+    multiply_three,
+    tile,
+    unit,
+)
 from .plain_sums import plain_sums
 
-_ROWS = 8  # of results that plain arithmetic computes at once
-# Measured cycles: of a block of 32 x 32 x 32, of 16 words of an image, of a result, of a weight.
-_BLOCK_CYCLES, _WORD_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES = 650, 4.0, 1.0, 8
+_ROWS = 8  # pixels that plain arithmetic computes at once
+# Tiles that keep the cores of a desktop machine busy.
+_PIECES = 8
+# Measured cycles: of three tiles of 16 x 16 x 32, of a result, of a weight.
+_THREE_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES = 340, 1.0, 8
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """``y[n, o] = sum over c, i, j of x[n, c, y + i - top, x + j - left] * w[o, c, i, j]``."""
+    """A sum over taps and channels; ``bands`` is how many tiles share an image."""
 
     images: int
     channels: int
-    size: tuple[int, int]
     outputs: int
-    kernel: tuple[int, int]
-    padding: tuple[int, int]
-
-    @property
-    def image(self) -> Image:
-        """Lines of an image: all that a tile may read."""
-        pitch = self.size[1] + 2 * self.padding[1]
-        kh, kw = self.kernel
-        reach = self.panels * EDGE + (kh - 1) * pitch + kw
-        return Image(
-            self.channels,
-            self.size,
-            self.padding,
-            partner="next" if self.paired else "channel",
-            reach=reach,
-        )
-
-    @property
-    def result(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        h, w = (
-            size + 2 * pad - kernel + 1
-            for size, pad, kernel in zip(self.size, self.padding, self.kernel, strict=True)
-        )
-        return h, w
+    y: Axis
+    x: Axis
+    bands: int = 1
 
     @property
     def paired(self) -> bool:
@@ -94,191 +84,360 @@ class Correlation:
         return self.channels <= LANES
 
     @property
+    def width(self) -> int:
+        """Outputs per panel of sums."""
+        return LANES if self.outputs <= LANES else EDGE
+
+    @property
+    def panel(self) -> int:
+        """Pixels whose sums are computed together."""
+        return THREE * LANES if self.outputs <= LANES else EDGE
+
+    @property
     def groups(self) -> int:
         """Groups of 32 channels."""
         return 1 if self.paired else ceil_div(self.channels, EDGE)
 
     @property
-    def across(self) -> int:
-        """Steps for the taps of one row of the kernel and one group of channels."""
-        return ceil_div(self.kernel[1], 2) if self.paired else self.kernel[1]
+    def classes(self) -> int:
+        """Residues of results."""
+        return self.y.stride * self.x.stride
 
     @property
-    def steps(self) -> int:
-        """Blocks of 32 products per result."""
-        return self.kernel[0] * self.across * self.groups
-
-    @property
-    def panels(self) -> int:
-        """Panels of 32 pixels, from the first result of an image to its last."""
-        h, w = self.result
-        return ceil_div((h - 1) * (self.size[1] + 2 * self.padding[1]) + w, EDGE)
+    def units(self) -> int:
+        """Rows of a class that a tile computes."""
+        return ceil_div(self.y.units, self.bands)
 
     @property
     def pitch(self) -> int:
-        """Elements of a line of sums; a multiple of 4 KB would use few places of the cache."""
-        return self.panels * EDGE + LANES
+        """Pixels from one row of a phase to the next."""
+        return ceil_div(self.x.border()[1], self.x.input_stride)
+
+    @property
+    def panels(self) -> int:
+        """Panels of pixels, from the first result of a class to its last."""
+        return ceil_div((self.units - 1) * self.pitch + self.x.units, self.panel)
+
+    @property
+    def pixels(self) -> int:
+        """Lines of sums of a class, what the last row's transposition reads included."""
+        return max(self.panels * self.panel, self.units * self.pitch + LANES)
+
+    @cached_property
+    def image(self) -> Image:
+        """Lines of an image: all that a tile may read."""
+        (top, height), (left, _) = self.y.border(), self.x.border()
+        down, across = self.y.input_stride, self.x.input_stride
+        lost = ceil_div(height, down) - self.y.units  # rows that taps reach beyond the results'
+        rows = self.units + lost
+        reach = self.panels * self.panel + lost * self.pitch + self.pitch
+        partner = "next" if self.paired else "channel"
+        size = (self.y.inputs, self.x.inputs)
+        return Image(
+            self.channels, size, (top, left), (down, across), rows, self.pitch, partner, reach
+        )
+
+    @property
+    def across(self) -> int:
+        """Steps for the taps of one row of the kernel and one group of channels, at most."""
+        return int(self.steps_across(_most_taps(self.x)))
+
+    def steps_across(self, taps: Expr) -> Expr:
+        """Steps for ``taps`` taps of a row of the kernel."""
+        if not self.paired:
+            return taps
+        phases = min(self.x.input_stride, self.x.kernel)
+        if phases == 1:
+            return div(taps + 1, 2)
+        return phases * ceil_div(ceil_div(taps, phases), 2)
+
+    def tap(self, step: Expr, half: Expr) -> Expr:
+        """The tap that half of a word takes part in (which may not exist)."""
+        if not self.paired:
+            return step
+        phases = min(self.x.input_stride, self.x.kernel)
+        return mod(step, phases) + self.x.input_stride * (div(step, phases) * 2 + half)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 weights per output, of all classes."""
+        if self.paired:
+            return self.x.stride * self.y.kernel * self.across
+        return self.y.kernel * self.x.kernel * self.groups
+
+    @property
+    def bytes(self) -> int:
+        """Of an image or band, and its sums."""
+        return self.image.bytes + 4 * self.classes * self.pixels * self.width
+
+    @property
+    def steps(self) -> int:
+        """Blocks of 32 products of the results of all classes."""
+        total = 0
+        for ry in range(self.y.stride):
+            for rx in range(self.x.stride):
+                rows, columns = self.y.taps(ry).count, self.x.taps(rx).count
+                total += rows * self.steps_across(columns) * self.groups
+        return total
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
-        rows, image = ceil_div(self.outputs, EDGE), self.image
-        per_image: float = rows * self.panels * self.steps * _BLOCK_CYCLES
-        per_image += image.word_lines * image.line * PARTS / LANES * _WORD_CYCLES
-        per_image += self.outputs * self.result[0] * self.result[1] * _RESULT_CYCLES
-        return self.images * per_image + rows * EDGE * self.steps * EDGE * _WEIGHT_CYCLES
+        rows = ceil_div(self.outputs, self.width)
+        block = BLOCK_CYCLES if self.width == EDGE else _THREE_CYCLES
+        per_band: float = rows * self.panels * self.steps * block
+        per_band += self.image.cycles
+        results = self.outputs * self.y.outputs * self.x.outputs * _RESULT_CYCLES
+        weights = rows * EDGE * self.blocks * EDGE * _WEIGHT_CYCLES
+        return self.images * (self.bands * per_band + results) + weights
 
     @property
     def other_cycles(self) -> float:
         """The same for multiply-adds of vectors."""
-        h, w = self.result
-        kh, kw = self.kernel
-        terms = self.images * h * w * self.outputs * self.channels * kh * kw
+        taps = sum(self.y.taps(r).count for r in range(self.y.stride)) * sum(
+            self.x.taps(r).count for r in range(self.x.stride)
+        )
+        terms = self.images * self.y.units * self.x.units * self.outputs * self.channels * taps
         return terms / LANES * OTHER_CYCLES
 
 
-def suits(p: Correlation, dtype: str, cpu: CpuTarget) -> bool:
-    """True if the unit is there, an image fits into the cache and it is worth while.
+def _most_taps(axis: Axis) -> int:
+    return max(int(axis.taps(r).count) for r in range(axis.stride))
 
-    Up to 16 outputs would leave half of the unit idle, which then is no faster (measured).
-    """
-    if not cpu.matrix_unit or dtype != "float32" or min(p.padding) < 0 or min(p.result) < 1:
-        return False
-    if p.outputs <= LANES or p.image.bytes + EDGE * p.pitch * 4 > cpu.l2_bytes // 2:
-        return False
-    return p.cycles < p.other_cycles
+
+def plan(
+    images: int, channels: int, outputs: int, y: Axis, x: Axis, dtype: str, cpu: CpuTarget
+) -> Correlation | None:
+    """The problem in bands, if the unit is there, a band fits the cache and it is worth while."""
+    if not cpu.matrix_unit or dtype != "float32":
+        return None
+    if (y.advance, x.advance) != (1, 1):
+        return None
+    wanted = max(1, min(y.units // 4, ceil_div(_PIECES, images)))
+    for bands in range(wanted, max(wanted, y.units // 4) + 1):
+        p = Correlation(images, channels, outputs, y, x, bands)
+        if p.bytes <= cpu.l2_bytes // 2:
+            return p if p.cycles < p.other_cycles else None
+    return None
 
 
 def correlate_on_unit(
     name: str, p: Correlation, load_x: Load4, load_w: Load4, write: Write4, builder: Builder
 ) -> list[Stage]:
-    """The stages."""
-    kw = p.kernel[1]
+    """The stages.  ``load_w`` takes the output, the channel and the place in the kernel."""
+    t = tvm().tirx
 
     def weight(_: Expr, o: Expr, k: Expr) -> Expr:
-        i, j, group = split(k // EDGE, p.across, p.groups)
-        place = k % EDGE
-        channel = place % LANES if p.paired else group * EDGE + place
-        tap = j * 2 + place // LANES if p.paired else j
-        t = tvm().tirx
-        conditions = []
-        if channels_padded:
-            conditions.append(channel < p.channels)
-        if p.paired and kw % 2:
-            conditions.append(tap < kw)
-        if not conditions:
-            return load_w(o, channel, i, tap)
-        inside = t.all(*conditions)
-        return t.if_then_else(inside, load_w(o, channel, i, tap), const(0.0, "float32"))
+        block, place = k // EDGE, k % EDGE
+        if not p.paired:
+            i, j, group = split(block, p.x.kernel, p.groups)
+            channel = group * EDGE + place
+            if p.channels % EDGE == 0:
+                return load_w(o, channel, i, j)
+            inside = channel < p.channels
+        else:
+            rx, i, step = split(block, p.y.kernel, p.across)
+            channel, tap = place % LANES, p.tap(step, place // LANES)
+            taps = p.x.taps(0 if p.x.stride == 1 else rx)
+            j = taps.first + tap * p.x.step
+            inside = t.all(channel < p.channels, tap < taps.count)
+        return t.if_then_else(inside, load_w(o, channel, i, j), const(0.0, "float32"))
 
-    channels_padded = p.channels % (LANES if p.paired else EDGE) != 0
-    visit = ceil_div(p.steps, 4)
-    rows = Operand(True, p.outputs, p.steps * EDGE, True, False, weight, visit)
-    packed = packed_memory(rows.panels, rows.blocks, rows.visits, builder.scratch_buffer)
-    images = _Images(p, rows, packed, load_x, load_w, write)
-    return [rows.stage(packed), parallel_stage(name, p.images, images.image)]
+    columns = Operand(
+        False, p.outputs, p.blocks * EDGE, False, False, weight, ceil_div(p.blocks, 4)
+    )
+    packed = packed_memory(columns.panels, columns.blocks, columns.visits, builder.scratch_buffer)
+    images = _Images(p, columns, packed, load_x, load_w, write)
+    return [columns.stage(packed), bounded_stage(name, p.images * p.bands, images.band)]
 
 
 @dataclass(frozen=True)
 class _Images:
-    """Builds the stage that computes one image per tile."""
+    """Builds the stage that computes one image, or a band of it, per tile."""
 
     p: Correlation
-    rows: Operand
+    columns: Operand
     packed: Packed
     load_x: Load4
     load_w: Load4
     write: Write4
 
-    def image(self, n: Var) -> Stmt:
-        """All results of image ``n``."""
+    def band(self, index: Expr) -> Stmt:
+        """All results of a band."""
         p, image = self.p, self.p.image
+        n, band = split(index, p.bands)
+        first: Expr = 0 if p.bands == 1 else band * p.units
         plane, words = image.memory()
-        sums = local_buffer((EDGE, p.pitch), "float32", "sums")
+        sums = local_buffer((p.classes, p.pixels, p.width), "float32", "sums")
         magnitude = local_buffer((2,), "float32", "magnitude")
         return seq(
             [alloc(m) for m in (plane, words, sums, magnitude)],
             configure(),
-            image.clear(plane),
-            image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x)),
+            image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x), first),
             image.split(plane, words, magnitude),
             serial(
-                self.rows.panels,
-                lambda o: self._outputs(n, o, (plane, words, sums), magnitude),
+                self.columns.panels,
+                lambda o: self._outputs((n, first), o, (plane, words, sums), magnitude),
                 "o",
             ),
             unit("tilerelease"),
         )
 
     def _outputs(
-        self, n: Expr, o: Expr, memory: tuple[Memory, Memory, Memory], magnitude: Memory
+        self,
+        where: tuple[Expr, Expr],
+        o: Expr,
+        memory: tuple[Memory, Memory, Memory],
+        magnitude: Memory,
     ) -> Stmt:
         """The results of 32 output channels."""
+        p = self.p
         plane, words, sums = memory
         weight = local_buffer((2,), "float32", "weight")
-        fast = serial(self.p.panels, lambda q: self._panel(o, q, words, sums), "q")
+        fast = serial(
+            p.classes,
+            lambda c: serial(p.panels, lambda q: self._panel(o, c, q, words, sums), "q"),
+            "class",
+        )
         largest, smallest = ((load(weight, i), load(magnitude, i)) for i in range(2))
         return seq(
             alloc(weight),
-            range_of(self.packed, self.rows.visits, lambda v: (o, v), weight),
+            range_of(self.packed, self.columns.visits, lambda v: (o, v), weight),
             when(may_use(largest, smallest), fast, self._in_float32(o, plane, sums)),
-            self._finish(n, o, sums),
+            serial(p.width // LANES, lambda m: self._finish(where, o, m, sums), "m"),
         )
 
-    def _panel(self, o: Expr, q: Expr, words: Memory, sums: Memory) -> Stmt:
+    def _taps(self, index: Expr) -> tuple[Expr, Taps, Taps]:
+        """Taps of a class of results, and its residue of columns."""
+        ay, ax = self.p.y, self.p.x
+        ry, rx = split(index, ax.stride)
+        return rx, ay.taps(0 if ay.stride == 1 else ry), ax.taps(0 if ax.stride == 1 else rx)
+
+    def _place(self, ty: Taps, tx: Taps, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """Phase and pixel that a class's first result reads with tap (a, b)."""
+        p = self.p
+        down, across = p.y.input_stride, p.x.input_stride
+        row, column = ty.base + a + p.y.border()[0], tx.base + b + p.x.border()[0]
+        phase = mod(row, down) * across + mod(column, across)
+        return phase, div(row, down) * p.pitch + div(column, across)
+
+    def _panel(self, o: Expr, index: Expr, q: Expr, words: Memory, sums: Memory) -> Stmt:
         """Sums of one panel of pixels on the unit."""
-        p, image = self.p, self.p.image
-        pitch = const(4 * image.line, "int64")
+        p = self.p
+        rx, ty, tx = self._taps(index)
+        line = const(64, "int64")
 
-        def step(i: Expr, j: Expr, group: Expr) -> Stmt:
-            block = (i * p.across + j) * p.groups + group
-            start = q * EDGE + i * image.pitch + j * (2 if p.paired else 1)
+        def step(a: Expr, e: Expr, group: Expr) -> Stmt:
+            i = ty.first + a * p.y.step
+            if p.paired:
+                block = ((0 if p.x.stride == 1 else rx) * p.y.kernel + i) * p.across + e
+            else:
+                block = (i * p.x.kernel + tx.first + e * p.x.step) * p.groups + group
+            phase, pixel = self._place(ty, tx, a, p.tap(e, 0))
+            start = q * p.panel + pixel
 
-            def fetch(side: int, part: int, half: int, number: int) -> Stmt:
+            def fetch(side: int, part: int, number: int, register: int) -> Stmt:
                 if side == 0:
-                    source = address(self.packed.tiles, o, block, part, half, 0)
-                    return unit("tileloadd64", tile(number), source, const(64, "int64"))
-                source = address(words, part, group * LANES, start + half * LANES)
-                return unit("tileloadd64", tile(number), source, pitch)
+                    source = address(words, part, phase, group, start + number * LANES, 0)
+                else:
+                    source = address(self.packed.tiles, o, block, part, number, 0)
+                return unit("tileloadd64", tile(register), source, line)
 
+            if p.width == LANES:
+                return seq(multiply_three(fetch, three_left=True))
             return seq(multiply(fetch, PRODUCTS))
 
-        across = const(4 * p.pitch, "int64")
-        corners = [address(sums, k // 2 * LANES, q * EDGE + k % 2 * LANES) for k in range(4)]
+        across = const(4 * p.width, "int64")
+        halves = p.width // LANES
+        corners = [
+            address(sums, index, q * p.panel + k // halves * LANES, k % halves * LANES)
+            for k in range(p.panel * p.width // LANES**2)
+        ]
         return seq(
-            [unit("tilezero", tile(k)) for k in range(4)],
-            grid((p.kernel[0], p.across, p.groups), step),
+            [unit("tilezero", tile(k)) for k in range(len(corners))],
+            grid((ty.count, p.steps_across(tx.count), p.groups), step),
             [unit("tilestored64", tile(k), corner, across) for k, corner in enumerate(corners)],
         )
 
     def _in_float32(self, o: Expr, plane: Memory, sums: Memory) -> Stmt:
         """The same sums by multiply-adds of image and weights as they are."""
         p, image = self.p, self.p.image
+        halves = p.width // LANES
+        extents = (p.channels, p.y.kernel, p.x.kernel)
+        flat = local_buffer((*extents, p.width), "float32", "flat")
 
-        def block(g: Expr, q: Expr) -> Stmt:
-            def left(r: int, c: Expr, i: Expr, j: Expr) -> Expr:
-                channel = minimum(o * EDGE + g * _ROWS + r, p.outputs - 1)
-                return splat(self.load_w(channel, c, i, j), LANES)
+        def gather(c: Expr, i: Expr, j: Expr, lane: Expr) -> Stmt:
+            output = minimum(o * p.width + lane, p.outputs - 1)
+            return store(flat, self.load_w(output, c, i, j), c, i, j, lane)
 
-            def right(half: int, c: Expr, i: Expr, j: Expr) -> Expr:
-                start = c * image.line + q * EDGE + half * LANES + i * image.pitch + j
-                return load(plane, ramp(start, LANES))
+        def block(index: Expr, g: Expr) -> Stmt:
+            _, ty, tx = self._taps(index)
+
+            def left(r: int, c: Expr, a: Expr, b: Expr) -> Expr:
+                phase, pixel = self._place(ty, tx, a, b)
+                line = image.line(phase, div(c, LANES), g * _ROWS + r + pixel)
+                return splat(load(plane, line, mod(c, LANES)), LANES)
+
+            def right(half: int, c: Expr, a: Expr, b: Expr) -> Expr:
+                i, j = ty.first + a * p.y.step, tx.first + b * p.x.step
+                return load(flat, c, i, j, ramp(half * LANES, LANES))
 
             def put(r: int, half: int, value: Expr) -> Stmt:
-                return store(sums, value, g * _ROWS + r, ramp(q * EDGE + half * LANES, LANES))
+                return store(sums, value, index, g * _ROWS + r, ramp(half * LANES, LANES))
 
-            extents = (p.channels, *p.kernel)
-            return plain_sums((_ROWS, 2), left, right, lambda step: grid(extents, step), put)
+            counts = (p.channels, ty.count, tx.count)
+            return plain_sums((_ROWS, halves), left, right, lambda step: grid(counts, step), put)
 
-        return grid((EDGE // _ROWS, p.panels), block)
+        return seq(
+            alloc(flat),
+            grid((*extents, p.width), gather),
+            grid((p.classes, p.panels * p.panel // _ROWS), block),
+        )
 
-    def _finish(self, n: Expr, o: Expr, sums: Memory) -> Stmt:
-        """Hand the sums on to the epilogue."""
-        p = self.p
-        h, w = p.result
-        count: Expr = EDGE if p.outputs % EDGE == 0 else minimum(EDGE, p.outputs - o * EDGE)
+    def _finish(self, where: tuple[Expr, Expr], o: Expr, m: Expr, sums: Memory) -> Stmt:
+        """Turn sums of 16 outputs to rows of pixels, and hand these on to the epilogue."""
+        p, (n, first) = self.p, where
+        down, across = p.y.stride, p.x.stride
+        squares = ceil_div(p.x.units, LANES)
+        planes = local_buffer((across, LANES, squares * LANES), "float32", "planes")
+        rows = local_buffer((LANES, across * p.x.units), "float32", "rows")
+        channel0 = o * p.width + m * LANES
+        count: Expr = LANES if p.outputs % LANES == 0 else minimum(LANES, p.outputs - channel0)
 
-        def element(r: Expr, y: Expr, x: Expr) -> Stmt:
-            return self.write(n, o * EDGE + r, y, x, load(sums, r, y * p.image.pitch + x))
+        def turn(ry: Expr, v: Expr, rx: Expr, b: Expr) -> Stmt:
+            line = v * p.pitch + b * LANES
+            return transpose_tile(
+                LANES,
+                "float32",
+                lambda r, k: load(sums, ry * across + rx, line + r, m * LANES + k),
+                lambda k, vector: store(planes, vector, rx, k, ramp(b * LANES, LANES)),
+            )
 
-        return grid((count, h, w), element)
+        def mingle(k: Expr, v: Expr) -> Stmt:
+            columns = range(across)
+            return seq([store(rows, load(planes, r, k, v), k, v * across + r) for r in columns])
+
+        def row(ry: Expr, v: Expr) -> Stmt:
+            y = (first + v) * down + ry
+
+            def element(k: Expr, x: Expr) -> Stmt:
+                value = load(planes, 0, k, x) if across == 1 else load(rows, k, x)
+                return self.write(n, channel0 + k, y, x, value)
+
+            return seq(
+                grid((across, squares), lambda rx, b: turn(ry, v, rx, b)),
+                grid((LANES, p.x.units), mingle) if across > 1 else [],
+                grid((count, p.x.outputs), element),
+            )
+
+        def residue(ry: Expr) -> Stmt:
+            # Rows of this class inside the result: y < outputs.
+            inside = div(p.y.outputs - ry + (down - 1), down) - first
+            exact = p.y.outputs == p.units * p.bands * down
+            return serial(
+                p.units if exact else minimum(p.units, inside), lambda v: row(ry, v), "v"
+            )
+
+        return seq(
+            [alloc(planes)], [alloc(rows)] if across > 1 else [], serial(down, residue, "ry")
+        )

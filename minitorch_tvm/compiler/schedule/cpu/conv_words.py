@@ -1,9 +1,14 @@
 """Images as words of the matrix unit: what its convolutions share.
 
-An image is copied as one line of float32 per channel, with zeros around it, its pixels numbered
-through rows of the padded width; then every line is split into words, each holding one part
-(:mod:`.bfloat_parts`) of an element and of its partner.  A tap of the kernel that shifts the image
-is another address in its words: nothing is unfolded.
+An image is copied with channels last, 16 of them to a line, with zeros around it; then lines are
+split into words, each holding one part (:mod:`.bfloat_parts`) of an element and of its partner.  A
+line of 16 words is a row of the unit's left operand, or of its right one: neighbouring rows belong
+to neighbouring pixels, so a tap that shifts the image is another address in its words, always at
+the start of a cache line, and nothing is unfolded.  (With pixels innermost a shifted tile's rows
+lie across two cache lines each, which takes the unit 1.3 to 1.5 times as long.)
+
+A convolution of stride s reads pixels s apart.  The copy keeps pixels of equal residue together:
+its s x s *phases* are images of their own, in which those pixels are neighbours.
 """
 
 from __future__ import annotations
@@ -17,12 +22,14 @@ from ...loops import (
     Expr,
     Memory,
     Stmt,
+    alloc,
     bind,
     ceil_div,
-    const,
     grid,
+    const,
     load,
     local_buffer,
+    minimum,
     ramp,
     seq,
     serial,
@@ -30,114 +37,193 @@ from ...loops import (
     store,
     when,
 )
-from .bfloat_parts import EDGE, LANES, PARTS, Packed, Range, split_pair
+from .bfloat_parts import LANES, PARTS, Packed, Range, parts, split_pair
+from .conv_layout import div, maximum, mod, split, transpose_tile
 
 # Measured cycles of a multiply-add of vectors in the schedules without the unit.
 OTHER_CYCLES = 0.75
+# Of a block of 32 x 32 x 32 on the unit, and of copying and splitting a line of words.
+BLOCK_CYCLES, LINE_CYCLES = 460, 20
 
 
 @dataclass(frozen=True)
 class Image:
-    """Lines of an image and of its words.
+    """Lines of an image, or of a band of its rows, and of its words.
 
-    The partner of an element is the next pixel, the pixel a vector further on, or the same pixel 16
-    channels further on.  ``reach`` is the number of pixels that may be read from the start of a
-    line.
+    The partner of an element is the next pixel of its phase, or the same pixel 16 channels further
+    on.  ``low`` is how many zeros come before the first row and column, ``rows`` and ``pitch`` are
+    the rows of a phase and its pixels per row; ``reach`` is how many pixels of a phase may be read.
     """
 
     channels: int
     size: tuple[int, int]
-    padding: tuple[int, int]
-    partner: Literal["next", "vector", "channel"]
+    low: tuple[int, int]
+    stride: tuple[int, int]
+    rows: int
+    pitch: int
+    partner: Literal["next", "channel"]
     reach: int
 
     @property
-    def pitch(self) -> int:
-        """Pixels from one row to the next."""
-        return self.size[1] + 2 * self.padding[1]
+    def phases(self) -> int:
+        """Residues of rows and columns."""
+        return self.stride[0] * self.stride[1]
 
     @property
-    def line(self) -> int:
-        """Elements of a line: an odd number of vectors, so that lines share few cache sets."""
-        pixels = (self.size[0] + 2 * self.padding[0]) * self.pitch
-        return (ceil_div(max(pixels, self.reach), LANES) | 1) * LANES
+    def groups(self) -> int:
+        """Groups of 16 channels, filled up with zeros; an even number if they are partners."""
+        groups = ceil_div(self.channels, LANES)
+        return groups + groups % 2 if self.partner == "channel" else groups
+
+    @property
+    def word_groups(self) -> int:
+        """Groups of lines of words."""
+        return self.groups // 2 if self.partner == "channel" else self.groups
 
     @property
     def lines(self) -> int:
-        """Lines of elements."""
-        if self.partner == "next":
-            return self.channels
-        step = EDGE if self.partner == "channel" else LANES
-        return ceil_div(self.channels, step) * step
-
-    @property
-    def word_lines(self) -> int:
-        """Lines of words, a multiple of 16."""
-        lines = self.lines // 2 if self.partner == "channel" else self.lines
-        return ceil_div(lines, LANES) * LANES
+        """Pixels of a phase; an odd number, so that groups share few places of the cache."""
+        return max(self.rows * self.pitch, self.reach) | 1
 
     @property
     def bytes(self) -> int:
         """Of elements and words."""
-        return 4 * self.line * (self.lines + PARTS * self.word_lines)
+        return 4 * LANES * self.lines * self.phases * (self.groups + PARTS * self.word_groups)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles of copying and splitting."""
+        return LINE_CYCLES * self.lines * self.phases * self.groups
 
     def memory(self) -> tuple[Memory, Memory]:
-        """Memory for the elements (a vector more: partners of the last) and the words."""
+        """Memory for the elements (a line more: partners of the last) and the words."""
+        count = self.phases * self.groups * self.lines
+        words = (PARTS, self.phases, self.word_groups, self.lines, LANES)
         return (
-            local_buffer((self.lines * self.line + LANES,), "float32", "plane"),
-            local_buffer((PARTS, self.word_lines, self.line), "uint32", "words"),
+            local_buffer((count + 1, LANES), "float32", "plane"),
+            local_buffer(words, "uint32", "words"),
         )
 
-    def clear(self, plane: Memory) -> Stmt:
-        """Set all elements to zero; :meth:`copy` leaves borders as they are."""
+    def line(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
+        """Number of a line of elements."""
+        return (phase * self.groups + group) * self.lines + pixel
+
+    def copy(
+        self, plane: Memory, load_x: Callable[[Expr, Expr, Expr], Expr], first: Expr = 0
+    ) -> Stmt:
+        """Copy rows of phases from ``first`` on; ``load_x`` takes channel, row and column."""
+        (h, w), (top, left), (down, across) = self.size, self.low, self.stride
         nothing = splat(const(0.0, "float32"), LANES)
-        vectors = (self.lines * self.line + LANES) // LANES
-        return serial(vectors, lambda v: store(plane, nothing, ramp(v * LANES, LANES)), "v")
+        every = ramp(0, LANES)
+        if isinstance(first, int):
+            begin = max(first * down - top, 0)
+            end: Expr = max(min((first + self.rows) * down - top, h), begin)
+            whole = (end - begin) * w >= LANES
+        else:
+            begin = maximum(first * down - top, 0)
+            end = maximum(minimum((first + self.rows) * down - top, h), begin)
+            # A band has at least one row of the image.
+            whole = w >= LANES
 
-    def copy(self, plane: Memory, load_x: Callable[[Expr, Expr, Expr], Expr]) -> Stmt:
-        """Copy the image inside its borders; ``load_x`` takes channel, row and column."""
-        (h, w), (top, left) = self.size, self.padding
+        def at(group: Expr, y: Expr, x: Expr) -> Expr:
+            row, column = y + top, x + left
+            phase = mod(row, down) * across + mod(column, across)
+            pixel = (div(row, down) - first) * self.pitch + div(column, across)
+            return self.line(phase, group, pixel)
 
-        def row(c: Expr, y: Expr) -> Stmt:
-            start = c * self.line + (y + top) * self.pitch + left
-            return serial(w, lambda x: store(plane, load_x(c, y, x), start + x), "x")
+        def tile(group: Expr, p0: Expr) -> Stmt:
+            def get(r: Expr, k: Expr) -> Expr:
+                return load_x(group * LANES + r, *split(p0 + k, w))
 
-        return grid((self.channels, h), row)
+            def put(k: Expr, vector: Expr) -> Stmt:
+                return store(plane, vector, at(group, *split(p0 + k, w)), every)
+
+            return transpose_tile(LANES, "float32", get, put)
+
+        def slab(group: Expr) -> Stmt:
+            count = (end - begin) * w
+
+            def block(b: Expr) -> Stmt:
+                return tile(group, begin * w + minimum(b * LANES, count - LANES))
+
+            blocks = ceil_div(count, LANES) if isinstance(count, int) else div(count + 15, LANES)
+            return serial(blocks, block, "b")
+
+        slabs = self.channels // LANES if whole else 0
+        rest = self.channels - slabs * LANES
+
+        def single(y: Expr, k: Expr, x: Expr) -> Stmt:
+            c = slabs * LANES + k
+            value = load_x(c, begin + y, x)
+            return store(plane, value, at(div(c, LANES), begin + y, x), mod(c, LANES))
+
+        return seq(
+            serial(
+                self.phases * self.groups * self.lines + 1,
+                lambda line: store(plane, nothing, line, every),
+                "line",
+            ),
+            serial(slabs, slab, "group") if slabs else [],
+            grid((end - begin, rest, w), single) if rest else [],
+        )
 
     def split(self, plane: Memory, words: Memory, magnitude: Memory) -> Stmt:
         """Store the words, and the largest and smallest magnitude as in :class:`Packed`."""
         range_ = Range()
-        apart = {"next": 1, "vector": LANES, "channel": LANES * self.line}[self.partner]
-
-        def vector(line: Expr, v: Expr) -> Stmt:
-            channel = line
-            if self.partner == "channel":
-                channel = line // LANES * EDGE + line % LANES
-            first = channel * self.line + v * LANES
-
-            def put(part: int, word: Expr) -> Stmt:
-                return store(words, word, part, line, ramp(v * LANES, LANES))
-
-            pair = [load(plane, ramp(at, LANES)) for at in (first, first + apart)]
-            return seq(split_pair(pair[0], pair[1], range_, put))
-
-        # Lines of words that no channel fills.
-        used = min(self.lines, self.word_lines)
-        nothing = splat(const(0, "uint32"), LANES)
-
-        def rest(line: Expr, v: Expr) -> Stmt:
-            at = ramp(v * LANES, LANES)
-            return seq([store(words, nothing, part, line + used, at) for part in range(PARTS)])
-
-        vectors = self.line // LANES
+        every = ramp(0, LANES)
+        body = self._beside if self.partner == "channel" else self._behind
         before, (largest, smallest, _) = range_.size()
         return seq(
             range_.start(),
-            grid((used, vectors), vector),
-            [grid((self.word_lines - used, vectors), rest)] if used < self.word_lines else [],
+            body(plane, words, range_, every),
             before,
             store(magnitude, largest, 0),
             store(magnitude, smallest, 1),
+        )
+
+    def _beside(self, plane: Memory, words: Memory, range_: Range, every: Expr) -> Stmt:
+        """Words of a pixel's channels and those of the next group."""
+
+        def line(phase: Expr, group: Expr, pixel: Expr) -> Stmt:
+            def put(part: int, word: Expr) -> Stmt:
+                return store(words, word, part, phase, group, pixel, every)
+
+            low, high = (
+                load(plane, self.line(phase, group * 2 + k, pixel), every) for k in range(2)
+            )
+            return seq(split_pair(low, high, range_, put))
+
+        return grid((self.phases, self.word_groups, self.lines), line)
+
+    def _behind(self, plane: Memory, words: Memory, range_: Range, every: Expr) -> Stmt:
+        """Words of a pixel and the next, whose parts the next word needs again."""
+        carried = [local_buffer((LANES,), "uint32", "carried") for _ in range(PARTS)]
+        flat = words.shape[1] * words.shape[2] * words.shape[3]
+
+        def next_parts(pixel: Expr) -> tuple[list[Stmt], list[Expr]]:
+            statements: list[Stmt] = []
+            x = local_buffer((LANES,), "float32", "x")
+            statements += [alloc(x), store(x, load(plane, pixel, every), every)]
+            value = load(x, every)
+            statements += range_.note(value)
+            found = parts(value, statements, range_)
+            return statements, [tvm().tirx.reinterpret(f"uint32x{LANES}", v) for v in found]
+
+        def line(n: Expr) -> Stmt:
+            phase, group, pixel = split(n, *words.shape[2:4])
+            statements, high = next_parts(n + 1)
+            for part, (memory, bits) in enumerate(zip(carried, high, strict=True)):
+                word = (load(memory, every) >> splat(const(16, "uint32"), LANES)) | bits
+                statements.append(store(words, word, part, phase, group, pixel, every))
+                statements.append(store(memory, bits, every))
+            return seq(statements)
+
+        statements, start = next_parts(const(0))
+        return seq(
+            [alloc(memory) for memory in carried],
+            statements,
+            [store(memory, bits, every) for memory, bits in zip(carried, start, strict=True)],
+            serial(flat, line, "n"),
         )
 
 

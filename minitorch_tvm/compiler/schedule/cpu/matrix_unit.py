@@ -61,6 +61,41 @@ def may_use(largest: tuple[Expr, Expr], smallest: tuple[Expr, Expr]) -> Expr:
     )
 
 
+# How three neighbouring tiles (two registers in turn) meet the parts of one: fetch (part, tile), or
+# multiply (tile, part of the three, part of the one).  In this order no product waits for another.
+_ROW_OF_THREE: tuple[tuple[int, ...], ...] = (
+    *((2, 0), (2, 1), (0, 2, 0), (2, 2), (1, 2, 0), (1, 0), (2, 2, 0), (1, 1)),
+    *((0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 2), (1, 1, 1), (0, 0), (2, 1, 0), (0, 0, 1)),
+    *((2, 1, 1), (0, 1), (0, 0, 2), (1, 0, 1), (0, 0, 0), (0, 2), (1, 0, 2), (2, 0, 1)),
+    *((1, 0, 0), (2, 0, 2), (2, 0, 0)),
+)
+THREE = 3
+
+
+def multiply_three(
+    fetch: Callable[[int, int, int, int], Stmt], three_left: bool
+) -> list[Stmt]:
+    """Add a row, or a column, of three blocks of 16 x 16 x 32 to tiles 0 to 2.
+
+    ``fetch(side, part, number, register)`` loads a part of tile ``number`` of the three (side 0) or
+    of the one (side 1, number 0).  ``three_left``: the three are left operands.
+    """
+    statements = [fetch(1, part, 0, 5 + part) for part in range(THREE)]
+    held: dict[int, int] = {}
+    turn = 0
+    for event in _ROW_OF_THREE:
+        if len(event) == 2:
+            part, number = event
+            held[number] = 3 + turn
+            turn = 1 - turn
+            statements.append(fetch(0, part, number, held[number]))
+            continue
+        number, _, other = event
+        operands = (held[number], 5 + other) if three_left else (5 + other, held[number])
+        statements.append(unit("tdpbf16ps", tile(number), *map(tile, operands)))
+    return statements
+
+
 def multiply(
     fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
 ) -> list[Stmt]:
