@@ -126,8 +126,11 @@ def conv_grad_weight_stages(
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
-    if conv_weight_tiles.suits(s, cpu):
-        return conv_weight_tiles.outer_products_on_unit(s, load_x, load_ct, write, builder, cpu)
+    on_unit = conv_weight_tiles.plan(s, cpu)
+    if on_unit is not None:
+        return conv_weight_tiles.outer_products_on_unit(
+            on_unit, load_x, load_ct, write, builder, cpu
+        )
     return outer_products(s, load_x, load_ct, write, builder, cpu)
 
 

@@ -50,6 +50,7 @@ from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of
 from .matrix_unit import (
     PRODUCTS,
     THREE,
+    THREE_CYCLES,
     address,
     configure,
     may_use,
@@ -63,8 +64,8 @@ from .plain_sums import plain_sums
 _ROWS = 8  # pixels that plain arithmetic computes at once
 # Tiles that keep the cores of a desktop machine busy.
 _PIECES = 8
-# Measured cycles: of three tiles of 16 x 16 x 32, of a result, of a weight.
-_THREE_CYCLES, _RESULT_CYCLES, _WEIGHT_CYCLES = 340, 1.0, 8
+# Measured cycles: of a result, of a weight.
+_RESULT_CYCLES, _WEIGHT_CYCLES = 1.0, 8
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Correlation:
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         rows = ceil_div(self.outputs, self.width)
-        block = BLOCK_CYCLES if self.width == EDGE else _THREE_CYCLES
+        block = BLOCK_CYCLES if self.width == EDGE else THREE_CYCLES
         per_band: float = rows * self.panels * self.steps * block
         per_band += self.image.cycles
         results = self.outputs * self.y.outputs * self.x.outputs * _RESULT_CYCLES
@@ -400,9 +401,9 @@ class _Images:
         down, across = p.y.stride, p.x.stride
         squares = ceil_div(p.x.units, LANES)
         planes = local_buffer((across, LANES, squares * LANES), "float32", "planes")
-        rows = local_buffer((LANES, across * p.x.units), "float32", "rows")
+        rows = local_buffer((LANES, across * squares * LANES), "float32", "rows")
         channel0 = o * p.width + m * LANES
-        count: Expr = LANES if p.outputs % LANES == 0 else minimum(LANES, p.outputs - channel0)
+        count: Expr = LANES if p.outputs % p.width == 0 else minimum(LANES, p.outputs - channel0)
 
         def turn(ry: Expr, v: Expr, rx: Expr, b: Expr) -> Stmt:
             line = v * p.pitch + b * LANES
@@ -413,9 +414,12 @@ class _Images:
                 lambda k, vector: store(planes, vector, rx, k, ramp(b * LANES, LANES)),
             )
 
-        def mingle(k: Expr, v: Expr) -> Stmt:
-            columns = range(across)
-            return seq([store(rows, load(planes, r, k, v), k, v * across + r) for r in columns])
+        def mingle(k: Expr, b: Expr) -> Stmt:
+            # Neighbours belong to different residues.
+            vectors = [load(planes, r, k, ramp(b * LANES, LANES)) for r in range(across)]
+            lanes = [const(i % across * LANES + i // across) for i in range(across * LANES)]
+            mixed = tvm().tirx.Shuffle(vectors, lanes)
+            return store(rows, mixed, k, ramp(b * (across * LANES), across * LANES))
 
         def row(ry: Expr, v: Expr) -> Stmt:
             y = (first + v) * down + ry
@@ -426,7 +430,7 @@ class _Images:
 
             return seq(
                 grid((across, squares), lambda rx, b: turn(ry, v, rx, b)),
-                grid((LANES, p.x.units), mingle) if across > 1 else [],
+                grid((LANES, squares), mingle) if across > 1 else [],
                 grid((count, p.x.outputs), element),
             )
 

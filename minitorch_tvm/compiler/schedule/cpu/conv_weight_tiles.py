@@ -1,21 +1,22 @@
 """The weight gradient of a convolution on a matrix unit that multiplies tiles of bfloat16.
 
-``dw[o, c, i, j]`` sums ``x[n, c, y + i - top, z + j - left] * ct[n, o, y, z]`` over images and
+``dw[o, c, i, j]`` sums ``ct[n, o, y, z] * x[n, c, y + i - top, z + j - left]`` over images and
 pixels.  With pixels numbered through the padded image, a tap shifts x by a constant: the products
-of one tap are a matrix product of x [channels, pixels] and ct [pixels, outputs] that starts at
+of one tap are a matrix product of ct [outputs, pixels] and x [pixels, channels] that starts at
 another pixel of x.  As in :mod:`.conv_tiles` an image is copied once, as words (:mod:`.conv_words`)
-that pair a pixel with the one 16 further on.  ct is packed as any right operand, with zeros for the
-pixels between the end of a row of results and the start of the next.
+that pair a pixel with the next.  Lines of ct are split into bfloat16 as they are, with zeros for
+the pixels between the end of a row of results and the start of the next.
 
-Rows of tiles are (tap, 16 channels), so that few channels waste nothing.  A parallel tile takes
-some images and keeps sums of its own; a last stage adds them in order.
+Columns of tiles are (tap, 16 channels), so that few channels waste nothing; up to 16 outputs are
+one row of tiles, which meets three columns at a time.  A parallel tile takes some images, or bands
+of them, and keeps sums of its own; a last stage adds them in order.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -24,7 +25,6 @@ from ...loops import (
     Memory,
     Stage,
     Stmt,
-    Var,
     alloc,
     bind,
     ceil_div,
@@ -33,7 +33,6 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
-    parallel_stage,
     ramp,
     seq,
     serial,
@@ -42,77 +41,113 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import BLOCK_BYTES, EDGE, LANES, Operand, Packed, packed_memory
-from .conv_correlate import Write4
-from .conv_layout import Load4, split
+from .bfloat_parts import EDGE, LANES, PARTS, Range, parts
+from .conv_correlate import Axis, Write4, forward_axis
+from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Conv
-from .conv_weight import total_of_parts
-from .conv_words import OTHER_CYCLES, Image, range_of
-from .matrix_unit import PRODUCTS, address, configure, may_use, multiply, tile, unit
+from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image
+from .matrix_unit import (
+    PRODUCTS,
+    THREE,
+    THREE_CYCLES,
+    address,
+    configure,
+    may_use,
+    multiply,
+    multiply_three,
+    tile,
+    unit,
+)
 from .plain_sums import plain_sums
 
 _PIECES = 16
-_TOGETHER = 2  # blocks of pixels between two visits of a sum
-_SQUARE = 4  # channels, and outputs, that plain arithmetic computes at once
-# Measured cycles: of a block of four tiles' products, of four tiles' sums fetched and stored, of 16
-# words, of an element of ct.
-_BLOCK_CYCLES, _SUM_CYCLES, _WORD_CYCLES, _CT_CYCLES = 650, 250, 20, 2.0
+_ROWS = 8  # outputs that plain arithmetic computes at once
+# Measured cycles: of a tile's sums fetched and stored, of 16 elements of ct.
+_SUM_CYCLES, _CT_CYCLES = 60, 12
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Sizes of the problem as the unit sees it."""
+    """Sizes of the problem as the unit sees it; ``bands`` is how many pieces an image is cut in."""
 
     s: Conv
+    bands: int = 1
+
+    @cached_property
+    def axes(self) -> tuple[Axis, Axis]:
+        """How rows and columns are read."""
+        s = self.s
+        y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
+        return y, forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
 
     @property
-    def image(self) -> Image:
-        """Lines of an image: all that a tile may read."""
-        s = self.s
-        reach = self.blocks * EDGE + (s.kh - 1) * (s.w + 2 * s.padding[1]) + s.kw - 1
-        return Image(s.c, (s.h, s.w), s.padding, "vector", reach)
+    def units(self) -> int:
+        """Rows of ct in a band."""
+        return ceil_div(self.s.oh, self.bands)
+
+    @property
+    def pitch(self) -> int:
+        """Pixels from one row to the next."""
+        return ceil_div(self.axes[1].border()[1], self.s.stride[1])
 
     @property
     def blocks(self) -> int:
         """Blocks of 32 pixels, from the first result of an image to its last."""
-        s = self.s
-        return ceil_div((s.oh - 1) * (s.w + 2 * s.padding[1]) + s.ow, EDGE)
+        return ceil_div((self.units - 1) * self.pitch + self.s.ow, EDGE)
 
     @property
-    def channel_tiles(self) -> int:
-        """Groups of 16 channels."""
-        return ceil_div(self.s.c, LANES)
+    def line(self) -> int:
+        """Elements of a line of ct: an odd number of blocks, so that lines share few sets."""
+        return (self.blocks | 1) * EDGE
+
+    @cached_property
+    def image(self) -> Image:
+        """Lines of an image: all that a tile may read."""
+        s, (y, x) = self.s, self.axes
+        (top, height), (left, _) = y.border(), x.border()
+        lost = ceil_div(height, s.stride[0]) - s.oh  # rows that taps reach beyond the results'
+        reach = self.blocks * EDGE + (lost + 1) * self.pitch
+        low, size = (top, left), (s.h, s.w)
+        return Image(s.c, size, low, s.stride, self.units + lost, self.pitch, "next", reach)
 
     @property
-    def groups(self) -> int:
-        """Pairs of row tiles."""
-        return ceil_div(self.s.kh * self.s.kw * self.channel_tiles, 2)
+    def height(self) -> int:
+        """Tiles of 16 outputs that are computed together."""
+        return 1 if self.s.o <= LANES else 2
+
+    @property
+    def width(self) -> int:
+        """Columns that are computed together."""
+        return THREE if self.height == 1 else 2
 
     @property
     def panels(self) -> int:
-        """Panels of 32 outputs."""
-        return ceil_div(self.s.o, EDGE)
+        """Groups of outputs."""
+        return ceil_div(self.s.o, LANES * self.height)
 
     @property
-    def sums(self) -> tuple[int, int, int]:
-        """Shape of the sums: output panels, rows (tap, channel), outputs."""
-        return self.panels, self.groups * EDGE, EDGE
+    def groups(self) -> int:
+        """Groups of columns, (tap, 16 channels)."""
+        return ceil_div(self.s.kh * self.s.kw * self.image.groups, self.width)
+
+    @property
+    def sums(self) -> tuple[int, int, int, int]:
+        """Shape of the sums: 16 outputs, column, output, channel."""
+        return self.panels * self.height, self.groups * self.width, LANES, LANES
 
     @property
     def bytes(self) -> int:
-        """Of an image, its words, ct and packed ct."""
-        ct = self.s.o * self.blocks * EDGE * 4
-        return self.image.bytes + ct + self.panels * self.blocks * BLOCK_BYTES
+        """Of an image, its words, and ct and its parts."""
+        return self.image.bytes + self.sums[0] * LANES * self.line * (4 + 2 * PARTS)
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
-        visits = ceil_div(self.blocks, _TOGETHER)
-        one = self.blocks * _BLOCK_CYCLES + visits * _SUM_CYCLES
-        per_image: float = self.groups * self.panels * one
-        per_image += self.channel_tiles * self.image.line * _WORD_CYCLES
-        per_image += self.panels * EDGE * self.blocks * EDGE * _CT_CYCLES
-        return self.s.n * per_image
+        block = THREE_CYCLES if self.height == 1 else BLOCK_CYCLES
+        visit = self.blocks * block + self.height * self.width * _SUM_CYCLES
+        per_band: float = self.groups * self.panels * visit + self.image.cycles
+        per_band += self.s.o * self.line / LANES * _CT_CYCLES
+        return self.s.n * self.bands * per_band
 
     @property
     def other_cycles(self) -> float:
@@ -121,42 +156,35 @@ class _Shape:
         return s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw / LANES * OTHER_CYCLES
 
 
-def suits(s: Conv, cpu: CpuTarget) -> bool:
-    """True if the unit is there, an image fits into the cache and it is worth while.
-
-    Up to 16 outputs would leave half of the unit idle, which then is no faster (measured).
-    """
-    if not cpu.matrix_unit or s.dtype != "float32" or not s.stride == s.dilation == (1, 1):
-        return False
-    p = _Shape(s)
-    if s.o <= LANES or p.bytes > cpu.l2_bytes * 3 // 4:
-        return False
-    return p.cycles < p.other_cycles
+def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
+    """The problem in bands, if the unit is there, a band fits the cache and it is worth while."""
+    if not cpu.matrix_unit or s.dtype != "float32" or s.dilation != (1, 1):
+        return None
+    wanted = max(1, min(s.oh // 4, ceil_div(_PIECES // 2, s.n)))
+    for bands in range(wanted, max(wanted, s.oh // 4) + 1):
+        p = _Shape(s, bands)
+        if p.bytes <= cpu.l2_bytes * 3 // 4:
+            return p if p.cycles < p.other_cycles else None
+    return None
 
 
 def outer_products_on_unit(
-    s: Conv, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+    p: _Shape, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
 ) -> list[Stage]:
     """The stages."""
-    p = _Shape(s)
     size = math.prod(p.sums) * 4
     wanted = _PIECES if _PIECES * size <= cpu.l2_bytes else _PIECES // 2
-    per_part = ceil_div(s.n, wanted)
-    parts = ceil_div(s.n, per_part)
-    sums = builder.scratch_buffer((parts, *p.sums), s.dtype, "sums")
+    items = p.s.n * p.bands
+    per_part = ceil_div(items, wanted)
+    count = ceil_div(items, per_part)
+    sums = builder.scratch_buffer((count, *p.sums), p.s.dtype, "sums")
     images = _Images(p, load_x, load_ct, sums)
-    depth = p.channel_tiles * LANES
 
-    def vector(part: Expr, o: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        row = (i * s.kw + j) * depth + c
-        return load(sums, part, o // EDGE, row, ramp(o % EDGE, LANES))
+    def part_stage(part: Expr) -> Stmt:
+        first = part * per_part
+        return images.add(part, first, minimum(per_part, items - first))
 
-    def part_stage(part: Var) -> Stmt:
-        count = minimum(per_part, s.n - part * per_part)
-        return images.add(part, part * per_part, count)
-
-    stage = parallel_stage("conv_dw", parts, part_stage)
-    return [stage, total_of_parts(s, parts, LANES, vector, write)]
+    return [bounded_stage("conv_dw", count, part_stage), _total(p, count, sums, write)]
 
 
 @dataclass(frozen=True)
@@ -170,60 +198,91 @@ class _Images:
 
     def add(self, part: Expr, first: Expr, count: Expr) -> Stmt:
         """Fill the sums of a part."""
-        p, s = self.p, self.p.s
-        image = p.image
-        plane, words = image.memory()
-        ct = local_buffer((s.o, p.blocks * EDGE), "float32", "ct")
+        p = self.p
+        plane, words = p.image.memory()
+        outputs = p.sums[0] * LANES
+        ct = local_buffer((outputs, p.line), "float32", "ct")
+        halves = local_buffer((PARTS, outputs, p.line), "uint16", "halves")
         magnitude = local_buffer((2,), "float32", "magnitude")
+        own = local_buffer((2,), "float32", "own")
         plain = local_buffer((1,), "int32", "plain")
-        pixels = p.blocks * EDGE
-        operand = Operand(False, s.o, pixels, False, True, lambda _, o, k: load(ct, o, k), p.blocks)
-        packed = packed_memory(p.panels, p.blocks, 1, local_buffer)
-        zero, nothing = const(0), splat(const(0.0, "float32"), LANES)
-
-        def pack(o: Expr) -> Stmt:
-            return operand.pack(packed, zero, (o, zero), (o, zero))
-
-        def ct_row(n: Expr, o: Expr, y: Expr) -> Stmt:
-            start = y * image.pitch
-            return serial(s.ow, lambda x: store(ct, self.load_ct(n, o, y, x), o, start + x), "x")
+        nothing = splat(const(0.0, "float32"), LANES)
 
         def one(b: Expr) -> Stmt:
-            n = first + b
+            n, band = split(first + b, p.bands)
+            row0: Expr = 0 if p.bands == 1 else band * p.units
             return seq(
-                image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x)),
-                image.split(plane, words, magnitude),
-                grid((s.o, s.oh), lambda o, y: ct_row(n, o, y)),
-                serial(p.panels, pack, "o"),
-                self._products(part, (plane, words, magnitude), (ct, packed), plain),
+                p.image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x), row0),
+                p.image.split(plane, words, magnitude),
+                clear_ct() if p.bands > 1 else [],
+                self._copy_ct(ct, n, row0),
+                self._split_ct(ct, halves, own),
+                self._products(part, row0, (plane, words, magnitude), (ct, halves, own), plain),
             )
 
-        def clear_sums(panel: Expr, row: Expr) -> Stmt:
-            return seq(
-                [store(self.sums, nothing, part, panel, row, ramp(v, LANES)) for v in (0, LANES)]
-            )
+        def clear(*index: Expr) -> Stmt:
+            return store(self.sums, nothing, part, *index, ramp(0, LANES))
 
-        def clear_ct(o: Expr, v: Expr) -> Stmt:
-            return store(ct, nothing, o, ramp(v * LANES, LANES))
+        def clear_ct() -> Stmt:
+            def vector(o: Expr, v: Expr) -> Stmt:
+                return store(ct, nothing, o, ramp(v * LANES, LANES))
 
-        memory = (plane, words, ct, magnitude, plain, packed.tiles, packed.magnitude)
+            return grid((outputs, p.line // LANES), vector)
+
         return seq(
-            [alloc(m) for m in memory],
-            store(plain, zero, 0),
+            [alloc(m) for m in (plane, words, ct, halves, magnitude, own, plain)],
+            store(plain, const(0), 0),
             configure(),
-            grid(p.sums[:2], clear_sums),
-            # What copies never write stays zero: borders, and pixels between rows.
-            image.clear(plane),
-            grid((s.o, pixels // LANES), clear_ct),
+            grid(p.sums[:3], clear),
+            # Between rows ct stays zero.
+            clear_ct(),
             serial(count, one, "b"),
             unit("tilerelease"),
+        )
+
+    def _rows(self, row0: Expr) -> Expr:
+        """Rows of ct in a band."""
+        p = self.p
+        exact = p.units * p.bands == p.s.oh
+        return p.units if exact else minimum(p.units, p.s.oh - row0)
+
+    def _copy_ct(self, ct: Memory, n: Expr, row0: Expr) -> Stmt:
+        def element(o: Expr, v: Expr, x: Expr) -> Stmt:
+            return store(ct, self.load_ct(n, o, row0 + v, x), o, v * self.p.pitch + x)
+
+        return grid((self.p.s.o, self._rows(row0), self.p.s.ow), element)
+
+    def _split_ct(self, ct: Memory, halves: Memory, own: Memory) -> Stmt:
+        """Store the parts of ct, and the largest and smallest magnitude."""
+        range_ = Range()
+
+        def vector(o: Expr, v: Expr) -> Stmt:
+            at = ramp(v * LANES, LANES)
+            statements: list[Stmt] = []
+            x, set_x = bind("x", load(ct, o, at))
+            statements.append(set_x)
+            statements += range_.note(x)
+            for part, value in enumerate(parts(x, statements, range_)):
+                bits = tvm().tirx.reinterpret(f"uint32x{LANES}", value)
+                half = (bits >> splat(const(16, "uint32"), LANES)).astype(f"uint16x{LANES}")
+                statements.append(store(halves, half, part, o, at))
+            return seq(statements)
+
+        before, (largest, smallest, _) = range_.size()
+        return seq(
+            range_.start(),
+            grid((self.p.s.o, self.p.blocks * EDGE // LANES), vector),
+            before,
+            store(own, largest, 0),
+            store(own, smallest, 1),
         )
 
     def _products(
         self,
         part: Expr,
+        row0: Expr,
         image: tuple[Memory, Memory, Memory],
-        ct: tuple[Memory, Packed],
+        ct: tuple[Memory, Memory, Memory],
         plain: Memory,
     ) -> Stmt:
         """Add one image to the sums.
@@ -232,123 +291,151 @@ class _Images:
         take them for zero with the next image.
         """
         p, t = self.p, tvm().tirx
-        plane, words, magnitude = image
-        lines, packed = ct
-        own = local_buffer((2,), "float32", "own")
-
-        def some(chunk: Expr) -> Stmt:
-            # The image's pixels stay in the first-level cache from one tap to the next.
-            start = chunk * _TOGETHER
-            blocks = start, minimum(_TOGETHER, p.blocks - start)
-            return grid(
-                (p.groups, p.panels),
-                lambda g, o: self._group(part, o, g, words, packed, blocks),
-            )
-
-        fast = serial(ceil_div(p.blocks, _TOGETHER), some, "chunk")
-        slow = seq(store(plain, const(1), 0), self._in_float32(part, plane, lines))
+        (plane, words, magnitude), (lines, halves, own) = image, ct
+        fast = grid(
+            (p.panels, p.groups), lambda o, g: self._tiles(part, o, g, words, halves)
+        )
+        slow = seq(store(plain, const(1), 0), self._in_float32(part, row0, plane, lines))
         largest, smallest = ((load(magnitude, i), load(own, i)) for i in range(2))
         unset = t.EQ(load(plain, 0), const(0))
-        return seq(
-            alloc(own),
-            range_of(packed, p.panels, lambda o: (o, const(0)), own),
-            when(t.all(may_use(largest, smallest), unset), fast, slow),
-        )
+        return when(t.all(may_use(largest, smallest), unset), fast, slow)
 
-    def _tap(self, tap: Expr) -> Expr:
-        """Pixels by which a tap shifts the image (the last tap for tiles past the end)."""
+    def _column(self, number: Expr) -> tuple[Expr, Expr, Expr]:
+        """Phase, group of channels, and pixel by which a column shifts the image.
+
+        Columns past the end repeat the last.
+        """
         p, s = self.p, self.p.s
-        i, j = split(minimum(tap, s.kh * s.kw - 1), s.kw)
-        return i * p.image.pitch + j
+        groups = p.image.groups
+        tap, group = split(minimum(number, s.kh * s.kw * groups - 1), groups)
+        i, j = split(tap, s.kw)
+        (down, across), pitch = s.stride, p.pitch
+        phase = mod(i, down) * across + mod(j, across)
+        return phase, group, div(i, down) * pitch + div(j, across)
 
-    def _group(
-        self,
-        part: Expr,
-        o: Expr,
-        g: Expr,
-        words: Memory,
-        packed: Packed,
-        blocks: tuple[Expr, Expr],
-    ) -> Stmt:
-        """Two row tiles by two column tiles, over some blocks of pixels."""
+    def _tiles(self, part: Expr, o: Expr, g: Expr, words: Memory, halves: Memory) -> Stmt:
+        """Sums of a group of outputs and one of columns, over all pixels of the image."""
         p = self.p
-        numbers = [g * 2 + r for r in range(2)]
-        bound = [bind(f"s{r}", self._tap(n // p.channel_tiles)) for r, n in enumerate(numbers)]
-        pitch = const(4 * p.image.line, "int64")
+        lines = const(2 * p.line, "int64")
+        # Rows of a tile are pairs of pixels: every other word.
+        pairs, across = const(2 * 4 * LANES, "int64"), const(4 * LANES, "int64")
+        bound: list[Stmt] = []
+        columns = []
+        for k in range(p.width):
+            names = zip(("phase", "group", "pixel"), self._column(g * p.width + k), strict=True)
+            column = []
+            for name, value in names:
+                place, statement = bind(name, value)
+                column.append(place)
+                bound.append(statement)
+            columns.append(column)
 
         def step(k: Expr) -> Stmt:
-            b = blocks[0] + k
+            def left(part: int, number: int, register: int) -> Stmt:
+                source = address(halves, part, (o * p.height + number) * LANES, k * EDGE)
+                return unit("tileloadd64", tile(register), source, lines)
 
-            def fetch(side: int, part: int, half: int, number: int) -> Stmt:
-                if side == 1:
-                    source = address(packed.tiles, o, b, part, half, 0)
-                    return unit("tileloadd64", tile(number), source, const(64, "int64"))
-                channel = numbers[half] % p.channel_tiles * LANES
-                source = address(words, part, channel, b * EDGE + bound[half][0])
-                return unit("tileloadd64", tile(number), source, pitch)
+            def right(part: int, number: int, register: int) -> Stmt:
+                phase, group, pixel = columns[number]
+                source = address(words, part, phase, group, k * EDGE + pixel, 0)
+                return unit("tileloadd64", tile(register), source, pairs)
 
-            return seq(multiply(fetch, PRODUCTS))
+            if p.height == 1:
 
-        across = const(4 * EDGE, "int64")
-        corners = [
-            address(self.sums, part, o, numbers[k // 2] * LANES, k % 2 * LANES) for k in range(4)
-        ]
-        sums = [(tile(k), corner, across) for k, corner in enumerate(corners)]
+                def of_three(side: int, *where: int) -> Stmt:
+                    return right(*where) if side == 0 else left(*where)
+
+                return seq(multiply_three(of_three, three_left=False))
+
+            def of_square(side: int, *where: int) -> Stmt:
+                return left(*where) if side == 0 else right(*where)
+
+            return seq(multiply(of_square, PRODUCTS))
+
+        sums = []
+        for k in range(p.height * p.width):
+            place = (o * p.height + k // p.width, g * p.width + k % p.width)
+            sums.append((tile(k), address(self.sums, part, *place, 0, 0), across))
         return seq(
-            [statement for _, statement in bound],
+            bound,
             [unit("tileloadd64", *where) for where in sums],
-            serial(blocks[1], step, "b"),
+            serial(p.blocks, step, "k"),
             [unit("tilestored64", *where) for where in sums],
         )
 
-    def _in_float32(self, part: Expr, plane: Memory, ct: Memory) -> Stmt:
+    def _in_float32(self, part: Expr, row0: Expr, plane: Memory, ct: Memory) -> Stmt:
         """The same sums by multiply-adds of image and ct as they are."""
-        p, s = self.p, self.p.s
-        image, vectors = p.image, p.blocks * EDGE // LANES
-        nothing = splat(const(0.0, "float32"), LANES)
-        mask = local_buffer((p.blocks * EDGE,), "float32", "mask")
-        lanes = local_buffer((_SQUARE, _SQUARE, LANES), "float32", "lanes")
+        p, every = self.p, ramp(0, LANES)
 
-        def block(oq: Expr, cq: Expr, i: Expr, j: Expr) -> Stmt:
-            def left(c: int, v: Expr) -> Expr:
-                start = (cq * _SQUARE + c) * image.line + i * image.pitch + j + v * LANES
-                # Between rows ct is zero, but x may be infinite: 0 * x would not be 0.
-                live = load(mask, ramp(v * LANES, LANES)) > nothing
-                return tvm().tirx.Select(live, load(plane, ramp(start, LANES)), nothing)
+        def block(oq: Expr, column: Expr) -> Stmt:
+            phase, group, pixel = self._column(column)
 
-            def right(r: int, v: Expr) -> Expr:
-                return load(ct, minimum(oq * _SQUARE + r, s.o - 1), ramp(v * LANES, LANES))
+            def left(r: int, v: Expr, x: Expr) -> Expr:
+                return splat(load(ct, oq * _ROWS + r, v * p.pitch + x), LANES)
 
-            def put(c: int, r: int, value: Expr) -> Stmt:
-                return store(lanes, value, c, r, ramp(0, LANES))
+            def right(_: int, v: Expr, x: Expr) -> Expr:
+                return load(plane, p.image.line(phase, group, v * p.pitch + x + pixel), every)
 
-            def add(c: Expr, r: Expr) -> Stmt:
-                row = (i * s.kw + j) * image.lines + cq * _SQUARE + c
-                at = (part, oq * _SQUARE // EDGE, row, oq * _SQUARE % EDGE + r)
-                total = _total([load(lanes, c, r, k) for k in range(LANES)])
-                return store(self.sums, load(self.sums, *at) + total, *at)
+            def place(r: int) -> tuple[Expr, ...]:
+                o = oq * _ROWS + r
+                return part, div(o, LANES), column, mod(o, LANES), every
 
-            loops = partial(serial, vectors, name="v")
-            return seq(
-                plain_sums((_SQUARE, _SQUARE), left, right, loops, put),
-                grid((_SQUARE, _SQUARE), add),
+            return plain_sums(
+                (_ROWS, 1),
+                left,
+                right,
+                lambda step: grid((self._rows(row0), p.s.ow), step),
+                lambda r, _, value: store(self.sums, value, *place(r)),
+                lambda r, _: load(self.sums, *place(r)),
             )
 
-        def mark(y: Expr, x: Expr) -> Stmt:
-            return store(mask, const(1.0, "float32"), y * image.pitch + x)
+        columns = p.s.kh * p.s.kw * p.image.groups
+        return grid((p.sums[0] * LANES // _ROWS, columns), block)
 
-        groups = (ceil_div(s.o, _SQUARE), ceil_div(s.c, _SQUARE))
+
+def _total(p: _Shape, count: int, sums: Memory, write: Write4) -> Stage:
+    """Add the parts in order and hand the result to the epilogue in OIHW order."""
+    s, taps, groups = p.s, p.s.kh * p.s.kw, p.image.groups
+    every = ramp(0, LANES)
+
+    def body(index: Expr) -> Stmt:
+        o, group = split(index, groups)
+        flat = local_buffer((LANES * taps + LANES,), s.dtype, "flat")
+
+        def turn(b: Expr) -> Stmt:
+            # What a line has beyond its taps is overwritten by the next, or by an earlier block.
+            tap0 = (ceil_div(taps, LANES) - 1 - b) * LANES
+
+            def fill(block: Memory, r: Expr) -> Stmt:
+                column = minimum(tap0 + r, taps - 1) * groups + group
+
+                def of_part(part: Expr) -> Expr:
+                    return load(sums, part, div(o, LANES), column, mod(o, LANES), every)
+
+                def more(part: Expr) -> Stmt:
+                    return store(block, load(block, r, every) + of_part(part + 1), r, every)
+
+                return seq(
+                    store(block, of_part(const(0)), r, every),
+                    serial(count - 1, more, "part") if count > 1 else [],
+                )
+
+            return transpose_rows(
+                LANES,
+                s.dtype,
+                fill,
+                lambda k, vector: store(flat, vector, ramp(k * taps + tap0, LANES)),
+            )
+
+        def element(k: Expr, i: Expr, j: Expr) -> Stmt:
+            value = load(flat, (k * s.kh + i) * s.kw + j)
+            return write(o, group * LANES + k, i, j, value)
+
+        live: Expr = LANES if s.c % LANES == 0 else minimum(LANES, s.c - group * LANES)
         return seq(
-            alloc(mask),
-            alloc(lanes),
-            serial(vectors, lambda v: store(mask, nothing, ramp(v * LANES, LANES)), "v"),
-            grid((s.oh, s.ow), mark),
-            grid((*groups, s.kh, s.kw), block),
+            alloc(flat),
+            serial(ceil_div(taps, LANES), turn, "b"),
+            grid((live, s.kh, s.kw), element),
         )
 
-
-def _total(terms: list[Expr]) -> Expr:
-    """Their sum, pair by pair."""
-    while len(terms) > 1:
-        terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
-    return terms[0]
+    return bounded_stage("conv_dw_sum", s.o * groups, body)
