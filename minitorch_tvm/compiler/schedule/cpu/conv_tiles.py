@@ -339,7 +339,8 @@ class _Images:
 
             def fetch(side: int, part: int, number: int, register: int) -> Stmt:
                 if side == 0:
-                    source = address(words, part, phase, group, start + number * LANES, 0)
+                    pixels = start + number * LANES
+                    source = address(words, p.image.word_line(part, phase, group, pixels), 0)
                 else:
                     source = address(self.packed.tiles, o, block, part, number, 0)
                 return unit("tileloadd64", tile(register), source, line)

@@ -98,7 +98,8 @@ class _Shape:
     @property
     def line(self) -> int:
         """Elements of a line of ct: an odd number of blocks, so that lines share few sets."""
-        return (self.blocks | 1) * EDGE
+        last = (self.units - 1) * self.pitch + ceil_div(self.s.ow, LANES) * LANES
+        return (max(self.blocks, ceil_div(last, EDGE)) | 1) * EDGE
 
     @cached_property
     def image(self) -> Image:
@@ -137,8 +138,8 @@ class _Shape:
 
     @property
     def bytes(self) -> int:
-        """Of an image, its words, and ct and its parts."""
-        return self.image.bytes + self.sums[0] * LANES * self.line * (4 + 2 * PARTS)
+        """Of an image, its words, and the parts of ct."""
+        return self.image.bytes + self.sums[0] * LANES * self.line * 2 * PARTS
 
     @property
     def cycles(self) -> float:
@@ -201,12 +202,12 @@ class _Images:
         p = self.p
         plane, words = p.image.memory()
         outputs = p.sums[0] * LANES
-        ct = local_buffer((outputs, p.line), "float32", "ct")
         halves = local_buffer((PARTS, outputs, p.line), "uint16", "halves")
         magnitude = local_buffer((2,), "float32", "magnitude")
         own = local_buffer((2,), "float32", "own")
         plain = local_buffer((1,), "int32", "plain")
         nothing = splat(const(0.0, "float32"), LANES)
+        zero = splat(const(0, "uint16"), EDGE)
 
         def one(b: Expr) -> Stmt:
             n, band = split(first + b, p.bands)
@@ -215,22 +216,21 @@ class _Images:
                 p.image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x), row0),
                 p.image.split(plane, words, magnitude),
                 clear_ct() if p.bands > 1 else [],
-                self._copy_ct(ct, n, row0),
-                self._split_ct(ct, halves, own),
-                self._products(part, row0, (plane, words, magnitude), (ct, halves, own), plain),
+                self._split_ct(n, row0, halves, own),
+                self._products((part, n, row0), (plane, words, magnitude), (halves, own), plain),
             )
 
         def clear(*index: Expr) -> Stmt:
             return store(self.sums, nothing, part, *index, ramp(0, LANES))
 
         def clear_ct() -> Stmt:
-            def vector(o: Expr, v: Expr) -> Stmt:
-                return store(ct, nothing, o, ramp(v * LANES, LANES))
+            def vector(part: Expr, o: Expr, b: Expr) -> Stmt:
+                return store(halves, zero, part, o, ramp(b * EDGE, EDGE))
 
-            return grid((outputs, p.line // LANES), vector)
+            return grid((PARTS, outputs, p.line // EDGE), vector)
 
         return seq(
-            [alloc(m) for m in (plane, words, ct, halves, magnitude, own, plain)],
+            [alloc(m) for m in (plane, words, halves, magnitude, own, plain)],
             store(plain, const(0), 0),
             configure(),
             grid(p.sums[:3], clear),
@@ -246,32 +246,42 @@ class _Images:
         exact = p.units * p.bands == p.s.oh
         return p.units if exact else minimum(p.units, p.s.oh - row0)
 
-    def _copy_ct(self, ct: Memory, n: Expr, row0: Expr) -> Stmt:
-        def element(o: Expr, v: Expr, x: Expr) -> Stmt:
-            return store(ct, self.load_ct(n, o, row0 + v, x), o, v * self.p.pitch + x)
-
-        return grid((self.p.s.o, self._rows(row0), self.p.s.ow), element)
-
-    def _split_ct(self, ct: Memory, halves: Memory, own: Memory) -> Stmt:
+    def _split_ct(self, n: Expr, row0: Expr, halves: Memory, own: Memory) -> Stmt:
         """Store the parts of ct, and the largest and smallest magnitude."""
-        range_ = Range()
+        p, range_ = self.p, Range()
+        across = ceil_div(p.s.ow, LANES)
+        # Zeros behind the end of a row go where the next starts, which comes later.
+        rows = local_buffer((p.units, across * LANES), "float32", "rows")
+        count = self._rows(row0)
 
-        def vector(o: Expr, v: Expr) -> Stmt:
-            at = ramp(v * LANES, LANES)
-            statements: list[Stmt] = []
-            x, set_x = bind("x", load(ct, o, at))
-            statements.append(set_x)
-            statements += range_.note(x)
+        def vector(o: Expr, v: Expr, b: Expr) -> Stmt:
+            at = ramp(v * p.pitch + b * LANES, LANES)
+            x, set_x = bind("x", load(rows, v, ramp(b * LANES, LANES)))
+            statements: list[Stmt] = [set_x, *range_.note(x)]
             for part, value in enumerate(parts(x, statements, range_)):
                 bits = tvm().tirx.reinterpret(f"uint32x{LANES}", value)
                 half = (bits >> splat(const(16, "uint32"), LANES)).astype(f"uint16x{LANES}")
                 statements.append(store(halves, half, part, o, at))
             return seq(statements)
 
+        def line(o: Expr) -> Stmt:
+            def copy(v: Expr, x: Expr) -> Stmt:
+                return store(rows, self.load_ct(n, o, row0 + v, x), v, x)
+
+            return seq(
+                grid((count, p.s.ow), copy), grid((count, across), lambda v, b: vector(o, v, b))
+            )
+
+        rest = across * LANES - p.s.ow
+        nothing = const(0.0, "float32")
         before, (largest, smallest, _) = range_.size()
         return seq(
+            alloc(rows),
+            grid((p.units, rest), lambda v, x: store(rows, nothing, v, p.s.ow + x))
+            if rest
+            else [],
             range_.start(),
-            grid((self.p.s.o, self.p.blocks * EDGE // LANES), vector),
+            serial(p.s.o, line, "o"),
             before,
             store(own, largest, 0),
             store(own, smallest, 1),
@@ -279,10 +289,9 @@ class _Images:
 
     def _products(
         self,
-        part: Expr,
-        row0: Expr,
+        where: tuple[Expr, Expr, Expr],
         image: tuple[Memory, Memory, Memory],
-        ct: tuple[Memory, Memory, Memory],
+        ct: tuple[Memory, Memory],
         plain: Memory,
     ) -> Stmt:
         """Add one image to the sums.
@@ -291,11 +300,11 @@ class _Images:
         take them for zero with the next image.
         """
         p, t = self.p, tvm().tirx
-        (plane, words, magnitude), (lines, halves, own) = image, ct
+        (plane, words, magnitude), (halves, own) = image, ct
         fast = grid(
-            (p.panels, p.groups), lambda o, g: self._tiles(part, o, g, words, halves)
+            (p.panels, p.groups), lambda o, g: self._tiles(where[0], o, g, words, halves)
         )
-        slow = seq(store(plain, const(1), 0), self._in_float32(part, row0, plane, lines))
+        slow = seq(store(plain, const(1), 0), self._in_float32(where, plane))
         largest, smallest = ((load(magnitude, i), load(own, i)) for i in range(2))
         unset = t.EQ(load(plain, 0), const(0))
         return when(t.all(may_use(largest, smallest), unset), fast, slow)
@@ -337,7 +346,8 @@ class _Images:
 
             def right(part: int, number: int, register: int) -> Stmt:
                 phase, group, pixel = columns[number]
-                source = address(words, part, phase, group, k * EDGE + pixel, 0)
+                first = k * EDGE + pixel
+                source = address(words, p.image.word_line(part, phase, group, first), 0)
                 return unit("tileloadd64", tile(register), source, pairs)
 
             if p.height == 1:
@@ -363,15 +373,17 @@ class _Images:
             [unit("tilestored64", *where) for where in sums],
         )
 
-    def _in_float32(self, part: Expr, row0: Expr, plane: Memory, ct: Memory) -> Stmt:
+    def _in_float32(self, where: tuple[Expr, Expr, Expr], plane: Memory) -> Stmt:
         """The same sums by multiply-adds of image and ct as they are."""
         p, every = self.p, ramp(0, LANES)
+        part, n, row0 = where
 
         def block(oq: Expr, column: Expr) -> Stmt:
             phase, group, pixel = self._column(column)
 
             def left(r: int, v: Expr, x: Expr) -> Expr:
-                return splat(load(ct, oq * _ROWS + r, v * p.pitch + x), LANES)
+                o = minimum(oq * _ROWS + r, p.s.o - 1)
+                return splat(self.load_ct(n, o, row0 + v, x), LANES)
 
             def right(_: int, v: Expr, x: Expr) -> Expr:
                 return load(plane, p.image.line(phase, group, v * p.pitch + x + pixel), every)

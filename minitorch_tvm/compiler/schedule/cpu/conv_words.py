@@ -83,12 +83,23 @@ class Image:
     @property
     def lines(self) -> int:
         """Pixels of a phase; an odd number, so that groups share few places of the cache."""
-        return max(self.rows * self.pitch, self.reach) | 1
+        return (self.rows * self.pitch) | 1
+
+    @property
+    def slack(self) -> int:
+        """Lines behind the last: what is read past the end of others is the next ones' start."""
+        return max(self.reach - self.lines, 0) + 1
+
+    @property
+    def word_lines(self) -> int:
+        """Lines of words of one part."""
+        return self.phases * self.word_groups * self.lines
 
     @property
     def bytes(self) -> int:
         """Of elements and words."""
-        return 4 * LANES * self.lines * self.phases * (self.groups + PARTS * self.word_groups)
+        lines = self.phases * self.groups * self.lines + PARTS * self.word_lines + 2 * self.slack
+        return 4 * LANES * lines
 
     @property
     def cycles(self) -> float:
@@ -96,17 +107,21 @@ class Image:
         return LINE_CYCLES * self.lines * self.phases * self.groups
 
     def memory(self) -> tuple[Memory, Memory]:
-        """Memory for the elements (a line more: partners of the last) and the words."""
-        count = self.phases * self.groups * self.lines
-        words = (PARTS, self.phases, self.word_groups, self.lines, LANES)
+        """Memory for the elements and the words."""
+        lines = self.phases * self.groups * self.lines
         return (
-            local_buffer((count + 1, LANES), "float32", "plane"),
-            local_buffer(words, "uint32", "words"),
+            local_buffer((lines + self.slack, LANES), "float32", "plane"),
+            local_buffer((PARTS * self.word_lines + self.slack, LANES), "uint32", "words"),
         )
 
     def line(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
         """Number of a line of elements."""
         return (phase * self.groups + group) * self.lines + pixel
+
+    def word_line(self, part: int, phase: Expr, group: Expr, pixel: Expr) -> Expr:
+        """Number of a line of words."""
+        line = (phase * self.word_groups + group) * self.lines + pixel
+        return line + part * self.word_lines
 
     def copy(
         self, plane: Memory, load_x: Callable[[Expr, Expr, Expr], Expr], first: Expr = 0
@@ -158,11 +173,7 @@ class Image:
             return store(plane, value, at(div(c, LANES), begin + y, x), mod(c, LANES))
 
         return seq(
-            serial(
-                self.phases * self.groups * self.lines + 1,
-                lambda line: store(plane, nothing, line, every),
-                "line",
-            ),
+            serial(plane.shape[0], lambda line: store(plane, nothing, line, every), "line"),
             serial(slabs, slab, "group") if slabs else [],
             grid((end - begin, rest, w), single) if rest else [],
         )
@@ -173,9 +184,12 @@ class Image:
         every = ramp(0, LANES)
         body = self._beside if self.partner == "channel" else self._behind
         before, (largest, smallest, _) = range_.size()
+        nothing = splat(const(0, "uint32"), LANES)
+        end = PARTS * self.word_lines
         return seq(
             range_.start(),
             body(plane, words, range_, every),
+            serial(self.slack, lambda n: store(words, nothing, end + n, every), "n"),
             before,
             store(magnitude, largest, 0),
             store(magnitude, smallest, 1),
@@ -186,7 +200,7 @@ class Image:
 
         def line(phase: Expr, group: Expr, pixel: Expr) -> Stmt:
             def put(part: int, word: Expr) -> Stmt:
-                return store(words, word, part, phase, group, pixel, every)
+                return store(words, word, self.word_line(part, phase, group, pixel), every)
 
             low, high = (
                 load(plane, self.line(phase, group * 2 + k, pixel), every) for k in range(2)
@@ -198,23 +212,18 @@ class Image:
     def _behind(self, plane: Memory, words: Memory, range_: Range, every: Expr) -> Stmt:
         """Words of a pixel and the next, whose parts the next word needs again."""
         carried = [local_buffer((LANES,), "uint32", "carried") for _ in range(PARTS)]
-        flat = words.shape[1] * words.shape[2] * words.shape[3]
 
-        def next_parts(pixel: Expr) -> tuple[list[Stmt], list[Expr]]:
-            statements: list[Stmt] = []
-            x = local_buffer((LANES,), "float32", "x")
-            statements += [alloc(x), store(x, load(plane, pixel, every), every)]
-            value = load(x, every)
-            statements += range_.note(value)
-            found = parts(value, statements, range_)
+        def next_parts(line: Expr) -> tuple[list[Stmt], list[Expr]]:
+            x, statement = bind("x", load(plane, line, every))
+            statements = [statement, *range_.note(x)]
+            found = parts(x, statements, range_)
             return statements, [tvm().tirx.reinterpret(f"uint32x{LANES}", v) for v in found]
 
         def line(n: Expr) -> Stmt:
-            phase, group, pixel = split(n, *words.shape[2:4])
             statements, high = next_parts(n + 1)
             for part, (memory, bits) in enumerate(zip(carried, high, strict=True)):
                 word = (load(memory, every) >> splat(const(16, "uint32"), LANES)) | bits
-                statements.append(store(words, word, part, phase, group, pixel, every))
+                statements.append(store(words, word, n + part * self.word_lines, every))
                 statements.append(store(memory, bits, every))
             return seq(statements)
 
@@ -223,7 +232,7 @@ class Image:
             [alloc(memory) for memory in carried],
             statements,
             [store(memory, bits, every) for memory, bits in zip(carried, start, strict=True)],
-            serial(flat, line, "n"),
+            serial(self.word_lines, line, "n"),
         )
 
 
