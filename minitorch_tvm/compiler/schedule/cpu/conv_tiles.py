@@ -1,16 +1,16 @@
 """Convolution of float32 on a matrix unit that multiplies tiles of bfloat16 (Intel AMX).
 
 Every tap of a convolution is a matrix product, of an image [pixels, channels] that the tap shifts
-and of weights [channels, outputs].  An image is copied once, as words (:mod:`.conv_words`) that
-pair a channel with the one 16 further on, or, if there are at most 16 channels, a pixel with the
-next, so that one step takes two taps.
+and of weights [channels, outputs].  An image is copied once (:mod:`.conv_words`), with 32 channels to a
+line of bfloat16, or, if there are at most 16, with those 16: a row of the unit's operand then takes
+two neighbouring pixels, and one step two taps.
 
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
 start of the next are computed for nothing, a share of kernel width over image width.  With stride s
 a convolution adds up products of the s x s phases of its image; its input gradient falls apart into
 s x s classes of results, each with taps of its own (:class:`.conv_correlate.Axis`).
 
-A parallel tile is one image, or a band of its rows: its words, and its sums of 32 outputs, stay in
+A parallel tile is one image, or a band of its rows: its parts, and its sums of 32 outputs, stay in
 the second-level cache.  Up to 16 outputs fill one column of the unit's tiles, and three panels of
 16 pixels take turns.  An image, or weights, that the unit would compute wrongly (see
 :mod:`.gemm_tiles`) take plain float32 arithmetic.
@@ -29,6 +29,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    bind,
     ceil_div,
     const,
     grid,
@@ -43,10 +44,10 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, Operand, Packed, packed_memory
+from .bfloat_parts import EDGE, LANES, PARTS, Operand, Packed, Range, packed_memory, parts
 from .conv_correlate import Axis, Taps, Write4
 from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_tile
-from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of
+from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
     PRODUCTS,
     THREE,
@@ -81,7 +82,7 @@ class Correlation:
 
     @property
     def paired(self) -> bool:
-        """True if a word holds two pixels of one channel rather than two channels of one pixel."""
+        """True if a row of the unit's operand holds two pixels."""
         return self.channels <= LANES
 
     @property
@@ -131,12 +132,9 @@ class Correlation:
         down, across = self.y.input_stride, self.x.input_stride
         lost = ceil_div(height, down) - self.y.units  # rows that taps reach beyond the results'
         rows = self.units + lost
-        reach = self.panels * self.panel + lost * self.pitch + self.pitch
-        partner = "next" if self.paired else "channel"
-        size = (self.y.inputs, self.x.inputs)
-        return Image(
-            self.channels, size, (top, left), (down, across), rows, self.pitch, partner, reach
-        )
+        reach = self.panels * self.panel + (lost + 1) * self.pitch
+        low, size = (top, left), (self.y.inputs, self.x.inputs)
+        return Image(self.channels, size, low, (down, across), rows, self.pitch, reach)
 
     @property
     def across(self) -> int:
@@ -153,7 +151,7 @@ class Correlation:
         return phases * ceil_div(ceil_div(taps, phases), 2)
 
     def tap(self, step: Expr, half: Expr) -> Expr:
-        """The tap that half of a word takes part in (which may not exist)."""
+        """The tap that half of a row takes part in (which may not exist)."""
         if not self.paired:
             return step
         phases = min(self.x.input_stride, self.x.kernel)
@@ -167,9 +165,24 @@ class Correlation:
         return self.y.kernel * self.x.kernel * self.groups
 
     @property
+    def depth(self) -> int:
+        """Channels of a line of parts."""
+        return LANES if self.paired else EDGE
+
+    @property
+    def part(self) -> int:
+        """Elements of one part of an image."""
+        return self.image.phases * self.groups * self.image.pixels * self.depth
+
+    @property
+    def halves(self) -> int:
+        """Elements of all parts, and what may be read behind the last."""
+        return (ceil_div(PARTS * self.part, EDGE) + self.image.slack + 1) * EDGE
+
+    @property
     def bytes(self) -> int:
         """Of an image or band, and its sums."""
-        return self.image.bytes + 4 * self.classes * self.pixels * self.width
+        return 2 * self.halves + 4 * self.classes * self.pixels * self.width
 
     @property
     def steps(self) -> int:
@@ -229,7 +242,8 @@ def correlate_on_unit(
     t = tvm().tirx
 
     def weight(_: Expr, o: Expr, k: Expr) -> Expr:
-        block, place = k // EDGE, k % EDGE
+        # The unit takes k in pairs, which the operand makes of places 16 apart.
+        block, place = k // EDGE, k % LANES * 2 + k % EDGE // LANES
         if not p.paired:
             i, j, group = split(block, p.x.kernel, p.groups)
             channel = group * EDGE + place
@@ -268,43 +282,69 @@ class _Images:
         p, image = self.p, self.p.image
         n, band = split(index, p.bands)
         first: Expr = 0 if p.bands == 1 else band * p.units
-        plane, words = image.memory()
+        halves = local_buffer((p.halves,), "uint16", "halves")
         sums = local_buffer((p.classes, p.pixels, p.width), "float32", "sums")
         magnitude = local_buffer((2,), "float32", "magnitude")
+        zero = splat(const(0, "uint16"), EDGE)
+        range_ = Range()
+
+        def load_x(c: Expr, y: Expr, x: Expr) -> Expr:
+            return self.load_x(n, c, y, x)
+
+        def put(group: Expr, phase: Expr, pixel: Expr, vector: Expr) -> Stmt:
+            x, statement = bind("x", vector)
+            statements = [statement, *range_.note(x)]
+            at = self._at(phase, div(group, p.depth // LANES), pixel)
+            at = at + mod(group, p.depth // LANES) * LANES
+            for part, value in enumerate(parts(x, statements, range_)):
+                where = ramp(at + part * p.part, LANES)
+                statements.append(store(halves, upper_halves(value), where))
+            return seq(statements)
+
+        before, (largest, smallest, _) = range_.size()
         return seq(
-            [alloc(m) for m in (plane, words, sums, magnitude)],
+            [alloc(m) for m in (halves, sums, magnitude)],
             configure(),
-            image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x), first),
-            image.split(plane, words, magnitude),
+            serial(p.halves // EDGE, lambda v: store(halves, zero, ramp(v * EDGE, EDGE)), "v"),
+            range_.start(),
+            image.walk(load_x, put, first),
+            before,
+            store(magnitude, largest, 0),
+            store(magnitude, smallest, 1),
             serial(
                 self.columns.panels,
-                lambda o: self._outputs((n, first), o, (plane, words, sums), magnitude),
+                lambda o: self._outputs((n, first), o, halves, sums, magnitude),
                 "o",
             ),
             unit("tilerelease"),
         )
 
+    def _at(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
+        """Where a line of the first part starts."""
+        p = self.p
+        return ((phase * p.groups + group) * p.image.pixels + pixel) * p.depth
+
     def _outputs(
         self,
         where: tuple[Expr, Expr],
         o: Expr,
-        memory: tuple[Memory, Memory, Memory],
+        halves: Memory,
+        sums: Memory,
         magnitude: Memory,
     ) -> Stmt:
         """The results of 32 output channels."""
         p = self.p
-        plane, words, sums = memory
         weight = local_buffer((2,), "float32", "weight")
         fast = serial(
             p.classes,
-            lambda c: serial(p.panels, lambda q: self._panel(o, c, q, words, sums), "q"),
+            lambda c: serial(p.panels, lambda q: self._panel(o, c, q, halves, sums), "q"),
             "class",
         )
         largest, smallest = ((load(weight, i), load(magnitude, i)) for i in range(2))
         return seq(
             alloc(weight),
             range_of(self.packed, self.columns.visits, lambda v: (o, v), weight),
-            when(may_use(largest, smallest), fast, self._in_float32(o, plane, sums)),
+            when(may_use(largest, smallest), fast, self._in_float32(where, o, sums)),
             serial(p.width // LANES, lambda m: self._finish(where, o, m, sums), "m"),
         )
 
@@ -322,11 +362,11 @@ class _Images:
         phase = mod(row, down) * across + mod(column, across)
         return phase, div(row, down) * p.pitch + div(column, across)
 
-    def _panel(self, o: Expr, index: Expr, q: Expr, words: Memory, sums: Memory) -> Stmt:
+    def _panel(self, o: Expr, index: Expr, q: Expr, halves: Memory, sums: Memory) -> Stmt:
         """Sums of one panel of pixels on the unit."""
         p = self.p
         rx, ty, tx = self._taps(index)
-        line = const(64, "int64")
+        row, line = const(2 * p.depth, "int64"), const(4 * LANES, "int64")
 
         def step(a: Expr, e: Expr, group: Expr) -> Stmt:
             i = ty.first + a * p.y.step
@@ -339,20 +379,20 @@ class _Images:
 
             def fetch(side: int, part: int, number: int, register: int) -> Stmt:
                 if side == 0:
-                    pixels = start + number * LANES
-                    source = address(words, p.image.word_line(part, phase, group, pixels), 0)
+                    at = self._at(phase, group, start + number * LANES)
+                    source = address(halves, at + part * p.part)
                 else:
                     source = address(self.packed.tiles, o, block, part, number, 0)
-                return unit("tileloadd64", tile(register), source, line)
+                return unit("tileloadd64", tile(register), source, line if side else row)
 
             if p.width == LANES:
                 return seq(multiply_three(fetch, three_left=True))
             return seq(multiply(fetch, PRODUCTS))
 
         across = const(4 * p.width, "int64")
-        halves = p.width // LANES
+        beside = p.width // LANES
         corners = [
-            address(sums, index, q * p.panel + k // halves * LANES, k % halves * LANES)
+            address(sums, index, q * p.panel + k // beside * LANES, k % beside * LANES)
             for k in range(p.panel * p.width // LANES**2)
         ]
         return seq(
@@ -361,9 +401,10 @@ class _Images:
             [unit("tilestored64", tile(k), corner, across) for k, corner in enumerate(corners)],
         )
 
-    def _in_float32(self, o: Expr, plane: Memory, sums: Memory) -> Stmt:
+    def _in_float32(self, where: tuple[Expr, Expr], o: Expr, sums: Memory) -> Stmt:
         """The same sums by multiply-adds of image and weights as they are."""
-        p, image = self.p, self.p.image
+        p, image, (n, first) = self.p, self.p.image, where
+        plane = local_buffer((image.lines + image.slack, LANES), "float32", "plane")
         halves = p.width // LANES
         extents = (p.channels, p.y.kernel, p.x.kernel)
         flat = local_buffer((*extents, p.width), "float32", "flat")
@@ -391,7 +432,9 @@ class _Images:
             return plain_sums((_ROWS, halves), left, right, lambda step: grid(counts, step), put)
 
         return seq(
+            alloc(plane),
             alloc(flat),
+            image.fill(plane, lambda c, y, x: self.load_x(n, c, y, x), first),
             grid((*extents, p.width), gather),
             grid((p.classes, p.panels * p.panel // _ROWS), block),
         )

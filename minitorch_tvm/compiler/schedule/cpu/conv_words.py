@@ -1,11 +1,10 @@
-"""Images as words of the matrix unit: what its convolutions share.
+"""Images with channels last: what convolutions on the matrix unit share.
 
-An image is copied with channels last, 16 of them to a line, with zeros around it; then lines are
-split into words, each holding one part (:mod:`.bfloat_parts`) of an element and of its partner.  A
-line of 16 words is a row of the unit's left operand, or of its right one: neighbouring rows belong
-to neighbouring pixels, so a tap that shifts the image is another address in its words, always at
-the start of a cache line, and nothing is unfolded.  (With pixels innermost a shifted tile's rows
-lie across two cache lines each, which takes the unit 1.3 to 1.5 times as long.)
+An image is read once, transposed to lines of 16 channels, and its lines are split into parts
+(:mod:`.bfloat_parts`).  One line or two, side by side or interleaved, make a row of the unit's left
+operand, or of its right one: neighbouring rows belong to neighbouring pixels, so a tap that shifts
+the image is another address among its lines, and nothing is unfolded.  (With pixels innermost the
+rows of a shifted tile lie across two cache lines each: 1.3 to 1.5 times as long, measured.)
 
 A convolution of stride s reads pixels s apart.  The copy keeps pixels of equal residue together:
 its s x s *phases* are images of their own, in which those pixels are neighbours.
@@ -15,20 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from ....core.tvm_api import tvm
 from ...loops import (
     Expr,
     Memory,
     Stmt,
-    alloc,
     bind,
     ceil_div,
-    grid,
     const,
+    grid,
     load,
-    local_buffer,
     minimum,
     ramp,
     seq,
@@ -37,8 +33,8 @@ from ...loops import (
     store,
     when,
 )
-from .bfloat_parts import LANES, PARTS, Packed, Range, parts, split_pair
-from .conv_layout import div, maximum, mod, split, transpose_tile
+from .bfloat_parts import LANES, Packed
+from .conv_layout import div, maximum, mod, split, transpose_rows
 
 # Measured cycles of a multiply-add of vectors in the schedules without the unit.
 OTHER_CYCLES = 0.75
@@ -46,13 +42,17 @@ OTHER_CYCLES = 0.75
 BLOCK_CYCLES, LINE_CYCLES = 460, 20
 
 
+# What is done with a line of 16 channels: its group, phase and pixel, and the vector.
+Visit = Callable[[Expr, Expr, Expr, Expr], Stmt]
+Load3 = Callable[[Expr, Expr, Expr], Expr]
+
+
 @dataclass(frozen=True)
 class Image:
-    """Lines of an image, or of a band of its rows, and of its words.
+    """Lines of an image, or of a band of its rows, in the order [phase, group, pixel].
 
-    The partner of an element is the next pixel of its phase, or the same pixel 16 channels further
-    on.  ``low`` is how many zeros come before the first row and column, ``rows`` and ``pitch`` are
-    the rows of a phase and its pixels per row; ``reach`` is how many pixels of a phase may be read.
+    ``low`` is how many zeros come before the first row and column, ``rows`` and ``pitch`` are the
+    rows of a phase and its pixels per row; ``reach`` is how many pixels of a phase may be read.
     """
 
     channels: int
@@ -61,7 +61,6 @@ class Image:
     stride: tuple[int, int]
     rows: int
     pitch: int
-    partner: Literal["next", "channel"]
     reach: int
 
     @property
@@ -71,169 +70,107 @@ class Image:
 
     @property
     def groups(self) -> int:
-        """Groups of 16 channels, filled up with zeros; an even number if they are partners."""
-        groups = ceil_div(self.channels, LANES)
-        return groups + groups % 2 if self.partner == "channel" else groups
+        """Groups of 16 channels, the last filled up with zeros."""
+        return ceil_div(self.channels, LANES)
 
     @property
-    def word_groups(self) -> int:
-        """Groups of lines of words."""
-        return self.groups // 2 if self.partner == "channel" else self.groups
-
-    @property
-    def lines(self) -> int:
+    def pixels(self) -> int:
         """Pixels of a phase; an odd number, so that groups share few places of the cache."""
         return (self.rows * self.pitch) | 1
 
     @property
+    def lines(self) -> int:
+        """Of all phases and groups."""
+        return self.phases * self.groups * self.pixels
+
+    @property
     def slack(self) -> int:
         """Lines behind the last: what is read past the end of others is the next ones' start."""
-        return max(self.reach - self.lines, 0) + 1
-
-    @property
-    def word_lines(self) -> int:
-        """Lines of words of one part."""
-        return self.phases * self.word_groups * self.lines
-
-    @property
-    def bytes(self) -> int:
-        """Of elements and words."""
-        lines = self.phases * self.groups * self.lines + PARTS * self.word_lines + 2 * self.slack
-        return 4 * LANES * lines
+        return max(self.reach - self.pixels, 0)
 
     @property
     def cycles(self) -> float:
         """Estimated cycles of copying and splitting."""
-        return LINE_CYCLES * self.lines * self.phases * self.groups
-
-    def memory(self) -> tuple[Memory, Memory]:
-        """Memory for the elements and the words."""
-        lines = self.phases * self.groups * self.lines
-        return (
-            local_buffer((lines + self.slack, LANES), "float32", "plane"),
-            local_buffer((PARTS * self.word_lines + self.slack, LANES), "uint32", "words"),
-        )
+        return LINE_CYCLES * self.lines
 
     def line(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
-        """Number of a line of elements."""
-        return (phase * self.groups + group) * self.lines + pixel
+        """Number of a line."""
+        return (phase * self.groups + group) * self.pixels + pixel
 
-    def word_line(self, part: int, phase: Expr, group: Expr, pixel: Expr) -> Expr:
-        """Number of a line of words."""
-        line = (phase * self.word_groups + group) * self.lines + pixel
-        return line + part * self.word_lines
+    def _rows(self, first: Expr) -> tuple[Expr, Expr]:
+        """Rows of the image, from and to, that the rows of phases from ``first`` on hold."""
+        top, down, h = self.low[0], self.stride[0], self.size[0]
+        begin, end = first * down - top, (first + self.rows) * down - top
+        if isinstance(begin, int):
+            begin = max(begin, 0)
+            return begin, max(min(end, h), begin)
+        begin = maximum(begin, 0)
+        return begin, maximum(minimum(end, h), begin)
 
-    def copy(
-        self, plane: Memory, load_x: Callable[[Expr, Expr, Expr], Expr], first: Expr = 0
-    ) -> Stmt:
-        """Copy rows of phases from ``first`` on; ``load_x`` takes channel, row and column."""
-        (h, w), (top, left), (down, across) = self.size, self.low, self.stride
-        nothing = splat(const(0.0, "float32"), LANES)
-        every = ramp(0, LANES)
-        if isinstance(first, int):
-            begin = max(first * down - top, 0)
-            end: Expr = max(min((first + self.rows) * down - top, h), begin)
-            whole = (end - begin) * w >= LANES
-        else:
-            begin = maximum(first * down - top, 0)
-            end = maximum(minimum((first + self.rows) * down - top, h), begin)
-            # A band has at least one row of the image.
-            whole = w >= LANES
+    def _at(self, y: Expr, x: Expr, first: Expr) -> tuple[Expr, Expr]:
+        """Phase and pixel of an element."""
+        (top, left), (down, across) = self.low, self.stride
+        row, column = y + top, x + left
+        phase = mod(row, down) * across + mod(column, across)
+        return phase, (div(row, down) - first) * self.pitch + div(column, across)
 
-        def at(group: Expr, y: Expr, x: Expr) -> Expr:
-            row, column = y + top, x + left
-            phase = mod(row, down) * across + mod(column, across)
-            pixel = (div(row, down) - first) * self.pitch + div(column, across)
-            return self.line(phase, group, pixel)
+    def walk(self, load_x: Load3, visit: Visit, first: Expr = 0) -> Stmt:
+        """Visit the lines of rows of phases from ``first`` on, those outside the image excepted.
 
-        def tile(group: Expr, p0: Expr) -> Stmt:
-            def get(r: Expr, k: Expr) -> Expr:
-                return load_x(group * LANES + r, *split(p0 + k, w))
+        ``load_x`` takes channel, row and column.  A line may be visited twice.
+        """
+        w = self.size[1]
+        begin, end = self._rows(first)
+        count = (end - begin) * w
+        short = count < LANES if isinstance(count, int) else w < LANES
 
-            def put(k: Expr, vector: Expr) -> Stmt:
-                return store(plane, vector, at(group, *split(p0 + k, w)), every)
+        def block(group: Expr, b: Expr) -> Stmt:
+            # The last block overlaps the one before, or repeats the last pixel.
+            p0 = begin * w + (b * LANES if short else minimum(b * LANES, count - LANES))
 
-            return transpose_tile(LANES, "float32", get, put)
+            def place(k: Expr) -> tuple[Expr, ...]:
+                at = minimum(p0 + k, end * w - 1) if short else p0 + k
+                return split(at, w)
 
-        def slab(group: Expr) -> Stmt:
-            count = (end - begin) * w
+            def fill(square: Memory, r: Expr) -> Stmt:
+                c = group * LANES + r
+                copy = serial(LANES, lambda k: store(square, load_x(c, *place(k)), r, k), "k")
+                if self.channels % LANES == 0:
+                    return copy
+                return when(c < self.channels, copy, store(square, nothing(), r, ramp(0, LANES)))
 
-            def block(b: Expr) -> Stmt:
-                return tile(group, begin * w + minimum(b * LANES, count - LANES))
+            def line(k: Expr, vector: Expr) -> Stmt:
+                return visit(group, *self._at(*place(k), first), vector)
 
-            blocks = ceil_div(count, LANES) if isinstance(count, int) else div(count + 15, LANES)
-            return serial(blocks, block, "b")
+            return transpose_rows(LANES, "float32", fill, line)
 
-        slabs = self.channels // LANES if whole else 0
-        rest = self.channels - slabs * LANES
+        blocks = div(count + (LANES - 1), LANES)
+        return grid((self.groups, blocks), block)
 
-        def single(y: Expr, k: Expr, x: Expr) -> Stmt:
-            c = slabs * LANES + k
-            value = load_x(c, begin + y, x)
-            return store(plane, value, at(div(c, LANES), begin + y, x), mod(c, LANES))
+    def fill(self, plane: Memory, load_x: Load3, first: Expr = 0) -> Stmt:
+        """Copy elements to a plane of lines one by one, with the least code."""
+        begin, end = self._rows(first)
+
+        def element(c: Expr, y: Expr, x: Expr) -> Stmt:
+            phase, pixel = self._at(begin + y, x, first)
+            line = self.line(phase, div(c, LANES), pixel)
+            return store(plane, load_x(c, begin + y, x), line, mod(c, LANES))
 
         return seq(
-            serial(plane.shape[0], lambda line: store(plane, nothing, line, every), "line"),
-            serial(slabs, slab, "group") if slabs else [],
-            grid((end - begin, rest, w), single) if rest else [],
+            serial(plane.shape[0], lambda n: store(plane, nothing(), n, ramp(0, LANES)), "n"),
+            grid((self.channels, end - begin, self.size[1]), element),
         )
 
-    def split(self, plane: Memory, words: Memory, magnitude: Memory) -> Stmt:
-        """Store the words, and the largest and smallest magnitude as in :class:`Packed`."""
-        range_ = Range()
-        every = ramp(0, LANES)
-        body = self._beside if self.partner == "channel" else self._behind
-        before, (largest, smallest, _) = range_.size()
-        nothing = splat(const(0, "uint32"), LANES)
-        end = PARTS * self.word_lines
-        return seq(
-            range_.start(),
-            body(plane, words, range_, every),
-            serial(self.slack, lambda n: store(words, nothing, end + n, every), "n"),
-            before,
-            store(magnitude, largest, 0),
-            store(magnitude, smallest, 1),
-        )
 
-    def _beside(self, plane: Memory, words: Memory, range_: Range, every: Expr) -> Stmt:
-        """Words of a pixel's channels and those of the next group."""
+def nothing() -> Expr:
+    """A line of zeros."""
+    return splat(const(0.0, "float32"), LANES)
 
-        def line(phase: Expr, group: Expr, pixel: Expr) -> Stmt:
-            def put(part: int, word: Expr) -> Stmt:
-                return store(words, word, self.word_line(part, phase, group, pixel), every)
 
-            low, high = (
-                load(plane, self.line(phase, group * 2 + k, pixel), every) for k in range(2)
-            )
-            return seq(split_pair(low, high, range_, put))
-
-        return grid((self.phases, self.word_groups, self.lines), line)
-
-    def _behind(self, plane: Memory, words: Memory, range_: Range, every: Expr) -> Stmt:
-        """Words of a pixel and the next, whose parts the next word needs again."""
-        carried = [local_buffer((LANES,), "uint32", "carried") for _ in range(PARTS)]
-
-        def next_parts(line: Expr) -> tuple[list[Stmt], list[Expr]]:
-            x, statement = bind("x", load(plane, line, every))
-            statements = [statement, *range_.note(x)]
-            found = parts(x, statements, range_)
-            return statements, [tvm().tirx.reinterpret(f"uint32x{LANES}", v) for v in found]
-
-        def line(n: Expr) -> Stmt:
-            statements, high = next_parts(n + 1)
-            for part, (memory, bits) in enumerate(zip(carried, high, strict=True)):
-                word = (load(memory, every) >> splat(const(16, "uint32"), LANES)) | bits
-                statements.append(store(words, word, n + part * self.word_lines, every))
-                statements.append(store(memory, bits, every))
-            return seq(statements)
-
-        statements, start = next_parts(const(0))
-        return seq(
-            [alloc(memory) for memory in carried],
-            statements,
-            [store(memory, bits, every) for memory, bits in zip(carried, start, strict=True)],
-            serial(self.word_lines, line, "n"),
-        )
+def upper_halves(part: Expr) -> Expr:
+    """A vector of bfloat16, held as float32, as bits of 16."""
+    bits = tvm().tirx.reinterpret(f"uint32x{LANES}", part)
+    return (bits >> splat(const(16, "uint32"), LANES)).astype(f"uint16x{LANES}")
 
 
 def range_of(
