@@ -3,13 +3,14 @@
 ``dw[o, c, i, j]`` sums ``ct[n, o, y, z] * x[n, c, y + i - top, z + j - left]`` over images and
 pixels.  With pixels numbered through the padded image, a tap shifts x by a constant: the products
 of one tap are a matrix product of ct [outputs, pixels] and x [pixels, channels] that starts at
-another pixel of x.  As in :mod:`.conv_tiles` an image is copied once, as words (:mod:`.conv_words`)
-that pair a pixel with the next.  Lines of ct are split into bfloat16 as they are, with zeros for
-the pixels between the end of a row of results and the start of the next.
+another pixel of x.  Two images, or bands of one, are summed at once: a word holds parts of both, so
+that no shift takes a pixel from its partner.  Images of x are copied with channels last
+(:mod:`.conv_words`); lines of ct are split as they are, with zeros for the pixels between the end of
+a row of results and the start of the next.
 
 Columns of tiles are (tap, 16 channels), so that few channels waste nothing; up to 16 outputs are
-one row of tiles, which meets three columns at a time.  A parallel tile takes some images, or bands
-of them, and keeps sums of its own; a last stage adds them in order.
+one row of tiles, which meets three columns at a time.  A parallel tile takes some pairs of images,
+and keeps sums of its own; a last stage adds them in order.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, PARTS, Range, parts
+from .bfloat_parts import LANES, PARTS, Range, split_pair
 from .conv_correlate import Axis, Write4, forward_axis
 from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Conv
-from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image
+from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
 from .matrix_unit import (
     PRODUCTS,
     THREE,
@@ -62,8 +63,8 @@ from .plain_sums import plain_sums
 
 _PIECES = 16
 _ROWS = 8  # outputs that plain arithmetic computes at once
-# Measured cycles: of a tile's sums fetched and stored, of 16 elements of ct.
-_SUM_CYCLES, _CT_CYCLES = 60, 12
+# Measured cycles: of a tile's sums fetched and stored, of 16 words of ct.
+_SUM_CYCLES, _CT_CYCLES = 60, 25
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,24 @@ class _Shape:
 
     @property
     def blocks(self) -> int:
-        """Blocks of 32 pixels, from the first result of an image to its last."""
-        return ceil_div((self.units - 1) * self.pitch + self.s.ow, EDGE)
+        """Blocks of 16 pixels, from the first result of an image to its last."""
+        return ceil_div((self.units - 1) * self.pitch + self.s.ow, LANES)
+
+    @property
+    def items(self) -> int:
+        """Images or bands."""
+        return self.s.n * self.bands
+
+    @property
+    def even(self) -> bool:
+        """True if all items have as many rows, and each has a partner."""
+        return self.units * self.bands == self.s.oh and self.items % 2 == 0
 
     @property
     def line(self) -> int:
-        """Elements of a line of ct: an odd number of blocks, so that lines share few sets."""
+        """Words of a line of ct: an odd number of blocks, so that lines share few sets."""
         last = (self.units - 1) * self.pitch + ceil_div(self.s.ow, LANES) * LANES
-        return (max(self.blocks, ceil_div(last, EDGE)) | 1) * EDGE
+        return (ceil_div(last, LANES) | 1) * LANES
 
     @cached_property
     def image(self) -> Image:
@@ -107,9 +118,9 @@ class _Shape:
         s, (y, x) = self.s, self.axes
         (top, height), (left, _) = y.border(), x.border()
         lost = ceil_div(height, s.stride[0]) - s.oh  # rows that taps reach beyond the results'
-        reach = self.blocks * EDGE + (lost + 1) * self.pitch
+        reach = self.blocks * LANES + (lost + 1) * self.pitch
         low, size = (top, left), (s.h, s.w)
-        return Image(s.c, size, low, s.stride, self.units + lost, self.pitch, "next", reach)
+        return Image(s.c, size, low, s.stride, self.units + lost, self.pitch, reach)
 
     @property
     def height(self) -> int:
@@ -138,17 +149,18 @@ class _Shape:
 
     @property
     def bytes(self) -> int:
-        """Of an image, its words, and the parts of ct."""
-        return self.image.bytes + self.sums[0] * LANES * self.line * 2 * PARTS
+        """Of two images, their words, and those of ct."""
+        lines = (PARTS + 2) * (self.image.lines + self.image.slack)
+        return 4 * (lines * LANES + PARTS * self.sums[0] * LANES * self.line)
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         block = THREE_CYCLES if self.height == 1 else BLOCK_CYCLES
         visit = self.blocks * block + self.height * self.width * _SUM_CYCLES
-        per_band: float = self.groups * self.panels * visit + self.image.cycles
-        per_band += self.s.o * self.line / LANES * _CT_CYCLES
-        return self.s.n * self.bands * per_band
+        per_pair: float = self.groups * self.panels * visit + 2 * self.image.cycles
+        per_pair += self.s.o * self.line / LANES * _CT_CYCLES
+        return ceil_div(self.items, 2) * per_pair
 
     @property
     def other_cycles(self) -> float:
@@ -175,22 +187,22 @@ def outer_products_on_unit(
     """The stages."""
     size = math.prod(p.sums) * 4
     wanted = _PIECES if _PIECES * size <= cpu.l2_bytes else _PIECES // 2
-    items = p.s.n * p.bands
-    per_part = ceil_div(items, wanted)
-    count = ceil_div(items, per_part)
+    pairs = ceil_div(p.items, 2)
+    per_part = ceil_div(pairs, wanted)
+    count = ceil_div(pairs, per_part)
     sums = builder.scratch_buffer((count, *p.sums), p.s.dtype, "sums")
     images = _Images(p, load_x, load_ct, sums)
 
     def part_stage(part: Expr) -> Stmt:
         first = part * per_part
-        return images.add(part, first, minimum(per_part, items - first))
+        return images.add(part, first, minimum(per_part, pairs - first))
 
     return [bounded_stage("conv_dw", count, part_stage), _total(p, count, sums, write)]
 
 
 @dataclass(frozen=True)
 class _Images:
-    """Builds the stage that sums over some images per tile."""
+    """Builds the stage that sums over some pairs of images per tile."""
 
     p: _Shape
     load_x: Load4
@@ -199,156 +211,170 @@ class _Images:
 
     def add(self, part: Expr, first: Expr, count: Expr) -> Stmt:
         """Fill the sums of a part."""
-        p = self.p
-        plane, words = p.image.memory()
-        outputs = p.sums[0] * LANES
-        halves = local_buffer((PARTS, outputs, p.line), "uint16", "halves")
+        p, image = self.p, self.p.image
+        lines = image.lines + image.slack
+        planes = local_buffer((2, lines, LANES), "float32", "planes")
+        words = local_buffer((PARTS * image.lines + image.slack, LANES), "uint32", "words")
+        ct = local_buffer((PARTS, p.sums[0] * LANES, p.line), "uint32", "ct")
         magnitude = local_buffer((2,), "float32", "magnitude")
         own = local_buffer((2,), "float32", "own")
         plain = local_buffer((1,), "int32", "plain")
-        nothing = splat(const(0.0, "float32"), LANES)
-        zero = splat(const(0, "uint16"), EDGE)
+        every = ramp(0, LANES)
+        zero = splat(const(0, "uint32"), LANES)
+
+        def clear_planes() -> Stmt:
+            return grid((2, lines), lambda i, n: store(planes, nothing(), i, n, every))
+
+        def copy(pair: Expr, side: Expr) -> Stmt:
+            n, row0, _ = self._item(pair, side)
+
+            def put(group: Expr, phase: Expr, pixel: Expr, vector: Expr) -> Stmt:
+                return store(planes, vector, side, image.line(phase, group, pixel), every)
+
+            return image.walk(lambda c, y, x: self.load_x(n, c, y, x), put, row0)
 
         def one(b: Expr) -> Stmt:
-            n, band = split(first + b, p.bands)
-            row0: Expr = 0 if p.bands == 1 else band * p.units
+            pair = first + b
             return seq(
-                p.image.copy(plane, lambda c, y, x: self.load_x(n, c, y, x), row0),
-                p.image.split(plane, words, magnitude),
-                clear_ct() if p.bands > 1 else [],
-                self._split_ct(n, row0, halves, own),
-                self._products((part, n, row0), (plane, words, magnitude), (halves, own), plain),
+                clear_planes() if p.bands > 1 else [],
+                serial(2, lambda side: copy(pair, side), "side"),
+                self._split_x(planes, words, magnitude),
+                self._split_ct(pair, ct, own),
+                self._products((part, pair), (planes, words, magnitude), (ct, own), plain),
             )
 
         def clear(*index: Expr) -> Stmt:
-            return store(self.sums, nothing, part, *index, ramp(0, LANES))
+            return store(self.sums, nothing(), part, *index, every)
 
-        def clear_ct() -> Stmt:
-            def vector(part: Expr, o: Expr, b: Expr) -> Stmt:
-                return store(halves, zero, part, o, ramp(b * EDGE, EDGE))
-
-            return grid((PARTS, outputs, p.line // EDGE), vector)
+        def clear_ct(half: Expr, o: Expr, b: Expr) -> Stmt:
+            return store(ct, zero, half, o, ramp(b * LANES, LANES))
 
         return seq(
-            [alloc(m) for m in (plane, words, halves, magnitude, own, plain)],
+            [alloc(m) for m in (planes, words, ct, magnitude, own, plain)],
             store(plain, const(0), 0),
             configure(),
             grid(p.sums[:3], clear),
-            # Between rows ct stays zero.
-            clear_ct(),
+            # Borders stay zero, and so do words of ct between rows and lines behind the last.
+            clear_planes() if p.bands == 1 else [],
+            serial(image.slack, lambda n: store(words, zero, PARTS * image.lines + n, every), "n"),
+            grid((PARTS, p.sums[0] * LANES, p.line // LANES), clear_ct),
             serial(count, one, "b"),
             unit("tilerelease"),
         )
 
-    def _rows(self, row0: Expr) -> Expr:
-        """Rows of ct in a band."""
+    def _item(self, pair: Expr, side: Expr) -> tuple[Expr, Expr, Expr]:
+        """Image, first row, and number of rows of one of a pair; without a partner, no rows."""
         p = self.p
-        exact = p.units * p.bands == p.s.oh
-        return p.units if exact else minimum(p.units, p.s.oh - row0)
+        index = pair * 2 + side
+        n, band = split(minimum(index, p.items - 1), p.bands)
+        row0: Expr = 0 if p.bands == 1 else band * p.units
+        if p.even:
+            return n, row0, p.units
+        rows = minimum(p.units, p.s.oh - row0)
+        return n, row0, tvm().tirx.Select(index < p.items, rows, const(0))
 
-    def _split_ct(self, n: Expr, row0: Expr, halves: Memory, own: Memory) -> Stmt:
-        """Store the parts of ct, and the largest and smallest magnitude."""
+    def _split_x(self, planes: Memory, words: Memory, magnitude: Memory) -> Stmt:
+        """Store words of both images, and the largest and smallest magnitude."""
+        range_, every, lines = Range(), ramp(0, LANES), self.p.image.lines
+
+        def line(n: Expr) -> Stmt:
+            def put(part: int, word: Expr) -> Stmt:
+                return store(words, word, part * lines + n, every)
+
+            low, high = (load(planes, side, n, every) for side in range(2))
+            return seq(split_pair(low, high, range_, put))
+
+        return seq(range_.start(), serial(lines, line, "n"), _note(range_, magnitude))
+
+    def _split_ct(self, pair: Expr, ct: Memory, own: Memory) -> Stmt:
+        """Store words of both ct, and the largest and smallest magnitude."""
         p, range_ = self.p, Range()
         across = ceil_div(p.s.ow, LANES)
         # Zeros behind the end of a row go where the next starts, which comes later.
-        rows = local_buffer((p.units, across * LANES), "float32", "rows")
-        count = self._rows(row0)
+        rows = local_buffer((2, p.units, across * LANES), "float32", "rows")
+        every = (2, p.units, across)
 
-        def vector(o: Expr, v: Expr, b: Expr) -> Stmt:
-            at = ramp(v * p.pitch + b * LANES, LANES)
-            x, set_x = bind("x", load(rows, v, ramp(b * LANES, LANES)))
-            statements: list[Stmt] = [set_x, *range_.note(x)]
-            for part, value in enumerate(parts(x, statements, range_)):
-                bits = tvm().tirx.reinterpret(f"uint32x{LANES}", value)
-                half = (bits >> splat(const(16, "uint32"), LANES)).astype(f"uint16x{LANES}")
-                statements.append(store(halves, half, part, o, at))
-            return seq(statements)
+        def clear(side: Expr, v: Expr, b: Expr) -> Stmt:
+            return store(rows, nothing(), side, v, ramp(b * LANES, LANES))
+
+        def copy(o: Expr, side: Expr) -> Stmt:
+            n, row0, count = self._item(pair, side)
+
+            def element(v: Expr, x: Expr) -> Stmt:
+                return store(rows, self.load_ct(n, o, row0 + v, x), side, v, x)
+
+            return grid((count, p.s.ow), element)
+
+        def words(o: Expr, v: Expr, b: Expr) -> Stmt:
+            def put(part: int, word: Expr) -> Stmt:
+                return store(ct, word, part, o, ramp(v * p.pitch + b * LANES, LANES))
+
+            low, high = (load(rows, side, v, ramp(b * LANES, LANES)) for side in range(2))
+            return seq(split_pair(low, high, range_, put))
 
         def line(o: Expr) -> Stmt:
-            def copy(v: Expr, x: Expr) -> Stmt:
-                return store(rows, self.load_ct(n, o, row0 + v, x), v, x)
-
             return seq(
-                grid((count, p.s.ow), copy), grid((count, across), lambda v, b: vector(o, v, b))
+                serial(2, lambda side: copy(o, side), "side"),
+                grid((p.units, across), lambda v, b: words(o, v, b)),
             )
 
-        rest = across * LANES - p.s.ow
-        nothing = const(0.0, "float32")
-        before, (largest, smallest, _) = range_.size()
         return seq(
             alloc(rows),
-            grid((p.units, rest), lambda v, x: store(rows, nothing, v, p.s.ow + x))
-            if rest
-            else [],
+            grid(every, clear),
             range_.start(),
             serial(p.s.o, line, "o"),
-            before,
-            store(own, largest, 0),
-            store(own, smallest, 1),
+            _note(range_, own),
         )
 
     def _products(
         self,
-        where: tuple[Expr, Expr, Expr],
+        where: tuple[Expr, Expr],
         image: tuple[Memory, Memory, Memory],
         ct: tuple[Memory, Memory],
         plain: Memory,
     ) -> Stmt:
-        """Add one image to the sums.
+        """Add a pair of images to the sums.
 
         ``plain`` is set once the unit was not used: sums may then be denormal, and the unit would
-        take them for zero with the next image.
+        take them for zero with the next pair.
         """
         p, t = self.p, tvm().tirx
-        (plane, words, magnitude), (halves, own) = image, ct
+        (planes, words, magnitude), (lines, own) = image, ct
         fast = grid(
-            (p.panels, p.groups), lambda o, g: self._tiles(where[0], o, g, words, halves)
+            (p.panels, p.groups), lambda o, g: self._tiles(where[0], o, g, words, lines)
         )
-        slow = seq(store(plain, const(1), 0), self._in_float32(where, plane))
+        slow = seq(
+            store(plain, const(1), 0),
+            serial(2, lambda side: self._in_float32(where, side, planes), "side"),
+        )
         largest, smallest = ((load(magnitude, i), load(own, i)) for i in range(2))
         unset = t.EQ(load(plain, 0), const(0))
         return when(t.all(may_use(largest, smallest), unset), fast, slow)
 
-    def _column(self, number: Expr) -> tuple[Expr, Expr, Expr]:
-        """Phase, group of channels, and pixel by which a column shifts the image.
-
-        Columns past the end repeat the last.
-        """
+    def _column(self, number: Expr) -> Expr:
+        """Line of the first pixel that a column reads; columns past the end repeat the last."""
         p, s = self.p, self.p.s
         groups = p.image.groups
         tap, group = split(minimum(number, s.kh * s.kw * groups - 1), groups)
         i, j = split(tap, s.kw)
-        (down, across), pitch = s.stride, p.pitch
+        down, across = s.stride
         phase = mod(i, down) * across + mod(j, across)
-        return phase, group, div(i, down) * pitch + div(j, across)
+        return p.image.line(phase, group, div(i, down) * p.pitch + div(j, across))
 
-    def _tiles(self, part: Expr, o: Expr, g: Expr, words: Memory, halves: Memory) -> Stmt:
-        """Sums of a group of outputs and one of columns, over all pixels of the image."""
+    def _tiles(self, part: Expr, o: Expr, g: Expr, words: Memory, ct: Memory) -> Stmt:
+        """Sums of a group of outputs and one of columns, over all pixels of two images."""
         p = self.p
-        lines = const(2 * p.line, "int64")
-        # Rows of a tile are pairs of pixels: every other word.
-        pairs, across = const(2 * 4 * LANES, "int64"), const(4 * LANES, "int64")
-        bound: list[Stmt] = []
-        columns = []
-        for k in range(p.width):
-            names = zip(("phase", "group", "pixel"), self._column(g * p.width + k), strict=True)
-            column = []
-            for name, value in names:
-                place, statement = bind(name, value)
-                column.append(place)
-                bound.append(statement)
-            columns.append(column)
+        lines, across = const(4 * p.line, "int64"), const(4 * LANES, "int64")
+        columns = [bind("column", self._column(g * p.width + k)) for k in range(p.width)]
 
         def step(k: Expr) -> Stmt:
             def left(part: int, number: int, register: int) -> Stmt:
-                source = address(halves, part, (o * p.height + number) * LANES, k * EDGE)
+                source = address(ct, part, (o * p.height + number) * LANES, k * LANES)
                 return unit("tileloadd64", tile(register), source, lines)
 
             def right(part: int, number: int, register: int) -> Stmt:
-                phase, group, pixel = columns[number]
-                first = k * EDGE + pixel
-                source = address(words, p.image.word_line(part, phase, group, first), 0)
-                return unit("tileloadd64", tile(register), source, pairs)
+                line = columns[number][0] + k * LANES + part * p.image.lines
+                return unit("tileloadd64", tile(register), address(words, line, 0), across)
 
             if p.height == 1:
 
@@ -367,26 +393,27 @@ class _Images:
             place = (o * p.height + k // p.width, g * p.width + k % p.width)
             sums.append((tile(k), address(self.sums, part, *place, 0, 0), across))
         return seq(
-            bound,
+            [statement for _, statement in columns],
             [unit("tileloadd64", *where) for where in sums],
             serial(p.blocks, step, "k"),
             [unit("tilestored64", *where) for where in sums],
         )
 
-    def _in_float32(self, where: tuple[Expr, Expr, Expr], plane: Memory) -> Stmt:
-        """The same sums by multiply-adds of image and ct as they are."""
+    def _in_float32(self, where: tuple[Expr, Expr], side: Expr, planes: Memory) -> Stmt:
+        """The same sums of one image by multiply-adds of x and ct as they are."""
         p, every = self.p, ramp(0, LANES)
-        part, n, row0 = where
+        part, pair = where
+        n, row0, count = self._item(pair, side)
 
         def block(oq: Expr, column: Expr) -> Stmt:
-            phase, group, pixel = self._column(column)
+            first = self._column(column)
 
             def left(r: int, v: Expr, x: Expr) -> Expr:
                 o = minimum(oq * _ROWS + r, p.s.o - 1)
                 return splat(self.load_ct(n, o, row0 + v, x), LANES)
 
             def right(_: int, v: Expr, x: Expr) -> Expr:
-                return load(plane, p.image.line(phase, group, v * p.pitch + x + pixel), every)
+                return load(planes, side, first + v * p.pitch + x, every)
 
             def place(r: int) -> tuple[Expr, ...]:
                 o = oq * _ROWS + r
@@ -396,13 +423,19 @@ class _Images:
                 (_ROWS, 1),
                 left,
                 right,
-                lambda step: grid((self._rows(row0), p.s.ow), step),
+                lambda step: grid((count, p.s.ow), step),
                 lambda r, _, value: store(self.sums, value, *place(r)),
                 lambda r, _: load(self.sums, *place(r)),
             )
 
         columns = p.s.kh * p.s.kw * p.image.groups
         return grid((p.sums[0] * LANES // _ROWS, columns), block)
+
+
+def _note(range_: Range, magnitude: Memory) -> Stmt:
+    """Store the largest and smallest magnitude."""
+    before, (largest, smallest, _) = range_.size()
+    return seq(before, store(magnitude, largest, 0), store(magnitude, smallest, 1))
 
 
 def _total(p: _Shape, count: int, sums: Memory, write: Write4) -> Stage:
