@@ -92,9 +92,43 @@ class _Shape:
         return ceil_div(self.axes[1].border()[1], self.s.stride[1])
 
     @property
+    def across(self) -> int:
+        """Blocks of 16 pixels that cover a row of ct."""
+        return ceil_div(self.s.ow, LANES)
+
+    @property
+    def by_rows(self) -> bool:
+        """True if rows of ct start blocks of their own; else they follow each other with gaps."""
+        return self.units * self.across <= self._blocks_with_gaps
+
+    @property
+    def _blocks_with_gaps(self) -> int:
+        return ceil_div((self.units - 1) * self.pitch + self.s.ow, LANES)
+
+    @property
     def blocks(self) -> int:
         """Blocks of 16 pixels, from the first result of an image to its last."""
-        return ceil_div((self.units - 1) * self.pitch + self.s.ow, LANES)
+        return self.units * self.across if self.by_rows else self._blocks_with_gaps
+
+    @property
+    def row(self) -> int:
+        """Elements from one row of ct to the next."""
+        return self.across * LANES if self.by_rows else self.pitch
+
+    def first_pixel(self, block: Expr) -> Expr:
+        """Pixel of x that a block of ct starts with."""
+        if not self.by_rows:
+            return block * LANES
+        v, b = split(block, self.across)
+        return v * self.pitch + b * LANES
+
+    def together(self, cpu: CpuTarget) -> int:
+        """Blocks between two visits of a sum: what they read stays in the first-level cache."""
+        lost = self.image.rows - self.units
+        line = 4 * LANES * PARTS * self.image.groups * self.image.phases
+        block = LANES * (line + 4 * LANES * PARTS * self.height)
+        room = cpu.l1_bytes * 3 // 4 - (lost * self.pitch + self.s.kw) * line
+        return max(2, min(self.blocks, room // block))
 
     @property
     def items(self) -> int:
@@ -106,19 +140,13 @@ class _Shape:
         """True if all items have as many rows, and each has a partner."""
         return self.units * self.bands == self.s.oh and self.items % 2 == 0
 
-    @property
-    def line(self) -> int:
-        """Words of a line of ct: an odd number of blocks, so that lines share few sets."""
-        last = (self.units - 1) * self.pitch + ceil_div(self.s.ow, LANES) * LANES
-        return (ceil_div(last, LANES) | 1) * LANES
-
     @cached_property
     def image(self) -> Image:
         """Lines of an image: all that a tile may read."""
         s, (y, x) = self.s, self.axes
         (top, height), (left, _) = y.border(), x.border()
         lost = ceil_div(height, s.stride[0]) - s.oh  # rows that taps reach beyond the results'
-        reach = self.blocks * LANES + (lost + 1) * self.pitch
+        reach = (self.units + lost + 1) * self.pitch + 2 * LANES
         low, size = (top, left), (s.h, s.w)
         return Image(s.c, size, low, s.stride, self.units + lost, self.pitch, reach)
 
@@ -151,7 +179,7 @@ class _Shape:
     def bytes(self) -> int:
         """Of two images, their words, and those of ct."""
         lines = (PARTS + 2) * (self.image.lines + self.image.slack)
-        return 4 * (lines * LANES + PARTS * self.sums[0] * LANES * self.line)
+        return 4 * LANES * (lines + PARTS * self.sums[0] * self.blocks * LANES)
 
     @property
     def cycles(self) -> float:
@@ -159,7 +187,7 @@ class _Shape:
         block = THREE_CYCLES if self.height == 1 else BLOCK_CYCLES
         visit = self.blocks * block + self.height * self.width * _SUM_CYCLES
         per_pair: float = self.groups * self.panels * visit + 2 * self.image.cycles
-        per_pair += self.s.o * self.line / LANES * _CT_CYCLES
+        per_pair += self.s.o * self.blocks * _CT_CYCLES
         return ceil_div(self.items, 2) * per_pair
 
     @property
@@ -191,7 +219,7 @@ def outer_products_on_unit(
     per_part = ceil_div(pairs, wanted)
     count = ceil_div(pairs, per_part)
     sums = builder.scratch_buffer((count, *p.sums), p.s.dtype, "sums")
-    images = _Images(p, load_x, load_ct, sums)
+    images = _Images(p, load_x, load_ct, sums, p.together(cpu))
 
     def part_stage(part: Expr) -> Stmt:
         first = part * per_part
@@ -208,6 +236,7 @@ class _Images:
     load_x: Load4
     load_ct: Load4
     sums: Memory
+    together: int
 
     def add(self, part: Expr, first: Expr, count: Expr) -> Stmt:
         """Fill the sums of a part."""
@@ -215,7 +244,7 @@ class _Images:
         lines = image.lines + image.slack
         planes = local_buffer((2, lines, LANES), "float32", "planes")
         words = local_buffer((PARTS * image.lines + image.slack, LANES), "uint32", "words")
-        ct = local_buffer((PARTS, p.sums[0] * LANES, p.line), "uint32", "ct")
+        ct = local_buffer((PARTS, p.sums[0], p.blocks, LANES, LANES), "uint32", "ct")
         magnitude = local_buffer((2,), "float32", "magnitude")
         own = local_buffer((2,), "float32", "own")
         plain = local_buffer((1,), "int32", "plain")
@@ -246,18 +275,14 @@ class _Images:
         def clear(*index: Expr) -> Stmt:
             return store(self.sums, nothing(), part, *index, every)
 
-        def clear_ct(half: Expr, o: Expr, b: Expr) -> Stmt:
-            return store(ct, zero, half, o, ramp(b * LANES, LANES))
-
         return seq(
             [alloc(m) for m in (planes, words, ct, magnitude, own, plain)],
             store(plain, const(0), 0),
             configure(),
             grid(p.sums[:3], clear),
-            # Borders stay zero, and so do words of ct between rows and lines behind the last.
+            # Borders stay zero, and so do lines behind the last.
             clear_planes() if p.bands == 1 else [],
             serial(image.slack, lambda n: store(words, zero, PARTS * image.lines + n, every), "n"),
-            grid((PARTS, p.sums[0] * LANES, p.line // LANES), clear_ct),
             serial(count, one, "b"),
             unit("tilerelease"),
         )
@@ -289,40 +314,39 @@ class _Images:
     def _split_ct(self, pair: Expr, ct: Memory, own: Memory) -> Stmt:
         """Store words of both ct, and the largest and smallest magnitude."""
         p, range_ = self.p, Range()
-        across = ceil_div(p.s.ow, LANES)
-        # Zeros behind the end of a row go where the next starts, which comes later.
-        rows = local_buffer((2, p.units, across * LANES), "float32", "rows")
-        every = (2, p.units, across)
+        # Between rows it stays zero.
+        line = local_buffer((2, p.blocks * LANES), "float32", "line")
 
-        def clear(side: Expr, v: Expr, b: Expr) -> Stmt:
-            return store(rows, nothing(), side, v, ramp(b * LANES, LANES))
+        def clear(side: Expr, b: Expr) -> Stmt:
+            return store(line, nothing(), side, ramp(b * LANES, LANES))
 
         def copy(o: Expr, side: Expr) -> Stmt:
             n, row0, count = self._item(pair, side)
 
             def element(v: Expr, x: Expr) -> Stmt:
-                return store(rows, self.load_ct(n, o, row0 + v, x), side, v, x)
+                return store(line, self.load_ct(n, o, row0 + v, x), side, v * p.row + x)
 
             return grid((count, p.s.ow), element)
 
-        def words(o: Expr, v: Expr, b: Expr) -> Stmt:
+        def words(o: Expr, b: Expr) -> Stmt:
             def put(part: int, word: Expr) -> Stmt:
-                return store(ct, word, part, o, ramp(v * p.pitch + b * LANES, LANES))
+                where = (part, div(o, LANES), b, mod(o, LANES), ramp(0, LANES))
+                return store(ct, word, *where)
 
-            low, high = (load(rows, side, v, ramp(b * LANES, LANES)) for side in range(2))
+            low, high = (load(line, side, ramp(b * LANES, LANES)) for side in range(2))
             return seq(split_pair(low, high, range_, put))
 
-        def line(o: Expr) -> Stmt:
+        def output(o: Expr) -> Stmt:
             return seq(
                 serial(2, lambda side: copy(o, side), "side"),
-                grid((p.units, across), lambda v, b: words(o, v, b)),
+                serial(p.blocks, lambda b: words(o, b), "b"),
             )
 
         return seq(
-            alloc(rows),
-            grid(every, clear),
+            alloc(line),
+            grid((2, p.blocks), clear),
             range_.start(),
-            serial(p.s.o, line, "o"),
+            serial(p.s.o, output, "o"),
             _note(range_, own),
         )
 
@@ -340,9 +364,16 @@ class _Images:
         """
         p, t = self.p, tvm().tirx
         (planes, words, magnitude), (lines, own) = image, ct
-        fast = grid(
-            (p.panels, p.groups), lambda o, g: self._tiles(where[0], o, g, words, lines)
-        )
+
+        def some(chunk: Expr) -> Stmt:
+            first = chunk * self.together
+            blocks = first, minimum(self.together, p.blocks - first)
+            return grid(
+                (p.panels, p.groups),
+                lambda o, g: self._tiles(where[0], o, g, words, lines, blocks),
+            )
+
+        fast = serial(ceil_div(p.blocks, self.together), some, "chunk")
         slow = seq(
             store(plain, const(1), 0),
             serial(2, lambda side: self._in_float32(where, side, planes), "side"),
@@ -361,19 +392,30 @@ class _Images:
         phase = mod(i, down) * across + mod(j, across)
         return p.image.line(phase, group, div(i, down) * p.pitch + div(j, across))
 
-    def _tiles(self, part: Expr, o: Expr, g: Expr, words: Memory, ct: Memory) -> Stmt:
-        """Sums of a group of outputs and one of columns, over all pixels of two images."""
+    def _tiles(
+        self,
+        part: Expr,
+        o: Expr,
+        g: Expr,
+        words: Memory,
+        ct: Memory,
+        blocks: tuple[Expr, Expr],
+    ) -> Stmt:
+        """Sums of a group of outputs and one of columns, over some blocks of two images."""
         p = self.p
-        lines, across = const(4 * p.line, "int64"), const(4 * LANES, "int64")
+        across = const(4 * LANES, "int64")
         columns = [bind("column", self._column(g * p.width + k)) for k in range(p.width)]
 
         def step(k: Expr) -> Stmt:
+            b = blocks[0] + k
+            pixel, bind_pixel = bind("pixel", p.first_pixel(b))
+
             def left(part: int, number: int, register: int) -> Stmt:
-                source = address(ct, part, (o * p.height + number) * LANES, k * LANES)
-                return unit("tileloadd64", tile(register), source, lines)
+                source = address(ct, part, o * p.height + number, b, 0, 0)
+                return unit("tileloadd64", tile(register), source, across)
 
             def right(part: int, number: int, register: int) -> Stmt:
-                line = columns[number][0] + k * LANES + part * p.image.lines
+                line = columns[number][0] + pixel + part * p.image.lines
                 return unit("tileloadd64", tile(register), address(words, line, 0), across)
 
             if p.height == 1:
@@ -381,12 +423,12 @@ class _Images:
                 def of_three(side: int, *where: int) -> Stmt:
                     return right(*where) if side == 0 else left(*where)
 
-                return seq(multiply_three(of_three, three_left=False))
+                return seq(bind_pixel, multiply_three(of_three, three_left=False))
 
             def of_square(side: int, *where: int) -> Stmt:
                 return left(*where) if side == 0 else right(*where)
 
-            return seq(multiply(of_square, PRODUCTS))
+            return seq(bind_pixel, multiply(of_square, PRODUCTS))
 
         sums = []
         for k in range(p.height * p.width):
@@ -395,7 +437,7 @@ class _Images:
         return seq(
             [statement for _, statement in columns],
             [unit("tileloadd64", *where) for where in sums],
-            serial(p.blocks, step, "k"),
+            serial(blocks[1], step, "k"),
             [unit("tilestored64", *where) for where in sums],
         )
 
