@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
 from ...target import CpuTarget
 from . import conv_tiles, conv_weight_tiles
@@ -49,6 +51,15 @@ def _indexable(s: Conv) -> bool:
     return max(activations, weights) < 1 << 31
 
 
+def _sparse(s: Conv, load_x: Load4) -> tuple[Conv, Load4]:
+    """The same convolution of those pixels only that a kernel of one pixel reads."""
+    if (s.kh, s.kw) != (1, 1) or s.stride == (1, 1) or s.padding != (0, 0):
+        return s, load_x
+    down, across = s.stride
+    dense = replace(s, h=s.oh, w=s.ow, stride=(1, 1))
+    return dense, lambda n, c, y, x: load_x(n, c, y * down, x * across)
+
+
 def conv_forward_stages(
     spec: Conv, load_x: Load4, load_w: Load4, write: Write4, builder: Builder, cpu: CpuTarget
 ) -> list[Stage] | None:
@@ -58,6 +69,7 @@ def conv_forward_stages(
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, write)
+    s, load_x = _sparse(s, load_x)
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
@@ -126,6 +138,7 @@ def conv_grad_weight_stages(
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
+    s, load_x = _sparse(s, load_x)
     on_unit = conv_weight_tiles.plan(s, cpu)
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(

@@ -525,15 +525,6 @@ def _finish(
 
         def plane(k: Expr) -> Stmt:
             channel = channel0 + k
-            if pitch == width:
-                start = first * pitch
-
-                def flat(q: Expr) -> Stmt:
-                    at = start + q
-                    y, x = split(at, width)
-                    return write(image, channel, row0 + y, x, load(planes, k, at))
-
-                return serial((last - first) * pitch, flat, "q")
 
             def one(y: Expr, x: Expr) -> Stmt:
                 value = load(planes, k, (first + y) * pitch + x)

@@ -482,9 +482,7 @@ class _Images:
             # Rows of this class inside the result: y < outputs.
             inside = div(p.y.outputs - ry + (down - 1), down) - first
             exact = p.y.outputs == p.units * p.bands * down
-            return serial(
-                p.units if exact else minimum(p.units, inside), lambda v: row(ry, v), "v"
-            )
+            return serial(p.units if exact else minimum(p.units, inside), lambda v: row(ry, v), "v")
 
         return seq(
             [alloc(planes)], [alloc(rows)] if across > 1 else [], serial(down, residue, "ry")

@@ -37,9 +37,9 @@ from .bfloat_parts import LANES, Packed
 from .conv_layout import div, maximum, mod, split, transpose_rows
 
 # Measured cycles of a multiply-add of vectors in the schedules without the unit.
-OTHER_CYCLES = 0.75
-# Of a block of 32 x 32 x 32 on the unit, and of copying and splitting a line of words.
-BLOCK_CYCLES, LINE_CYCLES = 460, 20
+OTHER_CYCLES = 0.9
+# Of a block of 32 x 32 x 32 on the unit, and of copying and splitting a line.
+BLOCK_CYCLES, LINE_CYCLES = 460, 16
 
 
 # What is done with a line of 16 channels: its group, phase and pixel, and the vector.

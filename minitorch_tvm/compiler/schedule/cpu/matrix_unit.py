@@ -73,9 +73,7 @@ THREE = 3
 THREE_CYCLES = 340  # measured, of a step of multiply_three
 
 
-def multiply_three(
-    fetch: Callable[[int, int, int, int], Stmt], three_left: bool
-) -> list[Stmt]:
+def multiply_three(fetch: Callable[[int, int, int, int], Stmt], three_left: bool) -> list[Stmt]:
     """Add a row, or a column, of three blocks of 16 x 16 x 32 to tiles 0 to 2.
 
     ``fetch(side, part, number, register)`` loads a part of tile ``number`` of the three (side 0) or
