@@ -1,9 +1,9 @@
 """Convolution of float32 on a matrix unit that multiplies tiles of bfloat16 (Intel AMX).
 
 Every tap of a convolution is a matrix product, of an image [pixels, channels] that the tap shifts
-and of weights [channels, outputs].  An image is copied once (:mod:`.conv_words`), with 32 channels to a
-line of bfloat16, or, if there are at most 16, with those 16: a row of the unit's operand then takes
-two neighbouring pixels, and one step two taps.
+and of weights [channels, outputs].  An image is copied once (:mod:`.conv_words`), with 32 channels
+to a line of bfloat16, or, if there are at most 16, with those 16: a row of the unit's operand then
+takes two neighbouring pixels, and one step two taps.
 
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
 start of the next are computed for nothing, a share of kernel width over image width.  With stride s

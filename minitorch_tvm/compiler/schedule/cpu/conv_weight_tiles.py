@@ -3,10 +3,10 @@
 ``dw[o, c, i, j]`` sums ``ct[n, o, y, z] * x[n, c, y + i - top, z + j - left]`` over images and
 pixels.  With pixels numbered through the padded image, a tap shifts x by a constant: the products
 of one tap are a matrix product of ct [outputs, pixels] and x [pixels, channels] that starts at
-another pixel of x.  Two images, or bands of one, are summed at once: a word holds parts of both, so
-that no shift takes a pixel from its partner.  Images of x are copied with channels last
-(:mod:`.conv_words`); lines of ct are split as they are, with zeros for the pixels between the end of
-a row of results and the start of the next.
+another pixel of x.  Two images, or bands of one, are summed at once: a word holds parts of both,
+so that no shift takes a pixel from its partner.  Images of x are copied with channels last
+(:mod:`.conv_words`).  Rows of ct are split into blocks of 16 pixels; where that takes more of them,
+rows follow each other as those of x do, with zeros between them.
 
 Columns of tiles are (tap, 16 channels), so that few channels waste nothing; up to 16 outputs are
 one row of tiles, which meets three columns at a time.  A parallel tile takes some pairs of images,

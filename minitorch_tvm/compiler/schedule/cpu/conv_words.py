@@ -107,10 +107,10 @@ class Image:
         begin = maximum(begin, 0)
         return begin, maximum(minimum(end, h), begin)
 
-    def _at(self, y: Expr, x: Expr, first: Expr) -> tuple[Expr, Expr]:
+    def _at(self, place: tuple[Expr, Expr], first: Expr) -> tuple[Expr, Expr]:
         """Phase and pixel of an element."""
         (top, left), (down, across) = self.low, self.stride
-        row, column = y + top, x + left
+        row, column = place[0] + top, place[1] + left
         phase = mod(row, down) * across + mod(column, across)
         return phase, (div(row, down) - first) * self.pitch + div(column, across)
 
@@ -128,9 +128,9 @@ class Image:
             # The last block overlaps the one before, or repeats the last pixel.
             p0 = begin * w + (b * LANES if short else minimum(b * LANES, count - LANES))
 
-            def place(k: Expr) -> tuple[Expr, ...]:
-                at = minimum(p0 + k, end * w - 1) if short else p0 + k
-                return split(at, w)
+            def place(k: Expr) -> tuple[Expr, Expr]:
+                y, x = split(minimum(p0 + k, end * w - 1) if short else p0 + k, w)
+                return y, x
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 c = group * LANES + r
@@ -140,7 +140,7 @@ class Image:
                 return when(c < self.channels, copy, store(square, nothing(), r, ramp(0, LANES)))
 
             def line(k: Expr, vector: Expr) -> Stmt:
-                return visit(group, *self._at(*place(k), first), vector)
+                return visit(group, *self._at(place(k), first), vector)
 
             return transpose_rows(LANES, "float32", fill, line)
 
@@ -152,7 +152,7 @@ class Image:
         begin, end = self._rows(first)
 
         def element(c: Expr, y: Expr, x: Expr) -> Stmt:
-            phase, pixel = self._at(begin + y, x, first)
+            phase, pixel = self._at((begin + y, x), first)
             line = self.line(phase, div(c, LANES), pixel)
             return store(plane, load_x(c, begin + y, x), line, mod(c, LANES))
 
