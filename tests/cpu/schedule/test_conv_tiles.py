@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from test_conv import CASES, HOST, Case, reference, spec
 
 from minitorch_tvm.compiler.loops import Stage
-from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles
+from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles, matrix_unit
 from minitorch_tvm.compiler.schedule.cpu.conv import Conv
 from minitorch_tvm.compiler.schedule.cpu.conv_correlate import forward_axis
 from minitorch_tvm.core.tvm_api import global_func
@@ -50,6 +51,29 @@ ALL = ["conv", "conv_dx", "conv_dw"]
 
 
 PLAIN = {name: s for name, s in CASES.items() if s.dilation == (1, 1) and max(s.w, s.h) < 100}
+
+
+def test_three_tiles_meet_all_parts_of_the_one() -> None:
+    # Which part of which tile a register holds, and what is multiplied, smallest products first.
+    held: dict[int, tuple[int, int]] = {}
+    found: dict[int, list[tuple[int, int]]] = {0: [], 1: [], 2: []}
+
+    def fetch(side: int, part: int, number: int, register: int) -> Any:
+        held[register] = (part, number)
+        return side
+
+    def product(name: str, total: int, left: int, right: int) -> Any:
+        assert name == "tdpbf16ps"
+        (part, number), (other, _) = held[left], held[right]
+        assert number == total
+        found[total].append((part, other))
+
+    with (
+        mock.patch.object(matrix_unit, "unit", product),
+        mock.patch.object(matrix_unit, "tile", lambda number: number),
+    ):
+        matrix_unit.multiply_three(fetch, three_left=True)
+    assert found == {number: list(matrix_unit.PRODUCTS) for number in range(3)}
 
 
 @pytest.mark.parametrize("s", PLAIN.values(), ids=PLAIN)

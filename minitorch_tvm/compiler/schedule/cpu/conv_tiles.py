@@ -62,7 +62,7 @@ from .matrix_unit import (
 )
 from .plain_sums import plain_sums
 
-_ROWS = 8  # pixels that plain arithmetic computes at once
+_VECTORS = 16  # of sums that plain arithmetic computes at once
 # Tiles that keep the cores of a desktop machine busy.
 _PIECES = 8
 # Measured cycles: of a result, of a weight.
@@ -406,6 +406,7 @@ class _Images:
         p, image, (n, first) = self.p, self.p.image, where
         plane = local_buffer((image.lines + image.slack, LANES), "float32", "plane")
         halves = p.width // LANES
+        pixels = _VECTORS // halves
         extents = (p.channels, p.y.kernel, p.x.kernel)
         flat = local_buffer((*extents, p.width), "float32", "flat")
 
@@ -418,7 +419,7 @@ class _Images:
 
             def left(r: int, c: Expr, a: Expr, b: Expr) -> Expr:
                 phase, pixel = self._place(ty, tx, a, b)
-                line = image.line(phase, div(c, LANES), g * _ROWS + r + pixel)
+                line = image.line(phase, div(c, LANES), g * pixels + r + pixel)
                 return splat(load(plane, line, mod(c, LANES)), LANES)
 
             def right(half: int, c: Expr, a: Expr, b: Expr) -> Expr:
@@ -426,17 +427,17 @@ class _Images:
                 return load(flat, c, i, j, ramp(half * LANES, LANES))
 
             def put(r: int, half: int, value: Expr) -> Stmt:
-                return store(sums, value, index, g * _ROWS + r, ramp(half * LANES, LANES))
+                return store(sums, value, index, g * pixels + r, ramp(half * LANES, LANES))
 
             counts = (p.channels, ty.count, tx.count)
-            return plain_sums((_ROWS, halves), left, right, lambda step: grid(counts, step), put)
+            return plain_sums((pixels, halves), left, right, lambda step: grid(counts, step), put)
 
         return seq(
             alloc(plane),
             alloc(flat),
             image.fill(plane, lambda c, y, x: self.load_x(n, c, y, x), first),
             grid((*extents, p.width), gather),
-            grid((p.classes, p.panels * p.panel // _ROWS), block),
+            grid((p.classes, p.panels * p.panel // pixels), block),
         )
 
     def _finish(self, where: tuple[Expr, Expr], o: Expr, m: Expr, sums: Memory) -> Stmt:

@@ -62,7 +62,7 @@ from .matrix_unit import (
 from .plain_sums import plain_sums
 
 _PIECES = 16
-_ROWS = 8  # outputs that plain arithmetic computes at once
+_ROWS = 16  # outputs that plain arithmetic computes at once
 # Measured cycles: of a tile's sums fetched and stored, of 16 words of ct.
 _SUM_CYCLES, _CT_CYCLES = 60, 25
 
