@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 
+from ..core import collector
 from ..ir.graph import Graph
 from ..ir.program import Program
 
 
 def compile_graph(graph: Graph) -> Program:
     """:func:`.api.compile_graph`; the first call imports the stages behind the front."""
-    program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph)
+    with collector.put_off():
+        program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph)
     return program

@@ -8,6 +8,7 @@ the compiler half (``tvm``, about 260 MB of shared objects) is loaded by the fir
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -16,7 +17,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,6 +122,31 @@ def _defer(name: str, folder: Path) -> None:
     sys.modules[name] = module
 
 
+@contextlib.contextmanager
+def _names_read_once() -> Iterator[None]:
+    """Let parts of TVM that ask for the names of all its functions read only those they must.
+
+    There are 2000 names, each a call of its own, and a dozen parts ask.  New ones come at the end.
+    """
+    registry = importlib.import_module("tvm_ffi.registry")
+    original = registry.list_global_func_names
+    names: list[str] = []
+
+    def list_global_func_names() -> list[str]:
+        name = ffi.get_global_func("ffi.FunctionListGlobalNamesFunctor")()
+        count = name(-1)
+        if names and (count < len(names) or name(len(names) - 1) != names[-1]):
+            names.clear()  # one was removed
+        names.extend(name(i) for i in range(len(names), count))
+        return list(names)
+
+    registry.list_global_func_names = list_global_func_names
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = original
+
+
 _UNUSED = ("relax", "s_tir", "topi", "runtime.disco")
 """Parts of TVM that this package has no use for, and half of the time to import it.
 
@@ -147,7 +173,8 @@ def tvm() -> Any:
     chosen = os.environ.get(_BACKENDS)
     os.environ.setdefault(_BACKENDS, "0")
     try:
-        module = _import_without_torch("tvm")
+        with _names_read_once():
+            module = _import_without_torch("tvm")
     finally:
         if chosen is None:
             del os.environ[_BACKENDS]
