@@ -236,8 +236,8 @@ class _Panel:
     number: Expr
     nv: int
     j0: Expr
-    skip: int
-    widths: tuple[int, ...]  # of a panel that is not the last, of the last
+    # Of a panel that is not the last, of the last: columns that the panel before has, and the rest.
+    parts: tuple[tuple[int, int], ...]
 
 
 class _Compute:
@@ -347,19 +347,18 @@ class _Compute:
     def _by_kind(self, p: Expr, make: Callable[[_Panel], Stmt]) -> Stmt:
         t, n = self.t, self.pb.n
         width = n - (self.panels - 1) * t.nr
-        if t.direct:
+        whole = (0, t.nr)
+        last_part = (t.nr - width, width) if t.direct else (0, width)
+        if t.direct or t.last_nv == t.nv:
             # Columns read in place cannot run past the end: the last panel starts early instead.
-            if width == t.nr:
-                return make(_Panel(p, t.nv, p * t.nr, 0, (t.nr,)))
-            last = _Panel(p, t.nv, const(n - t.nr), t.nr - width, (width,))
-        elif t.last_nv == t.nv:
-            widths = (t.nr, width) if self.panels > 1 and width < t.nr else (width,)
-            return make(_Panel(p, t.nv, p * t.nr, 0, widths))
-        else:
-            last = _Panel(p, t.last_nv, p * t.nr, 0, (width,))
+            early = t.direct and width < t.nr
+            j0 = minimum(p * t.nr, n - t.nr) if early else p * t.nr
+            parts = (whole, last_part) if self.panels > 1 and width < t.nr else (last_part,)
+            return make(_Panel(p, t.nv, j0, parts))
+        last = _Panel(p, t.last_nv, p * t.nr, (last_part,))
         if self.panels == 1:
             return make(last)
-        full = _Panel(p, t.nv, p * t.nr, 0, (t.nr,))
+        full = _Panel(p, t.nv, p * t.nr, (whole,))
         return when(tvm().tirx.EQ(p, const(self.panels - 1)), make(last), make(full))
 
     def _block(
@@ -480,18 +479,18 @@ class _Compute:
         ]
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
-        def write(width: int) -> Stmt:
+        def write(skip: int, width: int) -> Stmt:
             return pb.write_tile(
                 bt,
-                (i0 + known, panel.j0 + panel.skip),
+                (i0 + known, panel.j0 + skip),
                 (t.mr - known, width),
-                lambda i, j: load(out, known + i, panel.skip + j),
+                lambda i, j: load(out, known + i, skip + j),
             )
 
-        written = write(panel.widths[0])
-        if len(panel.widths) > 1:
+        written = write(*panel.parts[0])
+        if len(panel.parts) > 1:
             last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
-            written = when(last, write(panel.widths[1]), written)
+            written = when(last, write(*panel.parts[1]), written)
         return seq(alloc(out), spill, written)
 
 
