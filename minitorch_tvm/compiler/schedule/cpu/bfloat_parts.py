@@ -41,7 +41,7 @@ from ...loops import (
     vectorized,
     when,
 )
-from .conv_layout import transpose_rows
+from .conv_layout import div, mod, transpose_rows
 
 LANES = 16  # float32 in one row of a tile
 EDGE = 32  # lines of a panel, and k of a block: two tiles each way
@@ -76,7 +76,7 @@ def packed_memory(panels: int, blocks: int, visits: int, make: Callable[..., Mem
 
 
 # Statements and the vector that they fetch, from (row, first column) of a block.
-_Vector = Callable[[Expr, int], tuple[list[Stmt], Expr]]
+_Vector = Callable[[Expr, Expr], tuple[list[Stmt], Expr]]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Operand:
             def put(vector: _Vector) -> Stmt:
                 return self._split(packed, (place[0], place[1] + b), vector, range_)
 
-            def from_block(r: Expr, c: int) -> tuple[list[Stmt], Expr]:
+            def from_block(r: Expr, c: Expr) -> tuple[list[Stmt], Expr]:
                 return [], load(block, r, ramp(c, LANES))
 
             def choose(inside: Stmt, edge: Stmt) -> Stmt:
@@ -204,7 +204,7 @@ class Operand:
         return self.element(bt, origin[0] + line, origin[1] + k)
 
     def _vector(
-        self, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr], r: Expr, c: int
+        self, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr], r: Expr, c: Expr
     ) -> tuple[list[Stmt], Expr]:
         """A vector read in place."""
         line = local_buffer((LANES,), "float32", "line")
@@ -220,9 +220,9 @@ class Operand:
         rows, cols = (lines, ks) if self.is_row else (ks, lines)
         nothing = splat(const(0.0, "float32"), LANES)
         clear = serial(
-            EDGE,
-            lambda r: seq([store(block, nothing, r, ramp(c, LANES)) for c in (0, LANES)]),
-            "r",
+            EDGE * HALVES,
+            lambda i: store(block, nothing, div(i, HALVES), ramp(mod(i, HALVES) * LANES, LANES)),
+            "i",
         )
 
         def put(r: Expr, c: Expr) -> Stmt:
@@ -237,9 +237,13 @@ class Operand:
     def _fill_turned(
         self, block: Memory, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr]
     ) -> Stmt:
-        """Transpose squares in registers."""
+        """Transpose squares in registers, asking for lines of a later block beside each."""
+        count = EDGE // _SQUARE
+        share = EDGE // (count * count)  # rows of the later block
 
-        def square(r0: Expr, c0: Expr) -> Stmt:
+        def square(s: Expr) -> Stmt:
+            r0, c0 = div(s, count) * _SQUARE, mod(s, count) * _SQUARE
+
             def fill(memory: Memory, c: Expr) -> Stmt:
                 return vectorized(
                     _SQUARE,
@@ -250,22 +254,15 @@ class Operand:
             def write(r: Expr, line: Expr) -> Stmt:
                 return store(block, line, r0 + r, ramp(c0, _SQUARE))
 
-            return transpose_rows(_SQUARE, "float32", fill, write)
+            asks = [ask(s * share + i, c) for i in range(share) for c in (0, LANES)]
+            return seq(asks, transpose_rows(_SQUARE, "float32", fill, write))
 
-        count = EDGE // _SQUARE
+        def ask(i: Expr, c: int) -> Stmt:
+            line, k = (c, i) if self.is_row else (i, c)
+            return prefetch(self.element(bt, later[0] + line, later[1] + k))
 
-        def ask(i: Expr) -> Stmt:
-            places = [(c, i) if self.is_row else (i, c) for c in (0, LANES)]
-            return seq([prefetch(self.element(bt, later[0] + x, later[1] + k)) for x, k in places])
-
-        return seq(
-            serial(EDGE, ask, "i"),
-            serial(
-                count,
-                lambda r: serial(count, lambda c: square(r * _SQUARE, c * _SQUARE), "c"),
-                "r",
-            ),
-        )
+        # One loop: LLVM would copy the body of a short inner one as often as that runs.
+        return serial(count * count, square, "s")
 
     def _split(
         self,
@@ -276,12 +273,11 @@ class Operand:
     ) -> Stmt:
         """Store the three parts of a block and note its range."""
 
-        def pair(row: Expr, half: Expr | int) -> Stmt:
+        def pair(row: Expr, half: Expr) -> Stmt:
             # Row 'row' of a tile: its lanes pair the k of this vector with those 16 further on.
             if self.is_row:
                 sources = [(half * LANES + row, 0), (half * LANES + row, LANES)]
             else:
-                assert isinstance(half, int)
                 sources = [(row, half * LANES), (row + LANES, half * LANES)]
             found = [vector(r, c) for r, c in sources]
 
@@ -293,10 +289,8 @@ class Operand:
             return seq(before, split_pair(found[0][1], found[1][1], range_, put))
 
         if self.is_row:
-            return serial(
-                HALVES, lambda half: serial(LANES, lambda row: pair(row, half), "row"), "half"
-            )
-        return serial(LANES, lambda row: seq(pair(row, 0), pair(row, 1)), "row")
+            return serial(HALVES * LANES, lambda i: pair(mod(i, LANES), div(i, LANES)), "i")
+        return serial(LANES * HALVES, lambda i: pair(div(i, HALVES), mod(i, HALVES)), "i")
 
 
 def _words(value: int) -> Expr:

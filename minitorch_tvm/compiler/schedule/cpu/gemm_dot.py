@@ -95,7 +95,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         }
         row = [local_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
         col = [local_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
-        out = local_buffer((nr, nc), pb.dtype, "out")
+        out = local_buffer((nr * nc,), pb.dtype, "out")
 
         def step(k: Expr, fresh: int) -> Stmt:
             # Only the last ``fresh`` lanes count: the final step starts early and overlaps.
@@ -119,22 +119,27 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             ]
             return seq(reads, updates)
 
-        finish: list[Stmt] = []
-        for (r, c), b in acc.items():
-            sums, total = _add_lanes(load(b, every), lanes, f"s{r}_{c}")
-            finish += [*sums, store(out, total, r, c)]
+        # The lanes of all sums are added by one loop: written out, they would be half of the code.
+        wide = local_buffer((nr * nc, lanes), pb.dtype, "wide")
+
+        def narrow(i: Expr) -> Stmt:
+            sums, total = _add_lanes(load(wide, i, every), lanes, "s")
+            return seq(sums, store(out, total, i))
+
+        finish = [store(wide, load(b, every), i, every) for i, b in enumerate(acc.values())]
         write = pb.write_tile(
             bt,
             (i0 + i_skip, j0 + j_skip),
             (nr - i_skip, nc - j_skip),
-            lambda i, j: load(out, i_skip + i, j_skip + j),
+            lambda i, j: load(out, (i_skip + i) * nc + j_skip + j),
         )
         return seq(
-            [alloc(b) for b in (*acc.values(), *row, *col, out)],
+            [alloc(b) for b in (*acc.values(), *row, *col, wide, out)],
             [store(b, zeros(pb.dtype, lanes), every) for b in acc.values()],
             serial(pb.k // lanes, lambda kb: step(kb * lanes, lanes), "k"),
             [step(const(pb.k - lanes), rest)] if rest else [],
             finish,
+            serial(nr * nc, narrow, "i"),
             write,
         )
 

@@ -272,4 +272,5 @@ def _pack_transposed(
         return transpose_rows(lanes, pb.dtype, fill, put)
 
     blocks = (count + lanes - 1) // lanes
-    return serial(vectors, lambda jb: serial(blocks, lambda kb: block(jb, kb), "kb"), "jb")
+    # One loop: LLVM would copy the body of a short inner one as often as that runs.
+    return serial(vectors * blocks, lambda b: block(b // blocks, b % blocks), "b")
