@@ -300,6 +300,25 @@ def free_buffers(body: Stmt) -> list[Any]:
     return [v for v in undefined if isinstance(v.ty, t.buffer.BufferType)]
 
 
+def count_statements(body: Stmt) -> int:
+    """How many statements there are that are not made of others."""
+    t = tvm().tirx
+    count, waiting = 0, [body]
+    while waiting:
+        statement = waiting.pop()
+        if isinstance(statement, t.SeqStmt):
+            waiting.extend(statement.seq)
+        elif isinstance(statement, (t.For, t.AttrStmt)):
+            waiting.append(statement.body)
+        elif isinstance(statement, t.IfThenElse):
+            waiting.append(statement.then_case)
+            if statement.else_case is not None:
+                waiting.append(statement.else_case)
+        else:
+            count += 1
+    return count
+
+
 def when(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
     """``if condition: then else: otherwise``."""
     return tvm().tirx.IfThenElse(condition, then, otherwise)

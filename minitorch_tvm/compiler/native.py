@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.threads import usable_cores
 from ..core.tvm_api import tvm
+from .loops import count_statements
 from .steps import DISPATCH
 from .target import CpuTarget
 
@@ -20,7 +21,12 @@ from .target import CpuTarget
 _OPTIONS = {"tirx.disable_storage_rewrite": True, "tirx.disable_assert": True}
 
 _LEAN = "minitorch_tvm"
-_STAGES_PER_MODULE = 6
+# LLVM's work for a function is about that of so many statements, and one for each of its own.
+_FUNCTION = 50
+# How much is compiled at a time.  Threads begin the sooner, the less the first pieces hold; later
+# ones are larger, as each costs some 15 ms beside its functions, but not so large that a thread
+# would wait long for the last of another.
+_SMALLEST, _LARGEST = 100, 800
 # LLVM's levels.  The function that calls stages has nothing to optimise, and comes last.
 _LEVEL, _DISPATCH_LEVEL = 3, 0
 
@@ -63,6 +69,7 @@ class Piece:
 
     def __init__(self) -> None:
         self.functions: dict[str, Any] = {}
+        self.work = 0  # for LLVM, in statements
         self.code = b""
 
     def module(self) -> Any:
@@ -77,7 +84,8 @@ class Build:
     LLVM works on one module with one thread, and needs more than twice as long for a program whose
     stages it may all copy into the entry, which gains nothing: a stage's tile runs for
     microseconds.  A module of its own costs some 15 ms, hence several stages in each.  Which ones
-    depends on the order in which they come only, so the same program makes the same pieces.
+    depends on what they are and in which order they come, so the same program makes the same
+    pieces.
     """
 
     def __init__(
@@ -113,7 +121,8 @@ class Build:
         """Compile a stage function, together with others; returns where its code will be."""
         piece = self._open
         piece.functions[symbol] = function
-        if len(piece.functions) == _STAGES_PER_MODULE:
+        piece.work += _FUNCTION + count_statements(function.body)
+        if piece.work >= min(_LARGEST, _SMALLEST * (len(self.pieces) + 1)):
             self._submit(_LEVEL)
         return piece
 
