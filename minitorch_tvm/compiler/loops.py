@@ -8,6 +8,7 @@ small ``local`` buffers (registers or stack) and vector statements, but never a 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,12 @@ class Builder:
 
 def const(value: float | int, dtype: str = "int32") -> Expr:
     """A literal."""
+    # Not so for floats, of which -0.0 equals 0.0.
+    return _integer(value, dtype) if type(value) is int else tvm().tirx.const(value, dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _integer(value: int, dtype: str) -> Expr:
     return tvm().tirx.const(value, dtype)
 
 
@@ -137,7 +144,8 @@ def pointer_type(dtype: str) -> Any:
 def _memory(shape: Sequence[int], dtype: str, name: str, scope: str) -> Memory:
     count = math.prod(shape)
     extent = const(max(count, 1), "int64" if count >= 1 << 31 else "int32")
-    return Memory(tvm().tirx.decl_buffer([extent], dtype, name, scope=scope), tuple(shape), dtype)
+    raw = tvm().tirx.decl_buffer([extent], dtype, name, scope=scope, layout=None)
+    return Memory(raw, tuple(shape), dtype)
 
 
 def pointer_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
@@ -178,6 +186,7 @@ def alloc(buffer: Memory) -> Stmt:
         f"{buffer.dtype}x{_LINE_BYTES // itemsize}",
         buffer.raw.name,
         scope="local",
+        layout=None,
     )
     pointer = t.ir.PointerType(t.ir.PrimType(buffer.dtype), "local")
     data = t.ir.Call("tirx.reinterpret", [lines.data], ret_ty=pointer)
@@ -303,14 +312,16 @@ def free_buffers(body: Stmt) -> list[Any]:
 def count_statements(body: Stmt) -> int:
     """How many statements there are that are not made of others."""
     t = tvm().tirx
+    several, around, choice = t.SeqStmt, (t.For, t.AttrStmt), t.IfThenElse
     count, waiting = 0, [body]
     while waiting:
         statement = waiting.pop()
-        if isinstance(statement, t.SeqStmt):
+        kind = type(statement)
+        if kind is several:
             waiting.extend(statement.seq)
-        elif isinstance(statement, (t.For, t.AttrStmt)):
+        elif kind in around:
             waiting.append(statement.body)
-        elif isinstance(statement, t.IfThenElse):
+        elif kind is choice:
             waiting.append(statement.then_case)
             if statement.else_case is not None:
                 waiting.append(statement.else_case)
