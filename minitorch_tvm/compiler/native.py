@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ..core.threads import usable_cores
-from ..core.tvm_api import tvm
+from ..core.tvm_api import prepare_linking, tvm
 from .loops import count_statements
 from .steps import DISPATCH
 from .target import CpuTarget
@@ -133,6 +133,7 @@ class Build:
         piece = self._open
         piece.functions[DISPATCH] = dispatch
         self._submit(_DISPATCH_LEVEL)
+        prepare_linking()
         for future in self._coming:
             future.result()
         return piece

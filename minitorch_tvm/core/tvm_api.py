@@ -70,6 +70,11 @@ def _session() -> Any:
     return orcjit.default_session()
 
 
+def prepare_linking() -> None:
+    """What the first link needs, done while there is time."""
+    _session()
+
+
 def load_objects(code: Sequence[bytes]) -> Any:
     """Link the contents of native object files into the process, as one module."""
     return _session().load_module(list(code))
@@ -128,7 +133,7 @@ def _names_read_once() -> Iterator[None]:
 
     There are 2000 names, each a call of its own, and a dozen parts ask.  New ones come at the end.
     """
-    registry = importlib.import_module("tvm_ffi.registry")
+    registry: Any = importlib.import_module("tvm_ffi.registry")
     original = registry.list_global_func_names
     names: list[str] = []
 
