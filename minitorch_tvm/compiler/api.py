@@ -93,7 +93,7 @@ def compile_graph(graph: Graph) -> Program:
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
             made = kernels.finish()
-            pieces = dict.fromkeys([entry, dispatch, *kernels.pieces()])
+            pieces = native.with_needed([entry, dispatch, *kernels.pieces()])
             code = tuple(piece.code for piece in pieces)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]

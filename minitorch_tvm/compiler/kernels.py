@@ -162,6 +162,9 @@ class Kernels:
             function, buffers = self.functions.of(stage)
             arguments = tuple(_argument(code, b) for b in buffers)
             infos.append(StageInfo(stage.tiles, function, arguments))
+            # Who links one function of a piece links them all, with what they call.
+            needs = self._pieces[function.symbol].needs
+            needs.update(self._pieces[helper.name] for helper in stage.helpers)
         scratch = tuple(numel(m.shape) * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
         symbols = [info.function.symbol for info in infos]
         symbols += [helper.name for stage in stages for helper in stage.helpers]

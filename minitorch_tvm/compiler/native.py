@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -70,12 +70,25 @@ class Piece:
     def __init__(self) -> None:
         self.functions: dict[str, Any] = {}
         self.work = 0  # for LLVM, in statements
+        self.needs: set[Piece] = set()  # that its functions call into
         self.code = b""
 
     def module(self) -> Any:
         """The functions as TVM's module."""
         t = tvm()
         return t.IRModule({t.ir.GlobalVar(name): f for name, f in self.functions.items()})
+
+
+def with_needed(pieces: Iterable[Piece]) -> list[Piece]:
+    """The pieces and all that they need, directly or not: what can be linked."""
+    found: dict[Piece, None] = {}
+    waiting = list(pieces)[::-1]
+    while waiting:
+        piece = waiting.pop()
+        if piece not in found:
+            found[piece] = None
+            waiting.extend(piece.needs)
+    return list(found)
 
 
 class Build:

@@ -11,8 +11,19 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
 from minitorch_tvm.compiler import native, target
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
-from minitorch_tvm.compiler.loops import load, parallel_stage, pointer_buffer, store
-from minitorch_tvm.compiler.steps import DISPATCH
+from minitorch_tvm.compiler.loops import (
+    const,
+    count_statements,
+    load,
+    parallel_stage,
+    pointer_buffer,
+    seq,
+    serial,
+    store,
+    var,
+    when,
+)
+from minitorch_tvm.compiler.steps import DISPATCH, ENTRY
 
 
 def _build(build: native.Build, stages: int) -> native.Piece:
@@ -37,9 +48,34 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     assert build.pieces[-1] is dispatch
     flat = [name for part in names for name in part]
     assert len(set(flat)) == len(flat) == stages + 1
+    sizes = [len(part) for part in names[:-2]]  # the last ones hold what is left, and the dispatch
+    assert sizes == sorted(sizes)
+    assert sizes[:1] == [2] * (stages > 1)  # threads need not wait long for the first
     assert max(map(len, names)) <= 6
     assert all(piece.code for piece in build.pieces)
     assert not any(piece.functions for piece in build.pieces)
+
+
+def test_parts_come_with_all_that_they_need() -> None:
+    first, second, third, other = (native.Piece() for _ in range(4))
+    first.needs.add(second)
+    second.needs |= {first, third}
+    assert native.with_needed([first]) == [first, second, third]
+    assert native.with_needed([other, third]) == [other, third]
+
+
+def test_statements_that_are_not_made_of_others_are_counted() -> None:
+    a = pointer_buffer((8,), "float32", "a")
+    i = var("i")
+
+    def put(value: float) -> object:
+        return store(a, const(value, "float32"), i)
+
+    both = when(i > 0, put(1.0), seq(put(2.0), put(3.0)))
+    assert count_statements(put(0.0)) == 1
+    assert count_statements(when(i > 0, put(0.0))) == 1
+    assert count_statements(serial(4, lambda _: both)) == 3
+    assert count_statements(seq(put(4.0), serial(4, lambda _: both))) == 4
 
 
 def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +158,8 @@ def test_programs_share_kernels_while_one_of_them_lives(monkeypatch: pytest.Monk
     add = native.Build.add
 
     def watched(self: native.Build, symbol: str, function: object) -> native.Piece:
-        made.append(symbol)
+        if symbol != ENTRY:  # made once in a process
+            made.append(symbol)
         return add(self, symbol, function)
 
     monkeypatch.setattr(native.Build, "add", watched)
@@ -180,6 +217,21 @@ def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatc
     lazy.clear_cache()
     gc.collect()
     assert product(330, 256) <= helpers
+
+
+@pytest.mark.skipif(not target.host().matrix_unit, reason="no matrix unit")
+def test_a_part_with_another_programs_product_can_be_linked() -> None:
+    lazy.clear_cache()
+    gc.collect()
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((256, 256)).astype(np.float32) for _ in "ab")
+    want = a.astype(np.float64), b.astype(np.float64)
+    # The entry, which both call, is compiled together with the first product, whose helpers the
+    # second does not call.
+    first = (mt.tensor(a) @ mt.tensor(b)).numpy()
+    second = (mt.tensor(a).T @ mt.tensor(b).T).numpy()
+    np.testing.assert_allclose(first, want[0] @ want[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second, want[0].T @ want[1].T, rtol=1e-4, atol=1e-4)
 
 
 def test_functions_of_equal_structure_are_one() -> None:

@@ -153,6 +153,30 @@ def test_parts_of_tvm_that_were_left_out_are_there_when_asked_for(copy: Path) ->
     finish(start(copy / "parts.py", warn="ignore", MTVM_CACHE_DIR="0"))
 
 
+def test_tvm_finds_all_its_functions_although_their_names_are_read_once(copy: Path) -> None:
+    program = (
+        "import gc, sys, minitorch_tvm as mt\n"
+        "assert (mt.ones(3) * 2).sum().item() == 6\n"
+        "assert gc.isenabled()\n"
+        "import tvm\n"
+        "from tvm_ffi import registry\n"
+        "names = registry.list_global_func_names()\n"
+        "assert registry.list_global_func_names.__module__ == registry.__name__\n"
+        "assert 'tirx.build' in names and len(names) > 1000\n"
+        "found = 0\n"
+        "for prefix in ('ir', 'tirx', 'tirx.transform', 'target', 'te', 'runtime'):\n"
+        "    api = sys.modules['tvm.' + prefix + '._ffi_api']\n"
+        "    for name in names:\n"
+        "        part, _, own = name.rpartition('.')\n"
+        "        if part == prefix and name != 'tirx.build':\n"  # registered by the import itself
+        "            assert hasattr(api, own), name\n"
+        "            found += 1\n"
+        "assert found > 200, found\n"
+    )
+    (copy / "names.py").write_text(program)
+    finish(start(copy / "names.py", warn="ignore", MTVM_CACHE_DIR="0"))
+
+
 def test_torch_works_after_the_compiler_was_loaded_without_it(copy: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     late = (
