@@ -228,10 +228,10 @@ def test_a_part_with_another_programs_product_can_be_linked() -> None:
     want = a.astype(np.float64), b.astype(np.float64)
     # The entry, which both call, is compiled together with the first product, whose helpers the
     # second does not call.
-    first = (mt.tensor(a) @ mt.tensor(b)).numpy()
-    second = (mt.tensor(a).T @ mt.tensor(b)).numpy()
-    np.testing.assert_allclose(first, want[0] @ want[1], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(second, want[0].T @ want[1], rtol=1e-4, atol=1e-4)
+    first = (mt.tensor(a).T @ mt.tensor(b)).numpy()
+    second = (mt.tensor(a) @ mt.tensor(b).T).numpy()
+    np.testing.assert_allclose(first, want[0].T @ want[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second, want[0] @ want[1].T, rtol=1e-4, atol=1e-4)
 
 
 def test_functions_of_equal_structure_are_one() -> None:
