@@ -26,32 +26,29 @@ _EXP = (  # (e**r - 1 - r) / r**2, fitted to |r| <= ln 2 / 2: relative error of 
     4.999999404e-1,
 )
 
-_ERF_BELOW_ONE = (
-    7.8758750627e-5,
-    -8.0168642872e-4,
-    5.1890874234e-3,
-    -2.6854212011e-2,
-    1.1283594715e-1,
-    -3.7612626667e-1,
-    1.1283791658,
+_ERF_BELOW_ONE = (  # erf(x) / x in x**2: relative error 5e-8
+    -5.561852595e-4,
+    4.899643827e-3,
+    -2.669508383e-2,
+    1.127957627e-1,
+    -3.761224747e-1,
+    1.128379107,
 )
 
-_ERFC = (  # in |x| - 2.46
-    -1.0989251045e-6,
-    -8.3181555819e-8,
-    1.7363989929e-5,
-    -2.4786983369e-5,
-    -7.591610574e-5,
-    2.9983210688e-4,
-    -3.5577906923e-4,
-    -4.5960713323e-4,
-    2.937091639e-3,
-    -6.7993736564e-3,
-    9.9142081432e-3,
-    -9.8325029654e-3,
-    6.5345179889e-3,
-    -2.6562335679e-3,
-    5.0335364056e-4,
+_ERFC = (  # in |x| - 2.46: absolute error 3e-8, half a unit of the last place of erf
+    9.124463759e-6,
+    -2.542017319e-5,
+    -5.166466508e-5,
+    3.016738046e-4,
+    -3.911368258e-4,
+    -4.621639091e-4,
+    2.96351593e-3,
+    -6.797656417e-3,
+    9.904822335e-3,
+    -9.83299315e-3,
+    6.535762921e-3,
+    -2.656192984e-3,
+    5.033266498e-4,
 )
 
 
@@ -67,6 +64,13 @@ def _select(condition: Expr, a: Expr, b: Expr) -> Expr:
     return tvm().tirx.Select(condition, a, b)
 
 
+def _with_sign(size: Expr, x: Expr) -> Expr:
+    """A number that is not negative with the sign of another."""
+    t = tvm().tirx
+    sign = t.bitwise_and(t.reinterpret("int32", x), _i(-(1 << 31)))
+    return t.reinterpret("float32", t.bitwise_or(t.reinterpret("int32", size), sign))
+
+
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Horner's scheme, highest power first."""
     y = _f(coefficients[0])
@@ -75,27 +79,40 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return y
 
 
+def _two_powers(y: Expr, keep: Keep) -> tuple[Expr, Expr, Expr]:
+    """e**y = p 2**n: n, what to add to p's bits, and p."""
+    t = tvm().tirx
+    magic = _f(12582912.0)
+    shifted = keep(y * _f(1.44269504088896341) + magic)
+    n = keep(shifted - magic)
+    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
+    p = keep(_polynomial(r, [*_EXP, 1.0, 1.0]))
+    return n, keep(t.shift_left(t.reinterpret("int32", shifted), _i(23))), p
+
+
 def exp(x: Expr, keep: Keep) -> Expr:
     """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent.
 
     Adding 1.5 * 2**23 leaves n in the lowest bits of the sum, beside bits that a shift by 23 drops.
     """
     t = tvm().tirx
-    magic = _f(12582912.0)
-    y = keep(t.max(t.min(x, _f(89.0)), _f(-104.0)))  # of NaN: 89
-    shifted = keep(y * _f(1.44269504088896341) + magic)
-    n = keep(shifted - magic)
-    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
-    p = keep(_polynomial(r, [*_EXP, 1.0, 1.0]))
-    power = keep(t.shift_left(t.reinterpret("int32", shifted), _i(23)))
-    bits = t.reinterpret("int32", p) + power
+    n, power, p = _two_powers(keep(t.max(x, _f(-104.0))), keep)
     # Processors take some hundred cycles to multiply into a denormal number, whose bits are the
     # nearest integer to p 2**(n + 149).
     scale = t.reinterpret("float32", power + _i(((149 + 127) << 23) - (1 << 32)))
     units = p * scale + _f(0.5)  # anything where n is larger
     denormal = n < _f(-125.0)
-    bits = _select(denormal, units.astype("int32"), t.min(bits, _i(0x7F800000)))
-    return _select(t.isnan(x), x, t.reinterpret("float32", bits))
+    bits = _select(denormal, units.astype("int32"), t.reinterpret("int32", p) + power)
+    # Above the largest x whose power is finite, and for NaN.
+    beyond = t.Not(x <= _f(88.7228317))
+    return _select(beyond, x + t.infinity("float32"), t.reinterpret("float32", bits))
+
+
+def _exp_between(x: Expr, keep: Keep) -> Expr:
+    """e**x where -87 <= x <= 88, and some number elsewhere: seven instructions less than exp."""
+    t = tvm().tirx
+    _, power, p = _two_powers(x, keep)
+    return t.reinterpret("float32", t.reinterpret("int32", p) + power)
 
 
 def log(x: Expr, keep: Keep) -> Expr:
@@ -150,24 +167,25 @@ def tanh(x: Expr, keep: Keep) -> Expr:
     )
     # Adding a correction of +0 would lose the sign of -0.
     small = _select(size == _f(0.0), x, p * square * x + x)
-    large = _f(1.0) - _f(2.0) / (exp(size + size, keep) + _f(1.0))
-    return _select(size < _f(0.625), small, _select(x < _f(0.0), -large, large))
+    # From 9.011 on the quotient is below half a place of 1.
+    twice = keep(t.min(size, _f(10.0)) * _f(2.0))
+    large = _f(1.0) - _f(2.0) / (_exp_between(twice, keep) + _f(1.0))
+    return _select(size >= _f(0.625), _with_sign(large, x), small)  # small: of NaN
 
 
 def erf(x: Expr, keep: Keep) -> Expr:
     """Odd polynomial below 1; above, 1 minus a polynomial for erfc around the middle of [1, 3.92].
 
-    The result is 1 from 3.92 on.  Both polynomials are Chebyshev interpolants of degree 6 in x**2
-    (relative error 2e-9) and 14 in |x| (absolute error 8e-9), fitted to 40 digits.
+    The result is 1 from 3.92 on.  Both polynomials are minimax fits, of degree 5 in x**2 and 12 in
+    |x|, whose coefficients were rounded one by one, the others fitted anew.
     """
     t = tvm().tirx
     size = keep(t.abs(x))
     square = keep(x * x)
     small = keep(x * _polynomial(square, _ERF_BELOW_ONE))
     shifted = keep(t.min(size, _f(3.92)) - _f(2.46))
-    large = keep(t.min(_f(1.0) - _polynomial(shifted, _ERFC), _f(1.0)))
-    signed = _select(x < _f(0.0), -large, large)
-    return _select(t.isnan(x), x, _select(size < _f(1.0), small, signed))
+    large = t.min(_f(1.0) - _polynomial(shifted, _ERFC), _f(1.0))
+    return _select(size >= _f(1.0), _with_sign(large, x), small)  # small: of NaN
 
 
 def sigmoid(x: Expr, keep: Keep) -> Expr:
