@@ -28,7 +28,7 @@ from .front import show
 from .fuse import fuse
 from .kernels import Isolated, Kernels, Ready, isolate
 from .loops import Stage
-from .lower import KernelCode, bytes_moved, flops
+from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
 from .steps import ENTRY
 
@@ -85,7 +85,7 @@ def compile_graph(graph: Graph) -> Program:
         if settings.check:
             plan.verify(memory)
         assembly = clock(
-            "assemble", lambda: _assemble(fused, isolated, ready, kernels, memory, workers)
+            "assemble", lambda: _assemble(fused, isolated, ready, kernels, memory, machine)
         )
         if assembly is not None:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
@@ -171,7 +171,7 @@ def _assemble(
     ready: list[Ready],
     kernels: Kernels,
     memory: plan.Plan,
-    workers: int,
+    machine: target.CpuTarget,
 ) -> Assembly | None:
     graph = fused.graph
     places: dict[int, Place] = {}
@@ -222,7 +222,11 @@ def _assemble(
             calls += poison.after_kernel(functions, memory, k)
     if not calls:
         return None
-    return assemble(calls, workers)
+    work = [
+        cycles(fused, kernel, r.rule, machine)
+        for kernel, r in zip(fused.kernels, ready, strict=True)
+    ]
+    return assemble(calls, machine.workers, sum(work))
 
 
 def _scratch_places(ready: Ready, free: list[Placement]) -> list[Place]:

@@ -152,11 +152,16 @@ class Assembly:
     steps_nbytes: int  # with what the entry adds
 
 
-def assemble(calls: Sequence[StageCall], workers: int) -> Assembly:
+# What waking the other threads costs in cycles of the calling one, and what a barrier does.
+_LAUNCH_CYCLES, _BARRIER_CYCLES = 12_000, 6_000
+
+
+def assemble(calls: Sequence[StageCall], workers: int, cycles: float = float("inf")) -> Assembly:
     """Put the calls of a program in order (see :mod:`.steps`).
 
-    ``workers`` is the largest number of threads that can share a stage; with one, all runs on the
-    calling thread.
+    ``workers`` is the largest number of threads that can share a stage; with one, or if no step has
+    more than one tile, all runs on the calling thread.  So it does where one thread needs so few
+    ``cycles`` (an estimate) that sharing them out would take longer than they do.
     """
     functions = list(dict.fromkeys(call.function for call in calls))
     numbers = {function: i for i, function in enumerate(functions)}
@@ -166,7 +171,10 @@ def assemble(calls: Sequence[StageCall], workers: int) -> Assembly:
             steps[-1].calls.append(call)
         else:
             steps.append(_Step(call.tiles, [call]))
-    waits = _waits([step.places for step in steps]) if workers > 1 else [False] * len(steps)
+    waits = _waits([step.places for step in steps])
+    short = cycles < _LAUNCH_CYCLES + _BARRIER_CYCLES * sum(waits)
+    if workers == 1 or short or all(step.tiles == 1 for step in steps):
+        workers, waits = 1, [False] * len(steps)
     layout = Layout(
         [Step(step.tiles, wait, len(step.calls)) for step, wait in zip(steps, waits, strict=True)],
         [numbers[call.function] for call in calls],

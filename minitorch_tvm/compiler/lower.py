@@ -18,6 +18,7 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
+from .target import CpuTarget
 
 
 @dataclass
@@ -271,6 +272,28 @@ def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
     values = fused.graph.values
     roots = {fused.root(r) for r in kernel.reads}
     return sum(values[v].nbytes for v in roots) + sum(values[v].nbytes for v in kernel.stores)
+
+
+# Vector instructions per vector: of an op, of an elementary function, and of a multiply-add with
+# what is issued beside it.
+_PLAIN, _ELEMENTARY, _MULTIPLY = 1.0, 10.0, 0.7
+_CACHED_BYTES = 48  # that one core moves in a cycle, out of the second-level cache
+_VECTOR_RULES = ("rows", "transpose", "elementwise", "product", "reduction")
+
+
+def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> float:
+    """About how long one core needs for a kernel that a schedule of name ``rule`` made."""
+    values, anchor = fused.graph.values, kernel.anchor
+    arithmetic = 0.0
+    for v in {*kernel.inlined, *kernel.members}:
+        value = values[v]
+        elements = max(map(numel, (value.shape, *(values[x].shape for x in value.inputs))))
+        each = _ELEMENTARY if isinstance(value.op, ew.Float) else _PLAIN
+        if v == anchor and value.op.kind is Kind.COMPLEX:
+            elements, each = flops(fused.graph, kernel) // 2, _MULTIPLY
+        lanes = cpu.lanes(value.dtype.itemsize) if rule in _VECTOR_RULES else 1
+        arithmetic += elements * each / lanes
+    return max(arithmetic, bytes_moved(fused, kernel) / _CACHED_BYTES)
 
 
 Accessor = Callable[..., Expr]

@@ -47,7 +47,8 @@ ENTRY, DISPATCH = "step", "dispatch"
 SETTLED = 1
 _WORD = 8
 _STEP, _RUN, _ARGUMENT = 4, 2, 2  # words of each
-# How many there are, at which word some of them start, and at which byte the queues do.
+# How many there are, at which word some of them start, and at which byte the queues do.  A program
+# of one worker runs on the calling thread.
 _HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues")
 
 
@@ -177,12 +178,13 @@ def entry_function(workers: int) -> Any:
 
     count = head("steps")
     prepare = serial(head("arguments"), resolve, "argument")
+
+    def by_itself(step: Expr) -> Stmt:
+        return serial(field(step, 2), lambda tile: compute(step, tile), "tile")
+
+    alone = serial(count, by_itself, "step")
     if workers == 1:
-
-        def alone(step: Expr) -> Stmt:
-            return serial(field(step, 2), lambda tile: compute(step, tile), "tile")
-
-        body = seq(prepare, serial(count, alone, "step"))
+        body = seq(prepare, alone)
     else:
 
         def shared(step: Expr) -> Stmt:
@@ -197,7 +199,8 @@ def entry_function(workers: int) -> Any:
         )
         start = serial(count, lambda step: queues.fill(step, field(step, 2)), "step")
         offset = load(words, _HEADER.index("queues")).astype("uint64")
-        body = seq(declared(queues.memory, offset), prepare, start, launch)
+        together = seq(declared(queues.memory, offset), start, launch)
+        body = seq(prepare, when(head("workers") == 1, alone, together))
     declarations = [
         t.tirx.DeclBuffer(table, data=table_pointer),
         declared(words, const(0, "uint64")),

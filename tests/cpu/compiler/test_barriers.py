@@ -16,20 +16,41 @@ def _copy(name: str, source: Memory, to: Memory) -> Stage:
     return parallel_stage(name, 8, lambda t: store(to, load(source, t), t))
 
 
-@pytest.mark.parametrize("dependent", [True, False])
-def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
+def _calls(dependent: bool, tiles: int = 8) -> list[StageCall]:
+    """Two stages, of which the second reads what the first writes if it is ``dependent``."""
     a, b, c, d = order = [pointer_buffer((8,), "float32", name) for name in "abcd"]
     calls = []
     functions = Functions(lambda symbol, function: None)
     for name, source, to in (("first", a, b), ("second", b if dependent else c, d)):
-        stage = _copy(name, source, to)
-        function, buffers = functions.of(stage)
+        function, buffers = functions.of(_copy(name, source, to))
         slots = [[m.same_as(buffer) for m in order].index(True) for buffer in buffers]
         places = [Place(n, nbytes=32, written=order[n] is to) for n in slots]
-        calls.append(StageCall(stage.tiles, function, tuple(places)))
+        calls.append(StageCall(tiles, function, tuple(places)))
+    return calls
+
+
+@pytest.mark.parametrize("dependent", [True, False])
+def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
     # Of each step: runs from, to, tiles, and whether all threads wait.
-    words = np.frombuffer(assemble(calls, 2).steps, np.int64)
+    words = np.frombuffer(assemble(_calls(dependent), 2).steps, np.int64)
     assert words[7 : 7 + 4 * 2].tolist() == [0, 1, 8, int(dependent), 1, 2, 8, 0]
+
+
+@pytest.mark.parametrize(
+    ("tiles", "cycles", "dependent", "workers"),
+    [
+        (8, 1e6, True, 2),
+        (8, 100.0, True, 1),
+        (8, 15_000.0, True, 1),  # a barrier more than
+        (8, 15_000.0, False, 2),
+        (1, 1e6, False, 1),
+    ],
+)
+def test_short_programs_stay_on_the_calling_thread(
+    tiles: int, cycles: float, dependent: bool, workers: int
+) -> None:
+    assembly = assemble(_calls(dependent, tiles), 2, cycles)
+    assert np.frombuffer(assembly.steps, np.int64)[2] == workers
 
 
 @pytest.mark.parametrize(
