@@ -293,7 +293,8 @@ def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> floa
             elements, each = flops(fused.graph, kernel) // 2, _MULTIPLY
         lanes = cpu.lanes(value.dtype.itemsize) if rule in _VECTOR_RULES else 1
         arithmetic += elements * each / lanes
-    return max(arithmetic, bytes_moved(fused, kernel) / _CACHED_BYTES)
+    written = sum(values[v].nbytes for v in kernel.stores)  # brought before and taken away
+    return max(arithmetic, (bytes_moved(fused, kernel) + written) / _CACHED_BYTES)
 
 
 Accessor = Callable[..., Expr]
