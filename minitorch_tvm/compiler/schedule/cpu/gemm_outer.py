@@ -70,8 +70,9 @@ _MANY_BLOCKS = 8
 _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
-# Steps of k between the prefetch of a panel's line and its use: some 200 cycles.
-_AHEAD = 16
+# Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
+# may be apart by a power of two: the first-level cache has eight places or more for them.
+_AHEAD, _AHEAD_APART = 16, 8
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 
@@ -381,6 +382,8 @@ class _Compute:
         ]
         partial, *slot = sums
         k0 = self._first_k(kp)
+        apart = pb.n * pb.itemsize >= _PAGE // 2
+        ahead_by = _AHEAD if self.blocks > 1 else _AHEAD_APART
 
         def step(k: Expr) -> list[Stmt]:
             ahead: list[Stmt] = []
@@ -389,12 +392,12 @@ class _Compute:
                 if self.packed is None:
                     vectors.append(load(line[v], every))
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
-                    if self.blocks > 1:
-                        later = pb.col(bt, k0 + k + _AHEAD, panel.j0 + v * lanes)
-                        ahead.append(prefetch(later))
-                    elif self.k_parts > 1:  # the next panel's, on the same pages
+                    if self.blocks == 1 and self.k_parts > 1:  # the next panel's, on the same pages
                         beside = minimum(panel.j0 + (t.nr + v * lanes), pb.n - 1)
                         ahead.append(prefetch(pb.col(bt, k0 + k, beside)))
+                    elif self.blocks > 1 or apart:
+                        later = pb.col(bt, k0 + k + ahead_by, panel.j0 + v * lanes)
+                        ahead.append(prefetch(later))
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
                 own = bt if pb.col_batched else 0
