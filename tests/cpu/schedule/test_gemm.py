@@ -42,6 +42,7 @@ class Case:
     out: np.ndarray
     run: Callable[[], None]
     stage_names: list[str]
+    scratch: int  # buffers that the stages share
 
     def want(self) -> np.ndarray:
         a, b = self.a.astype(np.float64), self.b.astype(np.float64)
@@ -128,6 +129,7 @@ def build(
         arrays["out"],
         run,
         [s.name for s in stages],
+        len(builder.scratch),
     )
 
 
@@ -217,6 +219,43 @@ def test_few_rows_and_columns_on_many_pages(
     whole.a[...], whole.b[...] = case.a, case.b
     whole.run()
     np.testing.assert_array_equal(case.out, whole.out)  # only the order of reading differs
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 64, 70, 50), (2, 33, 129, 65), (1, 40, 16, 90)])
+def test_a_small_product_is_one_stage(
+    shape: tuple[int, ...], b_transposed: bool, computed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = dataclasses.replace(host(), workers=2, matrix_unit=False)
+    spec, scale = Gemm(*shape, "float32", False, b_transposed), 0.5 if computed else None
+
+    def made() -> Case:
+        return build(spec, cpu=cpu, b_scale=scale, epilogue="accumulate")
+
+    one = made()
+    assert one.stage_names == ["gemm"]
+    before = one.out.copy()
+    one.run()
+    check(one, before + one.want() * (scale or 1.0))
+    # A stage of its own for packing, if it cost nothing.
+    monkeypatch.setattr(gemm_outer, "_STAGE_CYCLES", -1e9)
+    two = made()
+    in_place = not b_transposed and not computed
+    assert two.stage_names == (["gemm"] if in_place else ["gemm_pack", "gemm"])
+    two.a[...], two.b[...], two.out[...] = one.a, one.b, before
+    two.run()
+    np.testing.assert_array_equal(one.out, two.out)
+
+
+def test_rows_near_by_are_not_packed() -> None:
+    # k innermost nowhere: the rows are read across, the columns as they are.
+    small, large = (Gemm(1, n, n, n, "float32", True, False) for n in (40, 144))
+    for spec, packed in ((small, False), (large, True)):
+        case = build(spec, cpu=dataclasses.replace(host(), l1_bytes=32 << 10, matrix_unit=False))
+        assert bool(case.stage_names[1:] or case.scratch) is packed
+        case.run()
+        check(case, case.want())
 
 
 @pytest.mark.parametrize("m", [1, 5, 40])

@@ -2,7 +2,9 @@
 
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
-few rows would use them; rows stored along m are packed into blocks.  A parallel tile covers a group
+few rows would use them; rows stored along m are packed into blocks, unless all of them stay in the
+first-level cache.  What only one tile needs is packed by that tile: small products are one stage,
+without a barrier.  A parallel tile covers a group
 of row blocks and a group of panels and runs, for every block of k, through its row blocks and,
 innermost, through its panels: the scalars of one row block stay in the first-level cache while the
 panels stream from the second, announced by prefetches.  Between blocks of k the sums wait in memory
@@ -45,10 +47,10 @@ from ...loops import (
 from ...target import CpuTarget
 from .elementwise import GRAIN, tiled
 from .gemm_problem import (
+    Panels,
     Problem,
     fill_row_blocks,
     materialise_rows,
-    pack_columns,
     pack_rows,
     row_blocks,
     zeros,
@@ -68,6 +70,10 @@ _MANY_BLOCKS = 8
 # Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
 # the next part of the same ones.  Processors remember where some 64 pages are.
 _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
+# Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
+_STAGE_CYCLES = 6000
+# What the last tiles cost where cores differ in speed, in tiles.
+_DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
@@ -89,6 +95,7 @@ class Tiling:
     k_block: int
     row_group: int  # row blocks of one parallel tile
     panel_group: int  # panels of one parallel tile
+    own_panels: bool = False  # a tile packs its panels, and has all rows
 
     @property
     def nr(self) -> int:
@@ -106,6 +113,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     vectors = ceil_div(pb.n, lanes)
     in_place = pb.col_plain and not pb.col_k_inner
     best: tuple[float, int, int, int, bool] | None = None
+    alone: tuple[float, int, int, int] | None = None
     for direct in (False, True):
         for nv in range(1, 9):
             top = min(pb.m, (registers - nv - 1) // nv)
@@ -122,12 +130,40 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
                 cost = _cycles(pb, lanes, mr, (nv, last), direct)
                 if best is None or cost < best[0]:
                     best = (cost, mr, nv, last, direct)
+                if not direct and _may_own(pb, cpu, mr, nv * lanes):
+                    time = cost * _delay(pb.batch * ceil_div(vectors, nv), cpu)
+                    if alone is None or time < alone[0]:
+                        alone = (time, mr, nv, last)
     if best is None:
         raise AssertionError(f"no tile fits {registers} registers")
     _, mr, nv, last, direct = best
     k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
     groups = _groups(pb, cpu, mr, nv * lanes, k_block)
+    if alone is not None and not direct:
+        tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
+        tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
+        if alone[0] < best[0] * _delay(tiles, cpu) + _STAGE_CYCLES * cpu.workers:
+            _, mr, nv, last = alone
+            k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
+            return best[0], Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
     return best[0], Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+
+
+def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
+    """Whether a tile may have all rows, and pack the panel that it has of the columns.
+
+    What it walks through for a panel, of the columns and of the rows, stays in its core's cache.
+    """
+    shared = pb.batch > 1 and not pb.col_batched
+    sums = ceil_div(pb.m, mr) * mr * nr * pb.itemsize
+    near = pb.k * (nr + pb.m) * pb.itemsize <= cpu.l2_bytes // 2
+    return not shared and near and sums <= _PARTIAL_BYTES
+
+
+def _delay(tiles: int, cpu: CpuTarget) -> float:
+    """How much longer so many equal tiles take than work that can be shared out evenly."""
+    rounds = ceil_div(tiles, cpu.workers)
+    return rounds * cpu.workers / tiles + _DELAY / rounds
 
 
 def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool) -> float:
@@ -245,9 +281,10 @@ class _Compute:
     """Builds the compute stage of one product."""
 
     def __init__(
-        self, pb: Problem, tiling: Tiling, packed: Memory | None, rows: Memory | None
+        self, pb: Problem, tiling: Tiling, columns: Panels | None, rows: Memory | None
     ) -> None:
-        self.pb, self.t, self.packed, self.rows = pb, tiling, packed, rows
+        self.pb, self.t, self.columns, self.rows = pb, tiling, columns, rows
+        self.packed = None if columns is None else columns.memory
         self.panels = ceil_div(pb.n, tiling.nr)
         self.blocks = ceil_div(pb.m, tiling.mr)
         self.k_parts = ceil_div(pb.k, tiling.k_block)
@@ -311,6 +348,8 @@ class _Compute:
         body = serial(
             self.k_parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp"
         )
+        if self.columns is not None and t.own_panels:
+            body = seq(self.columns.fill(bt, (p0, group)), body)
         if self.rows is not None and self.own_rows:
             body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), pb.k)), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
@@ -497,6 +536,11 @@ class _Compute:
         return seq(alloc(out), spill, written)
 
 
+def _near(pb: Problem, cpu: CpuTarget) -> bool:
+    """True if all rows stay in the first-level cache while panels stream through it."""
+    return pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
+
+
 def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product."""
     stages: list[Stage] = []
@@ -508,18 +552,19 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
             problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
-    if not pb.row_k_inner and not (pb.row_plain and tiling.mr == pb.m):
+    if not pb.row_k_inner and not (pb.row_plain and (tiling.mr == pb.m or _near(pb, cpu))):
         # In place, every k would be another page of memory.
         rows = row_blocks(pb, builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
         stages.append(stage)
-    packed: Memory | None = None
+    columns: Panels | None = None
     if not tiling.direct:
-        stage, packed = pack_columns(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
-        stages.append(stage)
-    compute = _Compute(pb, tiling, packed, rows)
+        columns = Panels.new(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
+        if not tiling.own_panels:
+            stages.append(columns.stage())
+    compute = _Compute(pb, tiling, columns, rows)
     if rows is not None and not compute.own_rows:
         stages.append(pack_rows(pb, rows))
     return [*stages, compute.stage(), *finish]

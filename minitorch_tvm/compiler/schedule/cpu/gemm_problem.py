@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
     Expr,
@@ -29,6 +30,7 @@ from ...loops import (
     splat,
     store,
     vectorized,
+    when,
 )
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
@@ -178,99 +180,124 @@ def pack_rows(pb: Problem, packed: Memory) -> Stage:
     return parallel_stage("gemm_pack_rows", batch * parts, body)
 
 
-def pack_columns(
-    pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int
-) -> tuple[Stage, Memory]:
-    """A stage that packs all panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide.
+@dataclass(frozen=True)
+class Panels:
+    """Memory for columns packed as panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide.
 
     Columns that all batches share are packed once: the batch extent is then 1.  Padding never
     reaches the result, but must not hold garbage: arithmetic on denormal numbers is slow.
     """
-    lanes = cpu.lanes(pb.itemsize)
-    square = min(lanes, _SQUARE)
-    batch = pb.batch if pb.col_batched else 1
-    panels = ceil_div(pb.n, nr)
-    packed = builder.scratch_buffer((batch, panels, pb.k, nr), pb.dtype, "panels")
-    transposed = pb.col_k_inner and pb.k >= square and square > 1
-    # Either way memory is read in order: along k if k is innermost, else along the columns.
-    across = panels if transposed else 1
-    parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
-    step = ceil_div(ceil_div(pb.k, parts), lanes) * lanes
-    parts = ceil_div(pb.k, step)
 
-    def body(tile: Var) -> Stmt:
-        bt, p, k0 = tile // (across * parts), tile // parts % across, tile % parts * step
-        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-        if transposed:
-            return _pack_transposed(pb, square, packed, (bt, p), (k0, count), last_nr)
-        return serial(count, lambda k: _pack_line(pb, lanes, packed, bt, k0 + k, last_nr), "k")
+    pb: Problem
+    memory: Memory
+    lanes: int
+    last_nr: int
 
-    return parallel_stage("gemm_pack", batch * across * parts, body), packed
+    @classmethod
+    def new(cls, pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int) -> Panels:
+        """Uninitialised memory of a kernel."""
+        batch = pb.batch if pb.col_batched else 1
+        shape = (batch, ceil_div(pb.n, nr), pb.k, nr)
+        memory = builder.scratch_buffer(shape, pb.dtype, "panels")
+        return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr)
 
+    @property
+    def _square(self) -> int:
+        """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
+        square = min(self.lanes, _SQUARE)
+        return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0
 
-def _pack_line(pb: Problem, lanes: int, packed: Memory, bt: Expr, k: Expr, last_nr: int) -> Stmt:
-    """Copy the columns of one k to all panels."""
-    _, panels, _, nr = packed.shape
-    width = pb.n - (panels - 1) * nr
+    def stage(self) -> Stage:
+        """A stage that packs all panels."""
+        pb, lanes = self.pb, self.lanes
+        batch, panels = self.memory.shape[:2]
+        # Either way memory is read in order: along k if k is innermost, else along the columns.
+        across = panels if self._square else 1
+        parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
+        step = ceil_div(ceil_div(pb.k, parts), lanes) * lanes
+        parts = ceil_div(pb.k, step)
 
-    def copy(p: Expr, width: int) -> Stmt:
-        def element(j: Expr) -> Stmt:
-            return store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j)
+        def body(tile: Var) -> Stmt:
+            bt, p, k0 = tile // (across * parts), tile // parts % across, tile % parts * step
+            count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+            if self._square:
+                return self._transposed((bt, p), (k0, count))
+            return serial(count, lambda k: self._line(bt, (0, panels), k0 + k), "k")
 
-        # Vectors spelled out compile in half the time that finding them takes.
-        whole = width // lanes if pb.col_plain else 0
+        return parallel_stage("gemm_pack", batch * across * parts, body)
 
-        def vector(v: int) -> Stmt:
-            return vectorized(lanes, lambda c: element(c + v * lanes), "c")
+    def fill(self, bt: Expr, panels: tuple[Expr, Expr]) -> Stmt:
+        """Pack some panels: the first and how many."""
+        p0, count = panels
+        if self._square:
+            every = (const(0), self.pb.k)
+            return serial(count, lambda p: self._transposed((bt, p0 + p), every), "p")
+        return serial(self.pb.k, lambda k: self._line(bt, panels, k), "k")
 
-        lines = [vector(v) for v in range(whole)]
-        rest = width - whole * lanes
-        if rest:
-            lines.append(serial(rest, lambda j: element(j + whole * lanes), "j"))
-        return seq(lines)
+    def _line(self, bt: Expr, some: tuple[Expr, Expr], k: Expr) -> Stmt:
+        """Copy the columns of one k to some panels."""
+        pb, packed, lanes = self.pb, self.memory, self.lanes
+        _, panels, _, nr = packed.shape
+        width = pb.n - (panels - 1) * nr
 
-    last = const(panels - 1)
-    clear = [
-        store(packed, zeros(pb.dtype, lanes), bt, last, k, ramp(v, lanes))
-        for v in range(width // lanes * lanes, last_nr, lanes)
-    ]
-    if width == nr:
-        return serial(panels, lambda p: copy(p, nr), "p")
-    full = [serial(panels - 1, lambda p: copy(p, nr), "p")] if panels > 1 else []
-    return seq(full, clear, copy(last, width))
+        def copy(p: Expr, width: int) -> Stmt:
+            def element(j: Expr) -> Stmt:
+                return store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j)
 
+            # Vectors spelled out compile in half the time that finding them takes.
+            whole = width // lanes if pb.col_plain else 0
 
-def _pack_transposed(
-    pb: Problem,
-    lanes: int,
-    packed: Memory,
-    where: tuple[Expr, Expr],
-    k_range: tuple[Expr, Expr],
-    last_nr: int,
-) -> Stmt:
-    """Transpose blocks of columns stored along k into a part of one panel."""
-    (bt, p), (k0, count) = where, k_range
-    nr = packed.shape[3]
-    vectors: Expr = nr // lanes
-    if last_nr != nr:
-        total = (packed.shape[1] - 1) * nr + last_nr
-        vectors = minimum(vectors, total // lanes - p * (nr // lanes))
+            def vector(v: int) -> Stmt:
+                return vectorized(lanes, lambda c: element(c + v * lanes), "c")
 
-    def block(jb: Expr, kb: Expr) -> Stmt:
-        # The last block starts early instead of running past the end: lines are written twice.
-        k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
+            lines = [vector(v) for v in range(whole)]
+            rest = width - whole * lanes
+            if rest:
+                lines.append(serial(rest, lambda j: element(j + whole * lanes), "j"))
+            return seq(lines)
 
-        def fill(square: Memory, r: Expr) -> Stmt:
-            j = p * nr + jb * lanes + r
-            column = minimum(j, pb.n - 1) if pb.n % nr else j
-            loop = vectorized if pb.col_plain else serial
-            return loop(lanes, lambda c: store(square, pb.col(bt, k + c, column), r, c), "c")
+        p0, count = some
+        if width == nr:
+            return serial(count, lambda p: copy(p0 + p, nr), "p")
+        last = const(panels - 1)
+        clear = [
+            store(packed, zeros(pb.dtype, lanes), bt, last, k, ramp(v, lanes))
+            for v in range(width // lanes * lanes, self.last_nr, lanes)
+        ]
+        end = seq(clear, copy(last, width))
+        if panels == 1:
+            return end
+        if some == (0, panels):
+            return seq(serial(panels - 1, lambda p: copy(p, nr), "p"), end)
+        ends = tvm().tirx.EQ(p0 + count, const(panels))
+        whole = tvm().tirx.Select(ends, const(1), const(0))
+        return seq(serial(count - whole, lambda p: copy(p0 + p, nr), "p"), when(ends, end))
 
-        def put(c: Expr, line: Expr) -> Stmt:
-            return store(packed, line, bt, p, k + c, ramp(jb * lanes, lanes))
+    def _transposed(self, where: tuple[Expr, Expr], k_range: tuple[Expr, Expr]) -> Stmt:
+        """Transpose blocks of columns stored along k into a part of one panel."""
+        pb, packed, lanes = self.pb, self.memory, self._square
+        (bt, p), (k0, count) = where, k_range
+        nr = packed.shape[3]
+        vectors: Expr = nr // lanes
+        if self.last_nr != nr:
+            total = (packed.shape[1] - 1) * nr + self.last_nr
+            vectors = minimum(vectors, total // lanes - p * (nr // lanes))
 
-        return transpose_rows(lanes, pb.dtype, fill, put)
+        def block(jb: Expr, kb: Expr) -> Stmt:
+            # The last block starts early instead of running past the end: lines are written twice.
+            k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
 
-    blocks = (count + lanes - 1) // lanes
-    # One loop: LLVM would copy the body of a short inner one as often as that runs.
-    return serial(vectors * blocks, lambda b: block(b // blocks, b % blocks), "b")
+            def fill(square: Memory, r: Expr) -> Stmt:
+                j = p * nr + jb * lanes + r
+                column = minimum(j, pb.n - 1) if pb.n % nr else j
+                loop = vectorized if pb.col_plain else serial
+                return loop(lanes, lambda c: store(square, pb.col(bt, k + c, column), r, c), "c")
+
+            def put(c: Expr, line: Expr) -> Stmt:
+                return store(packed, line, bt, p, k + c, ramp(jb * lanes, lanes))
+
+            return transpose_rows(lanes, pb.dtype, fill, put)
+
+        blocks = (count + lanes - 1) // lanes
+        # One loop: LLVM would copy the body of a short inner one as often as that runs.
+        return serial(vectors * blocks, lambda b: block(b // blocks, b % blocks), "b")
