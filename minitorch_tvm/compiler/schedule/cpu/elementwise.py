@@ -20,6 +20,11 @@ GRAIN = 8192
 """Elements per tile: small enough to balance two threads, large against the cost of a tile."""
 
 
+_FEW_TILES = 4
+_WHOLE = 64
+"""Tiles of more elements than this are a multiple of it: whole vectors, and whole cache lines."""
+
+
 def unravel(flat: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
     """Index of the ``flat``-th element of ``shape`` in row-major order."""
     out: list[Expr] = []
@@ -36,9 +41,16 @@ def unravel(flat: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
 
 
 def tiled(name: str, count: int, per_tile: int, body: Callable[[Expr], Stmt]) -> Stage:
-    """``for i in range(count): body(i)`` in tiles of ``per_tile`` (the last may be shorter)."""
+    """``for i in range(count): body(i)`` in even tiles of ``per_tile`` at most, but for the last.
+
+    More than one are at least four: a small and a large one would leave a thread idle.
+    """
     per_tile = max(1, min(per_tile, count))
     tiles = -(-count // per_tile)
+    if tiles > 1:
+        even = -(-count // max(tiles, _FEW_TILES))
+        per_tile = min(per_tile, even if even < _WHOLE else -(-even // _WHOLE) * _WHOLE)
+        tiles = -(-count // per_tile)
     if per_tile == 1:
         return parallel_stage(name, tiles, body)
 
