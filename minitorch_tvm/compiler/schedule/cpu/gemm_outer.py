@@ -185,7 +185,7 @@ def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool)
     full, last = nv
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
     if not direct:
-        cost += pb.k * vectors * (20 if pb.col_k_inner else 11)
+        cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
     if not (pb.row_k_inner or (pb.row_plain and blocks == 1)):
         cost += pb.k * pb.m
     if pb.swapped:
