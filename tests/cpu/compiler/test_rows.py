@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler.schedule.cpu.accumulate import FOLD
+from minitorch_tvm.compiler.target import host
+from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import global_func
 from minitorch_tvm.nn import functional as F
 
@@ -19,6 +22,7 @@ Array = np.ndarray[Any, Any]
 # Rows and their length: shorter than a vector, with and without a rest, few rows, one, long ones.
 SHAPES = [
     *((1, 1), (1, 7), (3, 5), (16, 10), (37, 10), (100, 15), (5, 16), (40, 17), (33, 31)),
+    *((1100, 4), (700, 6), (513, 8), (1003, 10), (275, 15)),  # transposed in registers
     *((50, 64), (7, 70), (20, 130), (1, 3000), (17, 1000), (16, 64 * 2 * FOLD + 700)),
 ]
 
@@ -152,6 +156,39 @@ def test_a_row_of_nan_or_infinity_stays_in_its_row() -> None:
         with np.errstate(invalid="ignore"):
             want = softmax(a.astype("float64"))
         np.testing.assert_allclose(F.softmax(mt.tensor(a), dim=1).numpy(), want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "turned"),
+    [
+        (lambda x: F.softmax(x, dim=1), 2),  # read, and stored
+        (lambda x: x.var(1), 1),
+        (lambda x: F.softmax(x.T.clone().T, dim=1), 2),
+        (lambda x: F.softmax(x * x[:, :1], dim=1), 1),  # read elsewhere too: not held
+        (lambda x: F.softmax(x[:20], dim=1), 0),  # too few to be worth it
+    ],
+)
+def test_short_rows_are_transposed_in_registers(
+    make: Callable[[mt.Tensor], mt.Tensor], turned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The package has a function of this name.
+    rows = importlib.import_module("minitorch_tvm.compiler.schedule.cpu.rows")
+    found, transposed = [], rows.transpose_rows
+
+    def watched(*arguments: Any) -> Any:
+        found.append(arguments[0])
+        return transposed(*arguments)
+
+    monkeypatch.setattr(rows, "transpose_rows", watched)
+    # As long as fits below a vector, and rows that no other test has.
+    vector_bytes = host(config.CONFIG.isa).vector_bytes
+    a = np.random.default_rng(0).standard_normal((1211, 5 if vector_bytes < 64 else 13))
+    x = mt.tensor(a.astype("float32"))
+    mt.eval(x)
+    got = make(x).numpy()
+    wide = vector_bytes > 16  # a row of five is no shorter than a vector of four
+    assert len(found) == (turned if wide else 0)
+    np.testing.assert_allclose(got, make(mt.tensor(a)).numpy(), atol=1e-6)
 
 
 def test_masked_scores_are_one_kernel() -> None:

@@ -32,6 +32,7 @@ from ...loops import (
     seq,
     serial,
     store,
+    unrolled,
 )
 from .combine import Combine
 
@@ -163,7 +164,7 @@ class Walk:
 
     ``lanes`` elements make a vector.  ``outer`` restricts the outermost dimension.  With ``side``
     so many walks go side by side, each in a lane of its own, and the body is given no lane to
-    share.
+    share.  ``light`` tells that the body is a few instructions.
     """
 
     def __init__(
@@ -173,8 +174,11 @@ class Walk:
         lanes: int,
         outer: Range | None = None,
         side: int = 0,
+        light: bool = False,
     ) -> None:
         self.extents = extents
+        # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
+        self.spelled = bool(side) and light and not combines
         self.outer = outer or (0, extents[0], extents[0])
         self.lanes, self.side = lanes, side
         *middle, inner = extents
@@ -252,7 +256,7 @@ class Walk:
                 )
             ]
         else:
-            parts = [serial(whole, step, "q")]
+            parts = [(unrolled if self.spelled else serial)(whole, step, "q")]
         if rest:
             width = -(-rest // self.lanes) * self.lanes
             tail = vectors(first + count - width, width, width - rest)

@@ -6,8 +6,10 @@ as often as reductions depend on each other (softmax: maximum; exponentials and 
 quotient); what a later walk needs again is kept in local memory, unless it is stored anyway.
 
 Long rows are walked along, neighbouring elements in vector lanes.  Rows shorter than a vector are
-walked side by side, a row to a lane.  Either way the last vector overlaps the one before, so no
-element is left over: elements are computed twice, but enter a sum once.
+walked side by side, a row to a lane; they are read and written as squares that are transposed in
+registers, once, because vectors across rows are gathered element by element.  Either way the last
+vector overlaps the one before, so no element is left over: elements are computed twice, but enter a
+sum once.
 
 Partial sums are merged as a tree within a row.  Nothing depends on the number of threads.
 """
@@ -20,17 +22,20 @@ from dataclasses import dataclass, field
 from ....core.shape import numel
 from ....ir.graph import Value
 from ....ir.kernel import Place, Rows
+from ....ops import elementwise as ew
 from ....ops import movement as mv
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
     Expr,
+    Memory,
     Stage,
     Stmt,
     alloc,
     load,
     local_buffer,
     minimum,
+    ramp,
     seq,
     serial,
     store,
@@ -40,7 +45,15 @@ from ...rowspace import sources, whole
 from ...target import CpuTarget
 from .accumulate import Walk
 from .combine import Combine
+from .conv_layout import transpose_rows
 from .elementwise import GRAIN, tiled, unravel
+
+_SQUARE, _LEAST_SQUARE = 8, 4
+"""Largest and smallest edge of squares that are transposed: larger ones compile slowly."""
+_WORTH = 4096
+"""Elements for which compiling that pays."""
+_ITEM_BYTES = 4
+"""Bytes of the elements that are worth transposing: of longer ones, vectors hold too few."""
 
 
 @dataclass
@@ -85,6 +98,10 @@ class _Plan:
     def reductions(self, level: int) -> list[int]:
         """Reductions that a walk completes."""
         return [m for m in self.members if self.reduces(m) and self.level[m] == level + 1]
+
+    def at(self, level: int) -> list[int]:
+        """Values that a walk, or what comes before it, may compute, but for reductions."""
+        return [v for v, own in self.level.items() if own == level and not self.reduces(v)]
 
     def singles(self, level: int) -> list[int]:
         """Members computed once per row before a walk."""
@@ -146,6 +163,24 @@ def _adjacent(place: Place, a: int, b: int) -> bool:
     return a in place and b in place and place.index(b) == place.index(a) + 1
 
 
+def _memory_places(code: KernelCode, space: Rows) -> dict[int, set[Place | None]]:
+    """Where in the space the kernel reads each value in memory (None: elsewhere)."""
+    found: dict[int, set[Place | None]] = {}
+    stack: list[tuple[int, Place | None]] = [(m, space.places[m]) for m in code.kernel.members]
+    seen = set(stack)
+    while stack:
+        v, place = stack.pop()
+        if code.is_memory(v):
+            found.setdefault(v, set()).add(place)
+            continue
+        inputs = code.graph.values[v].inputs
+        places = sources(code.graph, v, place, space) if place is not None else [None] * len(inputs)
+        new = [read for read in zip(inputs, places, strict=True) if read not in seen]
+        seen.update(new)
+        stack += new
+    return found
+
+
 class _Block:
     """Code for one row, or for several side by side."""
 
@@ -181,6 +216,42 @@ class _Block:
             for m in plan.kept()
             if self.side or m not in stores
         }
+        self.square = self._square()
+        self.read, self.written = self._turned() if self.square else ({}, [])
+
+    def _square(self) -> int:
+        """Edge of the squares that cover a block of short rows, 0 if there is none."""
+        if not self.side or len(self.extents) > 1:
+            return 0
+        if self.space.count * self.extents[0] < _WORTH:
+            return 0
+        edge = 1 << (min(self.extents[0], _SQUARE).bit_length() - 1)
+        return edge if edge >= _LEAST_SQUARE and self.side % edge == 0 else 0
+
+    def _turned(self) -> tuple[dict[int, Memory], list[int]]:
+        """What is transposed: copies ``[element, row]`` of values in memory, and stored members."""
+        everywhere, values = whole(self.space.shape), self.code.graph.values
+        # Rows must be the last dimension of memory.
+        if not everywhere or everywhere[-1] not in self.space.reduced:
+            return {}, []
+
+        def fits(v: int) -> bool:
+            return values[v].shape == self.space.shape and values[v].dtype.itemsize == _ITEM_BYTES
+
+        shape = (*self.extents, self.side)
+        read = {
+            v: local_buffer(shape, values[v].dtype.name, f"turned{v}")
+            for v, places in _memory_places(self.code, self.space).items()
+            if places == {everywhere} and fits(v)
+        }
+        written = [
+            m for m in self.plan.members if m in self.code.kernel.stores and self.plan.spread(m)
+        ]
+        written = [m for m in written if self.space.places[m] == everywhere and fits(m)]
+        for m in written:
+            if m not in self.local:
+                self.local[m] = local_buffer(shape, values[m].dtype.name, f"kept{m}")
+        return read, written
 
     def index(self, place: Place, row: Expr, inner: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Index of a value at ``place``; merged dimensions count in their last one."""
@@ -192,13 +263,58 @@ class _Block:
     def statements(self, first: Expr) -> Stmt:
         """Everything for the rows from ``first`` on."""
         plan = self.plan
-        out: list[Stmt] = [alloc(b) for b in (*self.cells.values(), *self.local.values())]
+        buffers = (*self.cells.values(), *self.local.values(), *self.read.values())
+        out: list[Stmt] = [*map(alloc, buffers), *(self._fetch(v, first) for v in self.read)]
         for level in plan.walks:
             if plan.singles(level):
                 out.append(self._singles(level, first))
             if plan.elements(level) or plan.reductions(level):
                 out.append(self._walk(level, first))
-        return seq(out)
+        return seq(out, [self._put(m, first) for m in self.written])
+
+    def _squares(self, first: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """``body(element, row)`` for the first ones of every square; the last squares overlap."""
+        edge, last = self.square, self.extents[0] - self.square
+        across, down = -(-self.extents[0] // edge), self.side // edge
+
+        def square(n: Expr) -> Stmt:
+            return body(minimum(n // down * edge, last), n % down * edge)
+
+        # As many, which LLVM does not know: it would write out each, and compile all of them.
+        return serial(minimum(across * down, first + across * down), square)
+
+    def _fetch(self, v: int, first: Expr) -> Stmt:
+        """Copy a block of a value in memory, transposed."""
+        place, memory, edge = whole(self.space.shape), self.code.buffer(v), self.square
+
+        def square(element: Expr, row: Expr) -> Stmt:
+            def fill(block: Memory, r: Expr) -> Stmt:
+                at = self.index(place, first + row + r, (ramp(element, edge),))
+                return store(block, load(memory, *at), r, ramp(0, edge))
+
+            def put(k: Expr, line: Expr) -> Stmt:
+                return store(self.read[v], line, element + k, ramp(row, edge))
+
+            return transpose_rows(edge, memory.dtype, fill, put)
+
+        return self._squares(first, square)
+
+    def _put(self, m: int, first: Expr) -> Stmt:
+        """Store a block of a member that is kept transposed."""
+        place, memory, edge = whole(self.space.shape), self.code.buffer(m), self.square
+
+        def square(element: Expr, row: Expr) -> Stmt:
+            def fill(block: Memory, r: Expr) -> Stmt:
+                line = load(self.local[m], element + r, ramp(row, edge))
+                return store(block, line, r, ramp(0, edge))
+
+            def put(k: Expr, line: Expr) -> Stmt:
+                at = self.index(place, first + row + k, (ramp(element, edge),))
+                return store(memory, line, *at)
+
+            return transpose_rows(edge, memory.dtype, fill, put)
+
+        return self._squares(first, square)
 
     def _reader(
         self, scope: Scope, level: int, row: Expr, lane: Expr, inner: tuple[Expr, ...]
@@ -215,6 +331,8 @@ class _Block:
                 held[m] = load(self.local[m], *inner, *((lane,) if self.side else ()))
             elif before and inner:
                 held[m] = load(self.code.buffer(m), *self.index(plan.space.places[m], row, inner))
+        if inner:
+            held |= {v: load(memory, *inner, lane) for v, memory in self.read.items()}
         return Reader(self.code, scope, held)
 
     def _set(self, m: int, element: Expr, row: Expr, lane: Expr, inner: Expr) -> list[Stmt]:
@@ -224,7 +342,7 @@ class _Block:
             out.append(store(self.cells[m], element, lane))
         if m in self.local:
             out.append(store(self.local[m], element, *inner, *((lane,) if self.side else ())))
-        if m in self.code.kernel.stores:
+        if m in self.code.kernel.stores and m not in self.written:
             index = self.index(self.plan.space.places[m], row, inner)
             out.append(store(self.code.buffer(m), element, *index))
         return out
@@ -250,7 +368,8 @@ class _Block:
         found = plan.reductions(level)
         read = [values[m].inputs[0] for m in found]
         kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
-        walk = Walk(kinds, self.extents, self.lanes, side=self.side)
+        light = not any(_is_long(values[v]) for v in plan.at(level))
+        walk = Walk(kinds, self.extents, self.lanes, side=self.side, light=light)
         everywhere = whole(self.space.shape)
 
         def body(inner: tuple[Expr, ...], lane: Expr, fresh: Expr | None) -> Stmt:
@@ -279,6 +398,11 @@ class _Block:
         for n, i in zip(self.extents[1:], inner[1:], strict=True):
             flat = flat * n + i
         return flat
+
+
+def _is_long(value: Value) -> bool:
+    """True for an elementary function: dozens of instructions."""
+    return isinstance(value.op, ew.Float) and not isinstance(value.op, (ew.Div, ew.Sqrt))
 
 
 def _combine(reduction: Value, x: Value) -> Combine:
