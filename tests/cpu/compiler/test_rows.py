@@ -159,17 +159,20 @@ def test_a_row_of_nan_or_infinity_stays_in_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "turned"),
+    ("count", "make", "turned"),  # kernels are shared: every count of rows is used once
     [
-        (lambda x: F.softmax(x, dim=1), 2),  # read, and stored
-        (lambda x: x.var(1), 1),
-        (lambda x: F.softmax(x.T.clone().T, dim=1), 2),
-        (lambda x: F.softmax(x * x[:, :1], dim=1), 1),  # read elsewhere too: not held
-        (lambda x: F.softmax(x[:20], dim=1), 0),  # too few to be worth it
+        (1211, lambda x: F.softmax(x, dim=1), 2),  # read, and stored
+        (1212, lambda x: x.var(1), 1),
+        (1213, lambda x: F.softmax(x.T.clone().T, dim=1), 2),
+        (1214, lambda x: F.softmax(x * x[:, :1], dim=1), 1),  # read elsewhere too: not held
+        (21, lambda x: F.softmax(x, dim=1), 0),  # too few to be worth it
     ],
 )
 def test_short_rows_are_transposed_in_registers(
-    make: Callable[[mt.Tensor], mt.Tensor], turned: int, monkeypatch: pytest.MonkeyPatch
+    count: int,
+    make: Callable[[mt.Tensor], mt.Tensor],
+    turned: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The package has a function of this name.
     rows = importlib.import_module("minitorch_tvm.compiler.schedule.cpu.rows")
@@ -180,9 +183,9 @@ def test_short_rows_are_transposed_in_registers(
         return transposed(*arguments)
 
     monkeypatch.setattr(rows, "transpose_rows", watched)
-    # As long as fits below a vector, and rows that no other test has.
+    # As long as fits below a vector.
     vector_bytes = host(config.CONFIG.isa).vector_bytes
-    a = np.random.default_rng(0).standard_normal((1211, 5 if vector_bytes < 64 else 13))
+    a = np.random.default_rng(0).standard_normal((count, 5 if vector_bytes < 64 else 13))
     x = mt.tensor(a.astype("float32"))
     mt.eval(x)
     got = make(x).numpy()
