@@ -188,6 +188,8 @@ def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool)
         cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
     if not (pb.row_k_inner or (pb.row_plain and blocks == 1)):
         cost += pb.k * pb.m
+    if pb.row_k_inner and not pb.row_plain and full < vectors:
+        cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:
         cost += pb.m * pb.n * 1.5  # results are written across their rows
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
