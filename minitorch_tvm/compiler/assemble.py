@@ -3,6 +3,7 @@
 The entry receives one pointer to a table of pointers.  All stages run in one parallel launch: each
 stage is a set of tiles that the threads take from queues, with a barrier before the first stage
 that touches what an unfinished one writes.  Neighbouring stages of one tile each are run as one.
+Short programs run on the calling thread instead.
 What is called with which pointers is data that the entry reads (:mod:`.steps`): written out as
 code, it took longer to compile than all stages of a large program together.
 
