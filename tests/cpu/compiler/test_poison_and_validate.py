@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,9 +137,9 @@ def test_validate_names_the_first_wrong_kernel_of_many(monkeypatch: pytest.Monke
     class Short(Walk):
         """Sums that miss their last term."""
 
-        def __init__(self, kinds: list[Combine], extents: tuple[int, ...], *rest: int, side: int):
+        def __init__(self, kinds: list[Combine], extents: tuple[int, ...], *rest: Any, **more: Any):
             cut = (*extents[:-1], extents[-1] - len(kinds))
-            super().__init__(kinds, cut, *rest, side=side)
+            super().__init__(kinds, cut, *rest, **more)
 
     monkeypatch.setattr(rows_rule, "Walk", Short)
     lazy.clear_cache()
