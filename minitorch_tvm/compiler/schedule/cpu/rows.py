@@ -368,7 +368,7 @@ class _Block:
         found = plan.reductions(level)
         read = [values[m].inputs[0] for m in found]
         kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
-        light = not any(_is_long(values[v]) for v in plan.at(level))
+        light = self.square > 0 and not any(_is_long(values[v]) for v in plan.at(level))
         walk = Walk(kinds, self.extents, self.lanes, side=self.side, light=light)
         everywhere = whole(self.space.shape)
 
