@@ -326,7 +326,13 @@ class _Step:
             scalars[i] = values[number][entry]
         targets = self._spare()
         self._reuse(inputs, targets)
-        results: list[Buffer] = self._executor.run(inputs, scalars, targets)
+        results: list[Buffer] = self._executor.run(inputs, scalars, targets, self._hand_over)
+        for i, test, output in self._guards:
+            test(results[i].numpy(output.shape, output.dtype))
+        return results
+
+    def _hand_over(self, results: list[Buffer]) -> None:
+        """Give tensors and gradients their new values."""
         for i, owner, is_gradient, output in self._targets:
             tensor = _gradient(owner) if is_gradient else owner
             if results[i] is not tensor._node.buffer:
@@ -336,9 +342,6 @@ class _Step:
             gradient = owner._grad
             if gradient is None or gradient._node.buffer is not results[i]:
                 owner._grad = _tensor(results[i], output)
-        for i, test, output in self._guards:
-            test(results[i].numpy(output.shape, output.dtype))
-        return results
 
     def _reuse(self, inputs: list[Buffer], targets: list[Buffer | None]) -> None:
         """Add the buffers of inputs that only the tensors hold which the outputs become."""

@@ -206,11 +206,10 @@ def execute(
     """Evaluate all that is pending, which is ``outputs``, into ``targets``; returns where it is."""
     _PENDING.handles.clear()
     try:
-        results = executor.run([n.buffer for n in buffers], scalars, targets)
+        memory = [n.buffer for n in buffers]
+        return executor.run(memory, scalars, targets, lambda results: _computed(outputs, results))
     finally:
         MODE.trace.restart()
-    _computed(outputs, results)
-    return results
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
@@ -428,12 +427,15 @@ def _flush(roots: dict[int, Node]) -> Known | None:
         uses = [n + listed for n in plan.uses]
         overwrites, still_read = executor.overwrites, kept(plan.outputs)
         targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
-        results = executor.run([n.buffer for n in plan.buffers], plan.scalars, targets)
+
+        def finish(results: list[Buffer]) -> None:
+            if MODE.capture is not None:
+                MODE.capture.evaluated(executor, plan)
+            _computed(plan.outputs, results)
+
+        executor.run([n.buffer for n in plan.buffers], plan.scalars, targets, finish)
     finally:
         trace.restart()
-    if MODE.capture is not None:
-        MODE.capture.evaluated(executor, plan)
-    _computed(plan.outputs, results)
     return known
 
 

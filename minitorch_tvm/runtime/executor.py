@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,13 +59,16 @@ class Executor:
         inputs: Sequence[Buffer],
         scalars: Sequence[float],
         targets: Sequence[Buffer | None],
+        finish: Callable[[list[Buffer]], object],
     ) -> list[Buffer]:
         """Execute once.
 
         ``targets`` gives, per output, the buffer to write (an input only where the output may
         overwrite it, see :attr:`overwrites`) or None for a fresh one.  Returns one buffer per
-        output.
+        output, which ``finish`` is given before.  What a signal raises meanwhile, a
+        KeyboardInterrupt for example, is raised when that has been done.
         """
+        late: BaseException | None = None
         with _RUNNING:
             results = [
                 Buffer(size) if r is None else r
@@ -82,12 +85,22 @@ class Executor:
                     *[r.address for r in results],
                 )
                 self._pack(self._scalar_view, 0, *scalars)
-                self._entry(self._argument)
+                try:
+                    self._entry(self._argument)
+                except BaseException as error:
+                    # Handlers of signals run when the call returns.  Memory has changed by then:
+                    # values that were not told would be computed again, from what they became.
+                    if hasattr(error, "__tvm_ffi_error__"):
+                        raise
+                    late = error
                 self.calls += 1
                 EVENTS.add("native_calls")
                 if self.program.validated:
                     validate(self.program, inputs, scalars, results)
-            return results
+            finish(results)
+        if late is not None:
+            raise late
+        return results
 
     def _stage(self, x: Buffer, inputs: Sequence[Buffer]) -> int:
         """Copy an input whose elements are not aligned; kernels may assume that they are."""
@@ -114,6 +127,7 @@ class ReferenceExecutor:
         inputs: Sequence[Buffer],
         scalars: Sequence[float],
         targets: Sequence[Buffer | None],
+        finish: Callable[[list[Buffer]], object],
     ) -> list[Buffer]:
         """As :meth:`Executor.run`."""
         graph = self.program.graph
@@ -144,4 +158,5 @@ class ReferenceExecutor:
                 if out.nbytes:
                     out.numpy(v.shape, v.dtype)[...] = value
                 results.append(out)
+            finish(results)
         return results

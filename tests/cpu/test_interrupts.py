@@ -1,0 +1,119 @@
+"""Ctrl-C while a program runs: what was computed is there, once, and the exception comes behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy, nn
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.nn import functional as F
+from minitorch_tvm.optim.optimizer import Optimizer
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda ps: mt.optim.SGD(ps, lr=0.1, momentum=0.9),
+    "adamw": lambda ps: mt.optim.AdamW(ps, lr=0.01),
+}
+
+
+def _interrupted(executor: Any, patch: pytest.MonkeyPatch) -> None:
+    """Let the next run of ``executor`` end in a signal."""
+    entry = executor._entry
+
+    def once(table: Any) -> None:
+        entry(table)
+        executor._entry = entry
+        signal.raise_signal(signal.SIGINT)
+
+    patch.setattr(executor, "_entry", once)
+
+
+def _train(
+    optimizer: str, way: str, at: int | None, patch: pytest.MonkeyPatch
+) -> list[list[np.ndarray]]:
+    """Everything there is after each of nine steps, the one at ``at`` interrupted."""
+    mt.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    opt = OPTIMIZERS[optimizer](net.parameters())
+    if way == "recorded":
+        patch.setattr(Optimizer, "_reads", lambda self: None)
+
+    def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    run = mt.compile(step) if way == "compiled" else step
+    rng = np.random.default_rng(0)
+    seen = []
+    for i in range(9):
+        x = mt.tensor(rng.standard_normal((5, 6)), dtype=mt.float32)
+        y = mt.tensor(rng.integers(0, 3, 5))
+        if i == at:
+            _interrupted(lazy.last_executor(), patch)
+            with pytest.raises(KeyboardInterrupt):
+                run(x, y)
+        else:
+            run(x, y)
+        tensors = [*net.state_dict().values(), *(p.grad for p in net.parameters())]
+        tensors += [v for s in opt.state.values() for v in s.values() if isinstance(v, mt.Tensor)]
+        seen.append([t.detach().numpy().copy() for t in tensors])
+    return seen
+
+
+@pytest.mark.parametrize("way", ["recorded", "repeated", "compiled"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_interrupted_step_is_done_once(
+    optimizer: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        want = _train(optimizer, way, None, patch)
+    counters = {"repeated": "repeated_updates", "compiled": "captured_calls"}
+    before = {name: EVENTS.get(name) for name in counters.values()}
+    with monkeypatch.context() as patch:
+        got = _train(optimizer, way, 6, patch)
+    for name, counter in counters.items():
+        assert (EVENTS.get(counter) > before[counter]) == (name == way)
+    for number, (a, b) in enumerate(zip(want, got, strict=True)):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=f"step {number}")
+
+
+def test_an_interrupted_evaluation_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = mt.zeros(4)
+    for _ in range(3):
+        w.add_(1.0)
+        mt.eval(w)
+    _interrupted(lazy.last_executor(), monkeypatch)
+    w.add_(1.0)
+    with pytest.raises(KeyboardInterrupt):
+        mt.eval(w)
+    assert w.tolist() == [4.0] * 4
+
+
+def test_a_program_that_fails_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the compiled code itself is no signal: nothing may be taken for computed."""
+    w = mt.zeros(4)
+    for _ in range(2):
+        w.add_(1.0)
+        mt.eval(w)
+    executor = lazy.last_executor()
+
+    def fails(_: Any) -> None:
+        error = RuntimeError("no threads")
+        error.__tvm_ffi_error__ = object()  # type: ignore[attr-defined]
+        raise error
+
+    w.add_(1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "_entry", fails)
+        with pytest.raises(RuntimeError, match="no threads"):
+            mt.eval(w)
+    assert w.tolist() == [3.0] * 4
