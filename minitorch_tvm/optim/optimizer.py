@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from .. import lazy
 from ..autograd import enable_grad
@@ -123,11 +123,16 @@ class Optimizer:
     def _check_group(self, group: Group) -> None:
         """Raise ValueError for options that make no sense."""
 
+    _describes_update: ClassVar[bool] = False
+    """Whether ``_add_reads`` says what ``_update`` looks at."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
-        if "_update" in own and "_add_reads" not in own:  # what is inherited is of another update
-            cls._add_reads = Optimizer._add_reads  # type: ignore[method-assign]
+        # What is inherited is of another update.
+        cls._describes_update = "_add_reads" in own or (
+            cls._describes_update and "_update" not in own
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # What is remembered of steps is of no use to a copy.
@@ -166,7 +171,7 @@ class Optimizer:
 
     def _step(self) -> None:
         """Do what an earlier step did, or record the updates; and evaluate."""
-        reads = None if self._repeats else self._reads()
+        reads = self._reads() if self._describes_update and not self._repeats else None
         key: repeated.Key | None = None
         if reads is not None:
             with lazy.exclusive():

@@ -86,7 +86,7 @@ class Buffer:
 
     def __init__(self, nbytes: int) -> None:
         self._size = 0  # nothing to return, should there be no memory
-        size = (nbytes + ALIGNMENT - 1) & -ALIGNMENT or ALIGNMENT
+        size = round_up(nbytes)
         block = self._block = _take(size)
         self._size = size
         self.nbytes = nbytes

@@ -107,9 +107,7 @@ def test_a_program_that_fails_computes_nothing(monkeypatch: pytest.MonkeyPatch) 
     executor = lazy.last_executor()
 
     def fails(_: Any) -> None:
-        error = RuntimeError("no threads")
-        error.__tvm_ffi_error__ = object()  # type: ignore[attr-defined]
-        raise error
+        raise type("Failure", (RuntimeError,), {"__tvm_ffi_error__": None})("no threads")
 
     w.add_(1.0)
     with monkeypatch.context() as patch:

@@ -239,3 +239,47 @@ def test_few_long_rows_are_shared_out_in_parts() -> None:
         found = fused(checked(text)).kernels
         assert len(found) == kernels
         assert (found[0].rows is not None) == (kernels == 1)
+
+
+def test_what_lies_between_layers_joins_the_first() -> None:
+    """Behind a linear layer on [n, t, features] it would be a kernel of its own."""
+    x = mt.from_numpy(np.ones((2, 3, 4), "float32"))
+    w, v = (mt.from_numpy(np.ones(s, "float32")) for s in ((8, 4), (4, 8)))
+    (graph,) = recorded(lambda: mt.eval(F.linear(F.gelu(F.linear(x, w)), v).sum()))
+    found = fused(graph)
+    anchors = [found.graph.values[k.anchor].op.name for k in found.kernels if k.anchor is not None]
+    assert anchors == ["Matmul", "Matmul", "Sum"]
+    assert len(found.kernels) == 3
+
+
+def test_heads_are_read_out_of_one_product() -> None:
+    x, w = (mt.from_numpy(np.ones(s, "float32")) for s in ((2, 3, 4), (12, 4)))
+
+    def scores() -> mt.Tensor:  # what it names is gone when they are evaluated
+        pieces = F.linear(x, w).split(4, dim=2)
+        q, k, _ = (p.reshape(2, 3, 2, 2).transpose(1, 2) for p in pieces)
+        return q @ k.transpose(2, 3)
+
+    (graph,) = recorded(lambda: mt.eval(scores()))
+    assert len(fused(graph).kernels) == 2
+
+
+def test_the_gradient_of_softmax_needs_its_result_only() -> None:
+    x, ct = mt.rand(6, 5).requires_grad_(), mt.rand(6, 5)
+    mt.eval(x, ct)
+    graphs = recorded(lambda: mt.eval(*mt.autograd.grad(F.softmax(x, dim=1), [x], [ct])))
+    ops = [v.op.name for v in canonicalize(graphs[-1]).values]
+    assert ops.count("Div") == ops.count("Exp") == 1
+
+
+def test_where_a_pool_found_its_maximum_is_kept_in_bytes() -> None:
+    x = mt.rand(1, 2, 4, 6).requires_grad_()
+    mt.eval(x)
+    graphs = recorded(lambda: F.max_pool2d(x, 2).sum().backward())
+    graphs += recorded(lambda: mt.eval(x.grad))
+    found = [fused(g) for g in graphs if any(v.op.name == "MaxPoolIndex" for v in g.values)]
+    assert found
+    for f in found:
+        stored = [f.graph.values[s] for k in f.kernels for s in k.stores]
+        assert "uint8" in [v.dtype.name for v in stored]
+        assert "int64" not in [v.dtype.name for v in stored]
