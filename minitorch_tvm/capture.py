@@ -11,7 +11,6 @@ the same, later calls fill in pointers and numbers and run the programs.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,48 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import autograd, lazy
+from . import autograd, lazy, replay
 from .core import config
-from .core.dtype import DType
 from .core.events import EVENTS
-from .core.shape import Shape
 from .ir.node import MODE, SCALAR, Node, leaf
+from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
 from .tensor import Tensor, from_numpy
 
+_READY = 8
+"""Kinds of calls that are recognised without looking them up, those that were repeated last."""
 _ATTEMPTS = 8
 """Calls that may differ from each other before the function is no longer watched."""
-
-
-class Place(NamedTuple):
-    """Where a value comes from or goes to.
-
-    ``kind`` is argument, tensor, gradient (of a tensor; entry 1 if there was one before, which is
-    changed), run (its entry-th output) or effect (the entry-th number it returns); ``number`` says
-    which.
-    """
-
-    kind: str
-    number: int
-    entry: int = 0
-
-
-class Output(NamedTuple):
-    """A result of a program: what it is and the tensors and gradients that become it."""
-
-    shape: Shape
-    dtype: DType
-    places: tuple[Place, ...]
-
-
-class Run(NamedTuple):
-    """One program: its executor, and where its inputs and outputs are."""
-
-    executor: Any
-    inputs: tuple[Place, ...]
-    donors: tuple[int, ...]  # per output: position among the inputs, or -1
-    scalars: tuple[Place | float, ...]
-    outputs: tuple[Output, ...]
 
 
 @dataclass
@@ -74,6 +43,7 @@ class _Watch:
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
     guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
+    entries: list[tuple[dict[str, Any], str, object]] = field(default_factory=list)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     refused: str | None = None
 
@@ -96,6 +66,12 @@ class _Watch:
     def condition(self, state: Callable[[], object]) -> None:
         self.conditions.append((state, state()))
 
+    def entry(self, where: dict[str, Any], name: str) -> None:
+        value = where[name]
+        known = any(w is where and n == name and v is value for w, n, v in self.entries)
+        if not known:
+            self.entries.append((where, name, value))
+
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         self.handles += handles
 
@@ -117,6 +93,7 @@ class _Script:
         if watch.refused:
             raise Refused(watch.refused)
         self.effects, self.conditions = watch.effects, watch.conditions
+        self.entries = watch.entries
         alive = ((ref(), node) for ref, node in watch.reads.values())
         self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
         if len({id(n) for _, n in self._entry}) < len(self._entry):
@@ -133,14 +110,7 @@ class _Script:
         self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
-        self._specs = [(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
-        # What a program of the call computes can be tested once that has run.
-        self._first_guards = [g for g in self.guards if g[0].kind != "run"]
-        later = [(p, test) for p, test in self.guards if p.kind == "run"]
-        self._steps = [
-            _Step(run, self.state, used, [(p.entry, test) for p, test in later if p.number == i])
-            for i, run in enumerate(self.runs)
-        ]
+        self._specs = [State(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
         del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
 
     @property
@@ -154,6 +124,7 @@ class _Script:
             len(self.effects),
             [place for place, _ in self.guards],
             [value for _, value in self.conditions],
+            [value for _, _, value in self.entries],
         )
 
     @property
@@ -206,7 +177,7 @@ class _Script:
             for i, t in enumerate(self.state):
                 if t._grad is not None and t._grad._node is node:
                     places.append(Place("gradient", i, int(t._grad in known_before)))
-            outputs.append(Output(node.shape, node.dtype, tuple(places)))
+            outputs.append(Output(node.shape, node.dtype, node.spec_id, tuple(places)))
         self._made.append(plan.outputs)
         return Run(executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
 
@@ -232,157 +203,95 @@ class _Script:
         for state, value in self.conditions:
             if state() != value:
                 return False
+        for where, name, value in self.entries:
+            if where[name] is not value:
+                return False
         for number in self.cleared:
             if self.state[number]._grad is not None:
                 return False
         return all(self.state[number]._grad is not None for number in self._read_gradients)
 
-    def __call__(self, arguments: Sequence[Tensor]) -> Any:
-        """Do what the function did, for other arguments of the same shapes."""
-        made: list[list[Buffer]] = []
-        for place, test in self._first_guards:
-            argument = place.kind == "argument"
-            tensor = arguments[place.number] if argument else self.state[place.number]
-            node = (_gradient(tensor) if place.kind == "gradient" else tensor)._node
-            test(node.buffer.numpy(node.shape, node.dtype))
-        values = [action() for action in self.effects]
-        for step in self._steps:
-            made.append(step(arguments, made, values))
-        results = []
-        for place in self.results:
-            if place.kind == "tensor":
-                results.append(self.state[place.number])
-            elif place.kind == "argument":
-                results.append(arguments[place.number])
-            elif place.kind == "run":
-                output = self.runs[place.number].outputs[place.entry]
-                results.append(_tensor(made[place.number][place.entry], output))
-            else:
-                gradient = _gradient(self.state[place.number]).node
-                results.append(Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype)))
-        EVENTS.add("captured_calls")
-        return _unflatten(self.template, results)
+    def repetition(self) -> Callable[[Sequence[Tensor]], Any]:
+        """What does again what the function did, for other arguments of the same shapes.
+
+        It returns CHANGED, with nothing done, where :meth:`fits` is to be asked first.
+        """
+        state = self.state
+        # What a program of the call computes can be tested once that has run.
+        later = [(p, test) for p, test in self.guards if p.kind == "run"]
+        steps = replay.steps(self.runs, self._specs, self._read_gradients, later)
+        (prepare, run), *more = steps
+        conditions, entries, effects = self.conditions, self.entries, self.effects
+        cleared = [state[number] for number in self.cleared]
+        read = [state[number] for number in self._read_gradients]
+        tests = [(p.number, test) for p, test in self.guards if p.kind == "argument"]
+        kept = [(p, test) for p, test in self.guards if p.kind in ("tensor", "gradient")]
+        only, make = self._single(), replay.tensor_of
+
+        def repeat(arguments: Sequence[Tensor]) -> Any:
+            made: list[list[Buffer]] = []
+            prepared = prepare(arguments, made)
+            if prepared is None:
+                return CHANGED
+            for where, name, value in entries:
+                if where[name] is not value:
+                    return CHANGED
+            for condition, value in conditions:
+                if condition() != value:
+                    return CHANGED
+            for owner in cleared:
+                if owner._grad is not None:
+                    return CHANGED
+            for owner in read:
+                if owner._grad is None:
+                    return CHANGED
+            for number, test in tests:
+                node = arguments[number]._node
+                test(node.buffer.numpy(node.shape, node.dtype))
+            for place, test in kept:
+                owner = state[place.number]
+                node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
+                test(node.buffer.numpy(node.shape, node.dtype))
+            values = [action() for action in effects]
+            made.append(run(prepared, values))
+            del prepared  # a reference to each buffer
+            for prepare_next, run_next in more:
+                prepared = prepare_next(arguments, made)
+                if prepared is None:
+                    raise RuntimeError("another thread has changed a tensor that the call uses")
+                made.append(run_next(prepared, values))
+                del prepared
+            if only is not None:
+                number, entry, output = only
+                return make(made[number][entry], output)
+            results = [self._made_again(place, arguments, made) for place in self.results]
+            return _unflatten(self.template, results)
+
+        return repeat
+
+    def _single(self) -> tuple[int, int, Output] | None:
+        """Where the result is, if it is one tensor that a program computes."""
+        if isinstance(self.template, _Slot):
+            kind, number, entry = self.results[self.template.number]
+            if kind == "run":
+                return number, entry, self.runs[number].outputs[entry]
+        return None
+
+    def _made_again(
+        self, place: Place, arguments: Sequence[Tensor], made: list[list[Buffer]]
+    ) -> Tensor:
+        kind, number, entry = place
+        if kind == "run":
+            return replay.tensor_of(made[number][entry], self.runs[number].outputs[entry])
+        if kind == "argument":
+            return arguments[number]
+        if kind == "tensor":
+            return self.state[number]
+        gradient = gradient_of(self.state[number]).node
+        return Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype))
 
 
-def _gradient(owner: Tensor) -> Tensor:
-    assert owner._grad is not None
-    return owner._grad
-
-
-class _Step:
-    """A run that is repeated: its places sorted by kind, numbers replaced by tensors."""
-
-    def __init__(
-        self,
-        run: Run,
-        state: Sequence[Tensor],
-        read_gradients: set[int],
-        guards: Sequence[tuple[int, Callable[[Any], None]]],
-    ) -> None:
-        self._executor = run.executor
-        self._guards = [(i, test, run.outputs[i]) for i, test in guards]
-        inputs = list(enumerate(run.inputs))
-        self._arguments = [(i, p.number) for i, p in inputs if p.kind == "argument"]
-        self._made = [(i, p.number, p.entry) for i, p in inputs if p.kind == "run"]
-        kept = {i: p for i, p in inputs if p.kind in ("tensor", "gradient")}
-        self._kept = [(i, state[p.number], p.kind == "gradient") for i, p in kept.items()]
-        self._donors = [
-            (output, d, state[kept[d].number], kept[d].kind == "gradient")
-            for output, d in enumerate(run.donors)
-            if d in kept and run.executor.overwrites[output]
-        ]
-        self._scalars = [0.0 if isinstance(s, Place) else s for s in run.scalars]
-        self._numbers = [
-            (i, s.number, s.entry) for i, s in enumerate(run.scalars) if isinstance(s, Place)
-        ]
-        self._targets: list[tuple[int, Tensor, bool, Output]] = []
-        self._replaced: list[tuple[int, Tensor, int | None, Output]] = []
-        for i, output in enumerate(run.outputs):
-            for kind, number, accumulates in output.places:
-                owner = state[number]
-                if kind == "gradient" and not accumulates:
-                    # What nothing reads may be written over.
-                    nbytes = run.executor.program.outputs[i].nbytes
-                    spare = None if number in read_gradients else nbytes
-                    self._replaced.append((i, owner, spare, output))
-                else:
-                    self._targets.append((i, owner, kind == "gradient", output))
-        self._outputs = len(run.outputs)
-
-    def __call__(
-        self, arguments: Sequence[Tensor], made: list[list[Buffer]], values: list[Any]
-    ) -> list[Buffer]:
-        """Run; returns the results."""
-        inputs: list[Any] = [None] * (len(self._arguments) + len(self._made) + len(self._kept))
-        for i, number in self._arguments:
-            inputs[i] = arguments[number]._node.buffer
-        for i, number, entry in self._made:
-            inputs[i] = made[number][entry]
-        for i, owner, is_gradient in self._kept:
-            tensor = _gradient(owner) if is_gradient else owner
-            inputs[i] = (tensor._node if tensor._base is None else tensor.node).buffer
-        scalars = self._scalars.copy()
-        for i, number, entry in self._numbers:
-            scalars[i] = values[number][entry]
-        targets = self._spare()
-        self._reuse(inputs, targets)
-        results: list[Buffer] = self._executor.run(inputs, scalars, targets, self._hand_over)
-        for i, test, output in self._guards:
-            test(results[i].numpy(output.shape, output.dtype))
-        return results
-
-    def _hand_over(self, results: list[Buffer]) -> None:
-        """Give tensors and gradients their new values."""
-        for i, owner, is_gradient, output in self._targets:
-            tensor = _gradient(owner) if is_gradient else owner
-            if results[i] is not tensor._node.buffer:
-                _replace(tensor, results[i], output)
-            tensor._version += 1
-        for i, owner, _, output in self._replaced:
-            gradient = owner._grad
-            if gradient is None or gradient._node.buffer is not results[i]:
-                owner._grad = _tensor(results[i], output)
-
-    def _reuse(self, inputs: list[Buffer], targets: list[Buffer | None]) -> None:
-        """Add the buffers of inputs that only the tensors hold which the outputs become."""
-        for output, position, owner, is_gradient in self._donors:
-            node = (_gradient(owner) if is_gradient else owner)._node
-            buffer = inputs[position]
-            # Known references: the tensor's, the local and getrefcount's; the node's, the list's,
-            # the local and getrefcount's.
-            if sys.getrefcount(node) <= 3 and sys.getrefcount(buffer) <= 4 and buffer.array is None:
-                targets[output] = buffer
-
-    def _spare(self) -> list[Buffer | None]:
-        """Buffers of old gradients that only their tensors hold, by the output to replace them."""
-        found: list[Buffer | None] = [None] * self._outputs
-        for output, owner, nbytes, _ in self._replaced:
-            gradient = owner._grad
-            # Known references: the tensor's, the local and getrefcount's.
-            if nbytes is None or gradient is None or sys.getrefcount(gradient) > 3:
-                continue
-            node = gradient._node
-            if sys.getrefcount(node) > 3 or node.pending:
-                continue
-            buffer = node.buffer
-            # Known references: the node's, the local and getrefcount's.
-            if sys.getrefcount(buffer) <= 3 and buffer.nbytes == nbytes:
-                found[output] = buffer
-        return found
-
-
-def _replace(tensor: Tensor, result: Buffer, output: Output) -> None:
-    """Give a tensor a new value."""
-    old = tensor._node
-    if old.buffer.shared:
-        # The user's own array, as PyTorch's from_numpy promises.
-        target = old.buffer.numpy(old.shape, old.dtype)
-        target[...] = result.numpy(output.shape, output.dtype)
-        return
-    new = leaf(result, output.shape, output.dtype)
-    if old.grad_leaf:
-        tensor._mark_leaf(new, old)
-    tensor._node = new
+CHANGED = object()
 
 
 class _Same:
@@ -395,22 +304,21 @@ class _Same:
         return id(tensor) in self._ids
 
 
-def _tensor(buffer: Buffer, output: Output) -> Tensor:
-    return Tensor._wrap(leaf(buffer, output.shape, output.dtype))
-
-
 class _Slot(NamedTuple):
     number: int
 
 
 def _flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """``value`` with tensors replaced by slots, and the tensors."""
+    """``value`` with tensors replaced by slots, and the tensors, each once."""
     tensors: list[Tensor] = []
+    slots: dict[int, _Slot] = {}
 
     def walk(v: Any) -> Any:
         if isinstance(v, Tensor):
-            tensors.append(v)
-            return _Slot(len(tensors) - 1)
+            if id(v) not in slots:
+                slots[id(v)] = _Slot(len(tensors))
+                tensors.append(v)
+            return slots[id(v)]
         if isinstance(v, dict):
             return {k: walk(x) for k, x in v.items()}
         if isinstance(v, (list, tuple)) and type(v) in (list, tuple):
@@ -438,9 +346,67 @@ class _Entry:
 
     script: _Script | None = None
     ready: bool = False
+    # Once it is ready:
+    repeat: Callable[[Sequence[Tensor]], Any] = field(init=False)
+    accept: Callable[[Sequence[Any]], Sequence[Tensor] | None] = field(init=False)
     given_up: bool = False
     calls: int = 0  # since it became ready
     attempts: int = 0
+
+
+def _constant(value: Any) -> object:
+    """Equal for arguments that are the same constant: neither 1 and True nor 0.0 and -0.0."""
+    if isinstance(value, float):
+        return type(value), value.hex()
+    if isinstance(value, tuple):
+        return type(value), *map(_constant, value)
+    return type(value), value
+
+
+def _acceptance(
+    args: Sequence[Any], kwargs: dict[str, Any]
+) -> Callable[[Sequence[Any]], Sequence[Tensor] | None]:
+    """Finds the tensors among arguments that are as ``args`` for certain, as are the settings.
+
+    None says that it takes a closer look: that has :meth:`Compiled._looked_up`.
+    """
+    settings, grad_enabled, count = config.CONFIG, MODE.grad_enabled, len(args)
+    expected = [(a._node.spec_id, a) if isinstance(a, Tensor) else (-1, a) for a in args]
+    expected = [(spec_id, None if spec_id >= 0 else a) for spec_id, a in expected]
+    by_position = not kwargs
+
+    def accept(args: Sequence[Any]) -> Sequence[Tensor] | None:
+        if (
+            config.CONFIG is not settings
+            or len(args) != count
+            or MODE.grad_enabled is not grad_enabled
+            or MODE.capture is not None
+            or not lazy.idle()
+        ):
+            return None
+        tensors = []
+        for a, (spec_id, constant) in zip(args, expected, strict=True):
+            if type(a) is not Tensor:
+                if spec_id < 0:
+                    if a is not constant:
+                        return None
+                    continue
+                if type(a) is not np.ndarray:
+                    return None
+                a = from_numpy(a)
+            node = a._node
+            if (
+                node.spec_id != spec_id
+                or node.buffer is None
+                or node.requires_grad
+                or a._base is not None
+                or a._strides is not None
+            ):
+                return None
+            tensors.append(a)
+        return tensors
+
+    return accept if by_position else lambda args: None
 
 
 class Compiled:
@@ -450,8 +416,26 @@ class Compiled:
         functools.update_wrapper(self, function)
         self._function = function
         self._entries: dict[object, _Entry] = {}
+        self._ready: tuple[_Entry, ...] = ()  # the last to become so first
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            for entry in self._ready:
+                tensors = entry.accept(args)
+                if tensors is not None:
+                    calls = entry.calls + 1
+                    # At powers of two the function runs itself, to see that it still does the same.
+                    if calls & (calls - 1):
+                        entry.calls = calls
+                        result = entry.repeat(tensors)
+                        if result is not CHANGED:
+                            return result
+                        entry.calls = calls - 1
+                    break
+        return self._looked_up(args, kwargs)
+
+    def _looked_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call, for arguments of any kind, in any state of things."""
         if MODE.capture is not None or config.CONFIG.mode == "eager":
             return self._function(*args, **kwargs)
         args = tuple(from_numpy(a) if isinstance(a, np.ndarray) else a for a in args)
@@ -464,20 +448,21 @@ class Compiled:
             return self._function(*args, **kwargs)
         if entry.ready and entry.script is not None:
             entry.calls += 1
-            # At powers of two the function runs itself, to see that it still does the same.
             if not entry.script.fits():
                 entry.ready = False
             elif entry.calls & (entry.calls - 1):
-                return entry.script(tensors)
+                result = entry.repeat(tensors)
+                if result is not CHANGED:
+                    return result
         return self._watch(entry, tensors, args, kwargs)
 
     def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
-        parts: list[object] = [MODE.grad_enabled, config.CONFIG.program_key]
+        parts: list[object] = [MODE.grad_enabled, config.CONFIG.program_key, len(args)]
         for a in [*args, *[x for item in sorted(kwargs.items()) for x in item]]:
             if isinstance(a, Tensor):
                 parts.append((a._node.spec_id, a._node.requires_grad, a._strides))
             else:
-                parts.append((type(a), a))
+                parts.append(_constant(a))
         return tuple(parts)
 
     def _watch(
@@ -505,6 +490,7 @@ class Compiled:
                 tensor._strides = t._strides
         nodes = [t._node for t in given]
         handed = iter(given)
+        own = args
         args = [next(handed) if isinstance(a, Tensor) else a for a in args]
         MODE.capture = watch
         try:
@@ -536,6 +522,12 @@ class Compiled:
             entry.attempts += 1
             entry.calls = 0
         entry.script, entry.ready = script, same
+        others = tuple(e for e in self._ready if e is not entry)
+        if same:
+            entry.repeat, entry.accept = script.repetition(), _acceptance(own, kwargs)
+            self._ready = (entry, *others[: _READY - 1])
+        else:
+            self._ready = others
         if entry.attempts > _ATTEMPTS:
             self._give_up(entry, "every call does something else")
         return result
@@ -546,6 +538,7 @@ class Compiled:
 
     def _give_up(self, entry: _Entry, reason: str) -> None:
         entry.script, entry.given_up = None, True
+        self._ready = tuple(e for e in self._ready if e is not entry)
         warnings.warn(
             f"{self._name} runs the function at every call: {reason}", RuntimeWarning, stacklevel=4
         )

@@ -170,6 +170,11 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         return _flush(roots)
 
 
+def idle() -> bool:
+    """True while an evaluation of this thread would find nothing to do."""
+    return not _PENDING.handles
+
+
 def exclusive() -> contextlib.AbstractContextManager[object]:
     """While this is held, no other thread evaluates."""
     return _FLUSHING

@@ -8,7 +8,7 @@ only when its *category* (bool < integer < floating point) is higher.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -32,6 +32,11 @@ class DType:
     category: Category
     rank: int  # promotion order inside and across categories
     torch_name: str  # the type name PyTorch prints in its messages
+    numpy: np.dtype[np.generic] = field(init=False)
+    """The numpy dtype with the same bytes."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numpy", np.dtype(self.name))
 
     def __repr__(self) -> str:
         return f"mt.{self.name}"
@@ -64,11 +69,6 @@ class DType:
         """The value that every other one replaces as a maximum."""
         return float("-inf") if self.is_floating_point else self.range[0]
 
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        """The numpy dtype with the same bytes."""
-        return _NUMPY[self.name]
-
 
 _SCALAR_NAMES: Final = {"Long": "long int", "Byte": "unsigned char"}
 
@@ -89,8 +89,10 @@ _RANGES: Final = {
     else (0, 1 << 8 * d.itemsize)
     for d in ALL
 }
-_NUMPY: Final[dict[str, np.dtype[np.generic]]] = {d.name: np.dtype(d.name) for d in ALL}
-_FROM_NUMPY: Final = {np.dtype(d.name): d for d in ALL}
+_FROM_NUMPY: Final = {d.numpy: d for d in ALL}
+
+of_numpy = _FROM_NUMPY.get
+"""The dtype whose bytes equal those of a numpy dtype, None if there is none."""
 
 
 def by_name(name: str) -> DType:

@@ -152,6 +152,9 @@ class Capture(Protocol):
     def condition(self, state: Callable[[], object]) -> None:
         """What happens may depend on Python's ``state()``."""
 
+    def entry(self, where: dict[str, Any], name: str) -> None:
+        """What happens may depend on an entry of a dictionary, by identity."""
+
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         """Tensors recorded since the last evaluation, before the next."""
 
@@ -304,9 +307,9 @@ def numbers(produce: Callable[[], Sequence[float]], dtype: DType) -> list[Node]:
     return nodes
 
 
-def leaf(buffer: Any, shape: Shape, dtype: DType) -> Node:
-    """A value that already has memory."""
-    node = Node(BUFFER, (), shape, dtype, False)
+def leaf(buffer: Any, shape: Shape, dtype: DType, spec_id: int | None = None) -> Node:
+    """A value that already has memory; ``spec_id``, if known, tells its shape and dtype."""
+    node = Node(BUFFER, (), shape, dtype, False, spec_id)
     node.pending = False
     node.buffer = buffer
     return node

@@ -97,7 +97,8 @@ def _check_array(node: Node, classes: int, ignore_index: int) -> None:
     def test(labels: Any) -> None:
         # As unsigned numbers, negative labels are large: one pass over them.
         unsigned = labels.view(_UNSIGNED[labels.itemsize])
-        if labels.size and np.maximum.reduce(unsigned, None) >= classes:
+        # (argmax() takes a third of the time of max() for those of a batch.)
+        if labels.size and unsigned.item(unsigned.argmax()) >= classes:
             bad = _first_bad(labels, classes, ignore_index)
             if bad is not None:
                 raise IndexError(f"Target {bad} is out of bounds.")

@@ -79,7 +79,7 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.capture is not None:
-            MODE.capture.condition(lambda: self.training)
+            MODE.capture.entry(self.__dict__, "training")
         if self._forward_hooks or self._forward_pre_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)

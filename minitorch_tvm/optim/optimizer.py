@@ -230,8 +230,7 @@ class Optimizer:
 
     def _structure(self) -> object:
         """What decides which operations an update records."""
-        options = [[bool(v) for v in group.values()] for group in self.param_groups]
-        return id(self.state), options
+        return id(self.state), [[*map(bool, group.values())] for group in self.param_groups]
 
     def _count(self) -> None:
         self._steps_done += 1

@@ -15,12 +15,14 @@ from ..core.dtype import uint8 as _BYTES
 from ..core.events import EVENTS
 from ..core.shape import numel
 from ..ir.node import BUFFER
-from ..ir.program import SCALAR_STRIDE, Program
+from ..ir.program import ARENA_SLOT, FIRST_SLOT, SCALAR_SLOT, SCALAR_STRIDE, STEPS_SLOT, Program
 from .memory import ARENA, Buffer
 from .native import link
 from .validate import validate
 
 _RUNNING = threading.RLock()  # one program at a time: they share the arena
+_COUNTS = EVENTS.counts
+_SLOT_BYTES = 8
 
 
 def _unlock_in_child() -> None:
@@ -32,6 +34,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
+def count(name: str) -> None:
+    """Add one to a counter that changes only while no other thread runs a program."""
+    with _RUNNING:
+        _COUNTS[name] += 1
+
+
 class Executor:
     """Runs one :class:`Program`."""
 
@@ -40,15 +48,19 @@ class Executor:
         self.calls = 0
         self._entry = link(*program.code, entry=program.entry) if program.code else None
         self._table: Any = (ctypes.c_uint64 * program.slots)()
-        self._point = struct.Struct(f"={program.slots}Q").pack_into
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
+        self._point = struct.Struct(f"={program.slots - FIRST_SLOT}Q").pack_into
+        self._arena_bytes = program.arena_bytes
         self._scalars = Buffer(max(program.scalars, 1) * SCALAR_STRIDE)
         self._scalar_view = memoryview(self._scalars.numpy((self._scalars.nbytes,), _BYTES))
-        self._pack = struct.Struct(program.scalar_format).pack_into
+        self._pack = struct.Struct(program.scalar_format).pack_into if program.scalars else None
         self._steps = Buffer(program.steps_nbytes)
         steps = self._steps.numpy((program.steps_nbytes,), _BYTES)
         steps[: len(program.steps)] = np.frombuffer(program.steps, np.uint8)
+        self._table[STEPS_SLOT] = self._steps.address
+        self._table[SCALAR_SLOT] = self._scalars.address
         self._scratch: dict[int, Buffer] = {}
+        self._validated = program.validated
         self.overwrites = tuple(o.donor is not None for o in program.outputs)
         """Which outputs may be written over their donors: a kernel that reads its donor elsewhere
         than where it writes cannot."""
@@ -68,39 +80,41 @@ class Executor:
         output, which ``finish`` is given before.  What a signal raises meanwhile, a
         KeyboardInterrupt for example, is raised when that has been done.
         """
-        late: BaseException | None = None
         with _RUNNING:
             results = [
                 Buffer(size) if r is None else r
                 for size, r in zip(self._sizes, targets, strict=True)
             ]
-            if self._entry is not None:
-                self._point(
-                    self._table,
-                    0,
-                    self._steps.address,
-                    ARENA.address(self.program.arena_bytes),
-                    self._scalars.address,
-                    *[x.address if x.aligned else self._stage(x, inputs) for x in inputs],
-                    *[r.address for r in results],
-                )
+            if self._entry is None:
+                finish(results)
+                return results
+            if self._arena_bytes:
+                self._table[ARENA_SLOT] = ARENA.address(self._arena_bytes)
+            self._point(
+                self._table,
+                FIRST_SLOT * _SLOT_BYTES,
+                *[x.address if x.aligned else self._stage(x, inputs) for x in inputs],
+                *[r.address for r in results],
+            )
+            if self._pack is not None:
                 self._pack(self._scalar_view, 0, *scalars)
-                try:
-                    self._entry(self._argument)
-                except BaseException as error:
-                    # Handlers of signals run when the call returns.  Memory has changed by then:
-                    # values that were not told would be computed again, from what they became.
-                    if hasattr(error, "__tvm_ffi_error__"):
-                        raise
-                    late = error
-                self.calls += 1
-                EVENTS.add("native_calls")
-                if self.program.validated:
-                    validate(self.program, inputs, scalars, results)
+            late: BaseException | None = None
+            try:
+                self._entry(self._argument)
+            except BaseException as error:
+                # Handlers of signals run when the call returns.  Memory has changed by then:
+                # values that were not told would be computed again, from what they became.
+                if hasattr(error, "__tvm_ffi_error__"):
+                    raise
+                late = error
+            self.calls += 1
+            _COUNTS["native_calls"] += 1  # changes here only, under this lock
+            if self._validated:
+                validate(self.program, inputs, scalars, results)
             finish(results)
-        if late is not None:
-            raise late
-        return results
+            if late is not None:
+                raise late
+            return results
 
     def _stage(self, x: Buffer, inputs: Sequence[Buffer]) -> int:
         """Copy an input whose elements are not aligned; kernels may assume that they are."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,31 @@ def round_up(nbytes: int) -> int:
     return (nbytes + ALIGNMENT - 1) & -ALIGNMENT or ALIGNMENT
 
 
+_first_byte = ctypes.c_char.from_buffer
+
+
+def _address_of(array: Any) -> int:
+    """Where a writeable contiguous array starts: a quarter of what ``array.ctypes.data`` costs."""
+    return ctypes.addressof(_first_byte(array))
+
+
 def _raw_block(nbytes: int) -> tuple[Any, int]:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     EVENTS.add("bytes_allocated", nbytes)
     EVENTS.add("allocations")
-    return raw, raw.ctypes.data + -raw.ctypes.data % ALIGNMENT
+    address = _address_of(raw)
+    return raw, address + -address % ALIGNMENT
+
+
+_SMALL = 1 << 16  # bytes of a block
+_KEPT_SMALL = 1 << 20  # free bytes kept of each size of small blocks
 
 
 class _Pool:
     """Free blocks by size."""
 
     def __init__(self) -> None:
+        self._small: list[list[tuple[Any, int]]] = [[] for _ in range(_SMALL // ALIGNMENT + 1)]
         self._free: dict[int, list[tuple[Any, int]]] = {}
         self._free_bytes = 0
         # Re-entrant: a garbage collection inside take() may run Buffer.__del__.
@@ -46,6 +61,12 @@ class _Pool:
 
     def take(self, size: int) -> tuple[Any, int]:
         """A block of exactly ``size`` bytes and its aligned address."""
+        if size <= _SMALL:
+            # Without the lock, which costs as much as all the rest: pop() and append() are atomic.
+            try:
+                return self._small[size // ALIGNMENT].pop()
+            except IndexError:
+                return _raw_block(size)
         with self._lock:
             blocks = self._free.get(size)
             if blocks:
@@ -55,18 +76,25 @@ class _Pool:
 
     def give(self, size: int, block: tuple[Any, int]) -> None:
         """Return a block; beyond the limit it goes back to the system."""
+        if size <= _SMALL:
+            blocks = self._small[size // ALIGNMENT]
+            if len(blocks) * size < _KEPT_SMALL:
+                blocks.append(block)
+            return
         with self._lock:
             free_bytes = self._free_bytes + size
             if free_bytes <= _POOL_LIMIT:
                 self._free_bytes = free_bytes
-                blocks = self._free.get(size)
-                if blocks is None:
+                found = self._free.get(size)
+                if found is None:
                     self._free[size] = [block]
                 else:
-                    blocks.append(block)
+                    found.append(block)
 
     def clear(self) -> None:
         """Give all free blocks back to the system."""
+        for blocks in self._small:
+            blocks.clear()
         with self._lock:
             self._free.clear()
             self._free_bytes = 0
@@ -76,7 +104,20 @@ POOL = _Pool()
 _take, _give = POOL.take, POOL.give
 
 
-_first_byte = ctypes.c_char.from_buffer
+class _Memory(ctypes.Array[ctypes.c_char]):
+    """Bytes from an address on, as many as are asked for: what a numpy view is made on.
+
+    It takes a quarter of the time that numpy needs to read an ``__array_interface__``.
+    """
+
+    _type_ = ctypes.c_char
+    _length_ = 1 << 62
+    __slots__ = ("buffer",)
+
+    buffer: Buffer
+
+
+_memory_at: Callable[[int], Any] = _Memory.from_address
 
 
 class Buffer:
@@ -99,11 +140,10 @@ class Buffer:
     def around(array: Any, aligned: bool) -> Buffer:
         """A buffer on the memory of a writeable C-contiguous array: its owner sees changes."""
         buffer = Buffer.__new__(Buffer)
-        buffer.nbytes = array.nbytes
+        nbytes = buffer.nbytes = array.nbytes
         buffer._size = 0
         buffer._block = None  # type: ignore[assignment]
-        # A quarter of what array.ctypes.data costs, at every batch.
-        buffer.address = ctypes.addressof(_first_byte(array)) if array.nbytes else 0
+        buffer.address = _address_of(array) if nbytes else 0
         buffer.array = array
         buffer.aligned = aligned
         return buffer
@@ -113,25 +153,20 @@ class Buffer:
         """True for memory that belongs to the user."""
         return self.array is not None
 
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {
-            "data": (self.address, False),
-            "shape": (self.nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
     def numpy(self, shape: Shape, dtype: DType) -> Any:
         """A writable numpy view of this memory, which it keeps alive."""
         array = self.array
+        kind = dtype.numpy
         if array is not None:
-            if array.shape == shape and array.dtype == dtype.numpy:
+            if array.shape == shape and array.dtype == kind:
                 return array.view()
-            return array.reshape(-1).view(dtype.numpy).reshape(shape)
-        if self.nbytes == 0:
-            return np.empty(shape, dtype.numpy)
-        return np.asarray(self).view(dtype.numpy).reshape(shape)
+            return array.reshape(-1).view(kind).reshape(shape)
+        memory = _memory_at(self.address)
+        memory.buffer = self
+        view = np.ndarray(shape, kind, memory)
+        if view.nbytes != self.nbytes:
+            raise AssertionError(f"{shape} of {dtype} in {self.nbytes} bytes")
+        return view
 
     def __del__(self) -> None:
         if self._size:

@@ -66,8 +66,11 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    given = array.dtype
-    native, flags = given.isnative, array.flags
+    given, flags = array.dtype, array.flags
+    known = dt.of_numpy(given)
+    if known is not None and flags.carray:  # aligned, writeable, C-contiguous
+        return Tensor._wrap(leaf(Buffer.around(array, True), array.shape, known))
+    native = given.isnative
     dtype = dt.from_numpy(given if native else given.newbyteorder("="))
     if not (flags.c_contiguous and flags.writeable and native):
         return Tensor._wrap(leaf_of(array, dtype))

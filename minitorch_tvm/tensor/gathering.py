@@ -69,7 +69,10 @@ def check_positions(
     low = -size if wrap else 0
 
     def test(positions: np.ndarray[Any, Any]) -> None:
-        if positions.size and (positions.min() < low or positions.max() >= size):
+        # For a few positions, argmin() takes a third of the time of min().
+        if positions.size and not (
+            low <= positions.item(positions.argmin()) and positions.item(positions.argmax()) < size
+        ):
             raise error(int(positions[(positions < low) | (positions >= size)].flat[0]))
 
     if not index.pending:
