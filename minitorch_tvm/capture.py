@@ -106,7 +106,7 @@ class _Script:
         self._refuse_escapes(watch, [*arguments, *results])
         self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
         self.results = tuple(self._result(t) for t in results)
-        self.guards = [(self._source(node), test) for node, test in watch.guards]
+        self.guards = [(self._source(n), test, n.shape, n.dtype) for n, test in watch.guards]
         self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
@@ -122,7 +122,7 @@ class _Script:
             self.runs,
             self.results,
             len(self.effects),
-            [place for place, _ in self.guards],
+            [place for place, *_ in self.guards],
             [value for _, value in self.conditions],
             [value for _, _, value in self.entries],
         )
@@ -211,24 +211,29 @@ class _Script:
                 return False
         return all(self.state[number]._grad is not None for number in self._read_gradients)
 
-    def repetition(self) -> Callable[[Sequence[Tensor]], Any]:
+    def repetition(self) -> Repeat:
         """What does again what the function did, for other arguments of the same shapes.
 
-        It returns CHANGED, with nothing done, where :meth:`fits` is to be asked first.
+        It is given their memory, and the tensors too where one of them is part of the result.  It
+        returns CHANGED, with nothing done, where :meth:`fits` is to be asked first.
         """
         state = self.state
         # What a program of the call computes can be tested once that has run.
-        later = [(p, test) for p, test in self.guards if p.kind == "run"]
+        later = [(p, test) for p, test, *_ in self.guards if p.kind == "run"]
         steps = replay.steps(self.runs, self._specs, self._read_gradients, later)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         cleared = [state[number] for number in self.cleared]
         read = [state[number] for number in self._read_gradients]
-        tests = [(p.number, test) for p, test in self.guards if p.kind == "argument"]
-        kept = [(p, test) for p, test in self.guards if p.kind in ("tensor", "gradient")]
+        tests = [
+            (p.number, test, shape, dtype)
+            for p, test, shape, dtype in self.guards
+            if p.kind == "argument"
+        ]
+        kept = [(p, test) for p, test, *_ in self.guards if p.kind in ("tensor", "gradient")]
         only, make = self._single(), replay.tensor_of
 
-        def repeat(arguments: Sequence[Tensor]) -> Any:
+        def repeat(arguments: Sequence[Buffer], tensors: Sequence[Tensor]) -> Any:
             made: list[list[Buffer]] = []
             prepared = prepare(arguments, made)
             if prepared is None:
@@ -245,14 +250,13 @@ class _Script:
             for owner in read:
                 if owner._grad is None:
                     return CHANGED
-            for number, test in tests:
-                node = arguments[number]._node
-                test(node.buffer.numpy(node.shape, node.dtype))
+            for number, test, shape, dtype in tests:
+                test(arguments[number].numpy(shape, dtype))
             for place, test in kept:
                 owner = state[place.number]
                 node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
                 test(node.buffer.numpy(node.shape, node.dtype))
-            values = [action() for action in effects]
+            values = [action() for action in effects] if effects else effects
             made.append(run(prepared, values))
             del prepared  # a reference to each buffer
             for prepare_next, run_next in more:
@@ -264,7 +268,7 @@ class _Script:
             if only is not None:
                 number, entry, output = only
                 return make(made[number][entry], output)
-            results = [self._made_again(place, arguments, made) for place in self.results]
+            results = [self._made_again(place, tensors, made) for place in self.results]
             return _unflatten(self.template, results)
 
         return repeat
@@ -291,6 +295,8 @@ class _Script:
         return Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype))
 
 
+Repeat = Callable[[Sequence[Buffer], Sequence[Tensor]], Any]
+Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
 CHANGED = object()
 
 
@@ -347,8 +353,8 @@ class _Entry:
     script: _Script | None = None
     ready: bool = False
     # Once it is ready:
-    repeat: Callable[[Sequence[Tensor]], Any] = field(init=False)
-    accept: Callable[[Sequence[Any]], Sequence[Tensor] | None] = field(init=False)
+    repeat: Repeat = field(init=False)
+    accept: Accept = field(init=False)
     given_up: bool = False
     calls: int = 0  # since it became ready
     attempts: int = 0
@@ -363,19 +369,20 @@ def _constant(value: Any) -> object:
     return type(value), value
 
 
-def _acceptance(
-    args: Sequence[Any], kwargs: dict[str, Any]
-) -> Callable[[Sequence[Any]], Sequence[Tensor] | None]:
-    """Finds the tensors among arguments that are as ``args`` for certain, as are the settings.
+def _acceptance(args: Sequence[Any]) -> Accept:
+    """Finds the memory of arguments that are as ``args`` for certain, as are the settings.
 
     None says that it takes a closer look: that has :meth:`Compiled._looked_up`.
     """
     settings, grad_enabled, count = config.CONFIG, MODE.grad_enabled, len(args)
-    expected = [(a._node.spec_id, a) if isinstance(a, Tensor) else (-1, a) for a in args]
-    expected = [(spec_id, None if spec_id >= 0 else a) for spec_id, a in expected]
-    by_position = not kwargs
+    expected = [
+        (a._node.spec_id, a._node.shape, a._node.dtype.numpy, None)
+        if isinstance(a, Tensor)
+        else (-1, None, None, a)
+        for a in args
+    ]
 
-    def accept(args: Sequence[Any]) -> Sequence[Tensor] | None:
+    def accept(args: Sequence[Any]) -> Sequence[Buffer] | None:
         if (
             config.CONFIG is not settings
             or len(args) != count
@@ -384,29 +391,36 @@ def _acceptance(
             or not lazy.idle()
         ):
             return None
-        tensors = []
-        for a, (spec_id, constant) in zip(args, expected, strict=True):
-            if type(a) is not Tensor:
-                if spec_id < 0:
-                    if a is not constant:
-                        return None
-                    continue
-                if type(a) is not np.ndarray:
+        found = []
+        for i, (spec_id, shape, dtype, constant) in enumerate(expected):
+            a = args[i]
+            if type(a) is Tensor:
+                node = a._node
+                buffer = node.buffer
+                if (
+                    node.spec_id != spec_id
+                    or buffer is None
+                    or node.requires_grad
+                    or a._base is not None
+                    or a._strides is not None
+                ):
                     return None
-                a = from_numpy(a)
-            node = a._node
-            if (
-                node.spec_id != spec_id
-                or node.buffer is None
-                or node.requires_grad
-                or a._base is not None
-                or a._strides is not None
+                found.append(buffer)
+            elif spec_id < 0:
+                if a is not constant:
+                    return None
+            elif (
+                type(a) is np.ndarray
+                and a.dtype is dtype
+                and a.shape == shape
+                and a.flags.carray  # aligned, writeable, C-contiguous
             ):
+                found.append(Buffer.around(a, True))
+            else:
                 return None
-            tensors.append(a)
-        return tensors
+        return found
 
-    return accept if by_position else lambda args: None
+    return accept
 
 
 class Compiled:
@@ -421,13 +435,13 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             for entry in self._ready:
-                tensors = entry.accept(args)
-                if tensors is not None:
+                arguments = entry.accept(args)
+                if arguments is not None:
                     calls = entry.calls + 1
                     # At powers of two the function runs itself, to see that it still does the same.
                     if calls & (calls - 1):
                         entry.calls = calls
-                        result = entry.repeat(tensors)
+                        result = entry.repeat(arguments, ())
                         if result is not CHANGED:
                             return result
                         entry.calls = calls - 1
@@ -451,7 +465,7 @@ class Compiled:
             if not entry.script.fits():
                 entry.ready = False
             elif entry.calls & (entry.calls - 1):
-                result = entry.repeat(tensors)
+                result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
         return self._watch(entry, tensors, args, kwargs)
@@ -522,12 +536,11 @@ class Compiled:
             entry.attempts += 1
             entry.calls = 0
         entry.script, entry.ready = script, same
-        others = tuple(e for e in self._ready if e is not entry)
+        self._ready = tuple(e for e in self._ready if e is not entry)
         if same:
-            entry.repeat, entry.accept = script.repetition(), _acceptance(own, kwargs)
-            self._ready = (entry, *others[: _READY - 1])
-        else:
-            self._ready = others
+            entry.repeat, entry.accept = script.repetition(), _acceptance(own)
+            if not kwargs and not any(place.kind == "argument" for place in script.results):
+                self._ready = (entry, *self._ready[: _READY - 1])
         if entry.attempts > _ATTEMPTS:
             self._give_up(entry, "every call does something else")
         return result

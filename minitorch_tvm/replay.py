@@ -7,6 +7,7 @@ themselves, and what must still be looked at is looked at once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
@@ -67,8 +68,11 @@ Made = list[list[Buffer]]
 """The outputs of the runs of a call so far."""
 Prepared = tuple[list[Buffer], list[Buffer | None]]
 """Inputs of a run and, per output, the buffer to write over, if any."""
-Prepare = Callable[[Sequence[Tensor], Made], Prepared | None]
+Prepare = Callable[[Sequence[Buffer], Made], Prepared | None]
 Step = tuple[Prepare, Callable[[Prepared, list[Any]], list[Buffer]]]
+
+_SMALL = 4096
+"""Bytes; results up to that size are kept, to be written over once nobody else has them."""
 
 
 def _no_program(prepared: Prepared, values: list[Any]) -> list[Buffer]:
@@ -89,18 +93,35 @@ def steps(
     """
     if not runs:  # but what the function returns may depend on the state
         nothing = Run(None, (), (), (), ())
-        return [(_preparation(nothing, state, read_gradients, every=True), _no_program)]
+        return [(_preparation(nothing, state, read_gradients, [], every=True), _no_program)]
     found = []
     for number, run in enumerate(runs):
         tests = [(p.entry, test) for p, test in guards if p.number == number]
-        prepare = _preparation(run, state, read_gradients, every=number == 0)
+        spare = _small_results(run)
+        prepare = _preparation(run, state, read_gradients, spare, every=number == 0)
         last = number == len(runs) - 1
-        found.append((prepare, _running(run, [s.tensor for s in state], tests, last)))
+        found.append((prepare, _running(run, [s.tensor for s in state], tests, spare, last)))
     return found
 
 
+def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
+    """Numbers of the outputs that nothing but the caller gets, and room for the last two of each:
+    one is usually still held while the next is computed."""
+    return [
+        (i, deque(maxlen=2))
+        for i, output in enumerate(run.outputs)
+        if not output.places
+        and run.donors[i] < 0
+        and run.executor.program.outputs[i].nbytes <= _SMALL
+    ]
+
+
 def _preparation(
-    run: Run, state: Sequence[State], read_gradients: set[int], every: bool
+    run: Run,
+    state: Sequence[State],
+    read_gradients: set[int],
+    results: Sequence[tuple[int, deque[Buffer]]],
+    every: bool,
 ) -> Prepare:
     """``every``: look at all tensors of the state, also at those that this run does not read."""
     inputs = list(enumerate(run.inputs))
@@ -126,7 +147,7 @@ def _preparation(
     blank: list[Any] = [None] * len(inputs)
     fresh: list[Buffer | None] = [None] * len(run.outputs)
 
-    def prepare(given: Sequence[Tensor], made: Made) -> Prepared | None:
+    def prepare(given: Sequence[Buffer], made: Made) -> Prepared | None:
         buffers, targets = blank.copy(), fresh.copy()
         for view in views:
             _ = view.node  # now it follows its base
@@ -135,7 +156,7 @@ def _preparation(
             if node.spec_id != spec_id or node.requires_grad != requires_grad or node.pending:
                 return None
         for i, number in arguments:
-            buffers[i] = given[number]._node.buffer
+            buffers[i] = given[number]
         for i, number, entry in computed:
             buffers[i] = made[number][entry]
         for i, tensor, spec_id, requires_grad, output in kept:
@@ -167,6 +188,8 @@ def _preparation(
                 and buffer.array is None
             ):
                 targets[output] = buffer
+        for output, before in results:
+            targets[output] = _taken(before)
         for output, tensor, nbytes in spare:
             gradient = tensor._grad
             # Known references: the tensor's, the local and getrefcount's.
@@ -185,7 +208,11 @@ def _preparation(
 
 
 def _running(
-    run: Run, tensors: Sequence[Tensor], guards: Sequence[tuple[int, Test]], last: bool
+    run: Run,
+    tensors: Sequence[Tensor],
+    guards: Sequence[tuple[int, Test]],
+    spare: Sequence[tuple[int, deque[Buffer]]],
+    last: bool,
 ) -> Callable[[Prepared, list[Any]], list[Buffer]]:
     executor = run.executor
     constants = [0.0 if isinstance(s, Place) else s for s in run.scalars]
@@ -227,11 +254,23 @@ def _running(
                 scalars[i] = values[number][entry]
         buffers, targets = prepared
         results: list[Buffer] = executor.run(buffers, scalars, targets, hand_over)
+        for i, kept in spare:
+            kept.append(results[i])
         for i, test, output in tests:
             test(results[i].numpy(output.shape, output.dtype))
         return results
 
     return execute
+
+
+def _taken(results: deque[Buffer]) -> Buffer | None:
+    """The older of the last results, if nobody has it any more."""
+    try:  # what is taken out no other thread finds free as well
+        buffer = results.popleft()
+    except IndexError:
+        return None
+    # Known references: the local and getrefcount's.
+    return buffer if getrefcount(buffer) <= 2 else None
 
 
 def gradient_of(owner: Tensor) -> Tensor:
