@@ -156,16 +156,19 @@ class Buffer:
     def numpy(self, shape: Shape, dtype: DType) -> Any:
         """A writable numpy view of this memory, which it keeps alive."""
         array = self.array
-        kind = dtype.numpy
-        if array is not None:
-            if array.shape == shape and array.dtype == kind:
-                return array.view()
-            return array.reshape(-1).view(kind).reshape(shape)
+        if array is None:
+            return self.view(shape, dtype.numpy)
+        if array.shape == shape and array.dtype == dtype.numpy:
+            return array.view()
+        return array.reshape(-1).view(dtype.numpy).reshape(shape)
+
+    def view(self, shape: Shape, kind: np.dtype[Any]) -> Any:
+        """As :meth:`numpy`, of own memory and with any element type."""
         memory = _memory_at(self.address)
         memory.buffer = self
         view = np.ndarray(shape, kind, memory)
         if view.nbytes != self.nbytes:
-            raise AssertionError(f"{shape} of {dtype} in {self.nbytes} bytes")
+            raise AssertionError(f"{shape} of {kind} in {self.nbytes} bytes")
         return view
 
     def __del__(self) -> None:

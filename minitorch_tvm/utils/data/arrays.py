@@ -50,7 +50,8 @@ def pooled_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> AnyArray:
     size = math.prod(shape) * kind.itemsize
     if size == 0:
         return aligned_empty(shape, kind)
-    return np.asarray(Buffer(size)).view(kind).reshape(tuple(shape))
+    batch: AnyArray = Buffer(size).view(tuple(shape), kind)
+    return batch
 
 
 def aligned(array: AnyArray) -> AnyArray:
