@@ -33,6 +33,9 @@ _ATTEMPTS = 8
 """Calls that may differ from each other before the function is no longer watched."""
 
 
+_DictEntry = tuple[dict[str, Any], str, object]
+
+
 @dataclass
 class _Watch:
     """What one call of the function did (an observer, see ``ir.node.Capture``)."""
@@ -43,7 +46,7 @@ class _Watch:
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
     guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
-    entries: list[tuple[dict[str, Any], str, object]] = field(default_factory=list)
+    entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     refused: str | None = None
 
@@ -68,9 +71,7 @@ class _Watch:
 
     def entry(self, where: dict[str, Any], name: str) -> None:
         value = where[name]
-        known = any(w is where and n == name and v is value for w, n, v in self.entries)
-        if not known:
-            self.entries.append((where, name, value))
+        self.entries[id(where), name, id(value)] = (where, name, value)
 
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         self.handles += handles
@@ -93,7 +94,7 @@ class _Script:
         if watch.refused:
             raise Refused(watch.refused)
         self.effects, self.conditions = watch.effects, watch.conditions
-        self.entries = watch.entries
+        self.entries = list(watch.entries.values())
         alive = ((ref(), node) for ref, node in watch.reads.values())
         self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
         if len({id(n) for _, n in self._entry}) < len(self._entry):
@@ -124,7 +125,7 @@ class _Script:
             len(self.effects),
             [place for place, *_ in self.guards],
             [value for _, value in self.conditions],
-            [value for _, _, value in self.entries],
+            [id(value) for _, _, value in self.entries],
         )
 
     @property
@@ -204,7 +205,7 @@ class _Script:
             if state() != value:
                 return False
         for where, name, value in self.entries:
-            if where[name] is not value:
+            if where.get(name) is not value:
                 return False
         for number in self.cleared:
             if self.state[number]._grad is not None:
@@ -238,9 +239,12 @@ class _Script:
             prepared = prepare(arguments, made)
             if prepared is None:
                 return CHANGED
-            for where, name, value in entries:
-                if where[name] is not value:
-                    return CHANGED
+            try:
+                for where, name, value in entries:
+                    if where[name] is not value:
+                        return CHANGED
+            except KeyError:
+                return CHANGED
             for condition, value in conditions:
                 if condition() != value:
                     return CHANGED

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
-from ..ir.node import MODE
+from ..ir.node import MODE, Capture
 from ..tensor import Tensor
 from . import state
 from .hooks import Hook, RemovableHandle
@@ -79,10 +79,18 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.capture is not None:
-            MODE.capture.entry(self.__dict__, "training")
+            self._seen_by(MODE.capture)
         if self._forward_hooks or self._forward_pre_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _seen_by(self, capture: Capture) -> None:
+        """Say what of this module decides what a call does."""
+        capture.entry(self.__dict__, "training")
+        tables: tuple[dict[str, Any], ...] = (self._parameters, self._modules)
+        for table in tables:
+            for name in table:
+                capture.entry(table, name)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         pending = dict(self._forward_hooks)
