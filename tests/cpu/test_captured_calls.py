@@ -17,6 +17,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.runtime.memory import POOL, Buffer
 
 WARM = 20
 """Calls after which the next eleven are repeated: the function runs itself at powers of two."""
@@ -128,19 +129,20 @@ def test_gradient_mode_and_settings_are_part_of_the_call() -> None:
 
 
 def test_constants_are_told_apart_by_type_and_sign() -> None:
-    def scaled(x: mt.Tensor, by: Any, twice: Any = False) -> mt.Tensor:
-        return x * by * (2 if twice is True else 1)
+    def scaled(x: mt.Tensor, by: Any, *_: Any, twice: bool = False) -> mt.Tensor:
+        return x * by * (2 if twice else 1)
 
     compiled = mt.compile(scaled)
+    kind_of = mt.compile(lambda x, pair: x * float(isinstance(pair[0], float)))
     x = mt.tensor([3.0])
     for _ in range(WARM):
         assert compiled(x, 1.0).item() == 3.0
         assert np.signbit(compiled(x, -0.0).item())
         assert not np.signbit(compiled(x, 0.0).item())
-        assert compiled(x, 1, 1).item() == 3.0
-        assert compiled(x, 1, True).item() == 6.0
+        assert kind_of(x, (1, 2)).item() == 0.0
+        assert kind_of(x, (1.0, 2)).item() == 3.0
         assert compiled(x, 1, twice=True).item() == 6.0
-        assert compiled(x, 1, "twice").item() == 3.0
+        assert compiled(x, 1, "twice", True).item() == 3.0
 
 
 @pytest.mark.filterwarnings("ignore:.*compiled .* different programs")
@@ -340,7 +342,82 @@ def test_state_that_is_a_view_follows_its_base() -> None:
     compiled = captured(lambda x: x * row, mt.tensor([1.0, 1.0]))
     for n in range(5):
         base.add_(1)
+        if n % 2:
+            mt.eval(base)
         assert compiled(mt.tensor([1.0, 2.0])).tolist() == [4.0 + n, 2 * (5.0 + n)]
+
+
+def test_views_of_state_show_what_the_call_wrote() -> None:
+    w = mt.tensor([1.0, 2.0])
+
+    def function(x: mt.Tensor) -> mt.Tensor:
+        w.add_(x)
+        return w.sum()
+
+    compiled = captured(function, mt.tensor([0.0, 0.0]))
+    last = w[1:]
+    for n in range(4):
+        compiled(mt.tensor([0.0, 1.0]))
+        assert last.tolist() == [3.0 + n]
+
+
+@pytest.mark.parametrize("what", ["value", "gradient", "gradient as an array"])
+def test_what_another_thread_has_recorded_reads_old_values(what: str) -> None:
+    w = mt.tensor([1.0, 2.0], requires_grad=True)
+
+    def step(x: mt.Tensor) -> mt.Tensor:
+        w.grad = None
+        loss = (w * x).sum()
+        loss.backward()
+        with mt.no_grad():
+            w.sub_(w.grad)
+        return loss
+
+    compiled = captured(step, mt.tensor([1.0, 1.0]))
+    for n in range(4):
+        expected = (w if what == "value" else w.grad).detach().numpy().copy() * 10
+        seen: list[Any] = []
+
+        def record(seen: list[Any] = seen) -> None:
+            if what == "gradient as an array":
+                seen.append(w.grad.numpy())
+                return
+            with mt.no_grad():
+                seen.append((w if what == "value" else w.grad) * 10)
+
+        _together(lambda _, record=record: record(), 1)
+        compiled(mt.tensor([3.0 + n, 4.0]))
+        if what == "gradient as an array":
+            assert (seen[0] * 10).tolist() == expected.tolist()
+        else:
+            assert seen[0].tolist() == expected.tolist()
+
+
+def test_options_of_an_optimizer_that_are_changed_between_calls() -> None:
+    found = []
+    for compiles in (False, True):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = mt.optim.SGD([w], lr=0.125)
+
+        def step(x: mt.Tensor, w: mt.Tensor = w, optimizer: Any = optimizer) -> mt.Tensor:
+            optimizer.zero_grad()
+            loss = (w * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        x = mt.tensor([0.5, 0.25])
+        run = captured(step, x) if compiles else step
+        if not compiles:
+            for _ in range(WARM + 1):
+                step(x)
+        values = []
+        for name, value in (("weight_decay", 0.5), ("lr", 0.25), ("maximize", True)):
+            optimizer.param_groups[0][name] = value
+            run(x)
+            values.append(w.detach().tolist())
+        found.append(values)
+    assert found[0] == found[1]
 
 
 def test_modules_that_are_changed_between_calls() -> None:
@@ -432,6 +509,17 @@ def test_labels_are_tested_at_each_call(dtype: type) -> None:
             compiled(logits, np.array([0, -1, 1]))
         one = compiled(logits, np.array([3, -100, -100])).item()
         assert one == pytest.approx(-logs[0, 3], rel=1e-5)
+
+
+def test_the_pool_keeps_a_limited_number_of_small_blocks() -> None:
+    POOL.clear()
+    for _ in range(2):
+        before = EVENTS.get("allocations")
+        held = [Buffer(1024) for _ in range(3000)]
+        made = EVENTS.get("allocations") - before
+        del held
+    assert made == 3000 - (1 << 20) // 1024
+    POOL.clear()
 
 
 # --- threads ------------------------------------------------------------------------------------
