@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .core.dtype import DType
 from .core.events import EVENTS
-from .core.shape import Shape
+from .core.shape import Shape, numel
 from .ir.node import leaf
 from .runtime.executor import count
 from .runtime.memory import Buffer
@@ -41,6 +41,11 @@ class Output(NamedTuple):
     dtype: DType
     spec_id: int
     places: tuple[Place, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return numel(self.shape) * self.dtype.itemsize
 
 
 class Run(NamedTuple):
@@ -110,9 +115,7 @@ def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
     return [
         (i, deque(maxlen=2))
         for i, output in enumerate(run.outputs)
-        if not output.places
-        and run.donors[i] < 0
-        and run.executor.program.outputs[i].nbytes <= _SMALL
+        if not output.places and run.donors[i] < 0 and output.nbytes <= _SMALL
     ]
 
 
@@ -139,7 +142,7 @@ def _preparation(
     views = [s.tensor for n, s in enumerate(state) if s.tensor._base is not None]
     # What nothing reads may be written over.
     spare = [
-        (i, state[p.number].tensor, run.executor.program.outputs[i].nbytes)
+        (i, state[p.number].tensor, output.nbytes)
         for i, output in enumerate(run.outputs)
         for p in output.places
         if p.kind == "gradient" and not p.entry and p.number not in read_gradients

@@ -464,6 +464,24 @@ def test_gradients_in_the_callers_memory_are_not_written_over() -> None:
     assert w.grad.tolist() == [3.0, 4.0]
 
 
+def test_the_reference_executor_repeats_calls_too() -> None:
+    with config.override(target="numpy"):
+        w = mt.tensor([1.0, 2.0], requires_grad=True)
+
+        def step(x: mt.Tensor) -> mt.Tensor:
+            w.grad = None
+            loss = (w * x).sum()
+            loss.backward()
+            with mt.no_grad():
+                w.sub_(w.grad)
+            return loss
+
+        compiled = captured(step, np.zeros(2, np.float32))
+        for n in range(5):
+            assert compiled(np.array([1.0, -1.0], np.float32)).item() == -1.0 - 2 * n
+            assert w.tolist() == [-n, 3.0 + n]
+
+
 # --- data that is tested, and interrupts ---------------------------------------------------------
 
 
