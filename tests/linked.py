@@ -49,7 +49,8 @@ class Linked:
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
         self._steps = Buffer(assembly.steps_nbytes)
         steps = np.frombuffer(assembly.steps, np.uint8)
-        np.asarray(self._steps)[: len(steps)] = steps
+        memory = self._steps.view((assembly.steps_nbytes,), np.dtype(np.uint8))
+        memory[: len(steps)] = steps
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> None:
         """Run on these arrays, by slot."""

@@ -38,6 +38,8 @@ def has_disk_cache() -> bool:
 
 def _trainer(side: str, row: Row, net: Any) -> Callable[[Array, Array], Any]:
     step = _maybe_compiled(side, training_step(*parts(mt, row, net)))
+    if side == "mt.compile":  # takes arrays as they are
+        return step
     return lambda x, y: step(mt.from_numpy(x), mt.from_numpy(y))
 
 
@@ -69,7 +71,8 @@ def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:
 
     def predict(x: Array) -> Array:
         with mt.no_grad():
-            return forward(mt.from_numpy(x)).numpy()  # type: ignore[no-any-return]
+            given = x if side == "mt.compile" else mt.from_numpy(x)
+            return forward(given).numpy()  # type: ignore[no-any-return]
 
     return predict
 

@@ -336,6 +336,25 @@ def test_an_argument_on_the_memory_of_state() -> None:
         assert w.tolist() == (before * 2).tolist()
 
 
+def test_state_on_memory_of_the_users_that_overlaps() -> None:
+    found = []
+    for compiles in (False, True):
+        mine = np.arange(6, dtype=np.float32)
+        first, last = mt.from_numpy(mine[:4]), mt.from_numpy(mine[2:])
+
+        def step(x: mt.Tensor, first: mt.Tensor = first, last: mt.Tensor = last) -> mt.Tensor:
+            first.mul_(-1.5)
+            last.add_(x)
+            return x + first
+
+        x = np.ones(4, np.float32)
+        run = captured(step, x) if compiles else step
+        for _ in range(3 if compiles else WARM + 4):
+            mt.eval(run(mt.from_numpy(x)))
+        found.append(mine.tolist())
+    assert found[0] == found[1]
+
+
 def test_state_that_is_a_view_follows_its_base() -> None:
     base = mt.tensor([[1.0, 2.0], [3.0, 4.0]])
     row = base[1]
