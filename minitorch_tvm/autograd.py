@@ -18,12 +18,11 @@ import numpy as np
 from .core import dtype as dt
 from .core import errors
 from .core.arguments import wrong_kind
-from .core.events import EVENTS
-from .ir.node import MODE, Node, apply, repeat
+from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
-from .ir.trace import Prefix, Step
+from .ir.tape import Tape, remember
 from .ops import build
-from .ops.composite import Expandable, record
+from .ops.composite import Expandable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +35,8 @@ class _GradMode:
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        self._before.append(MODE.grad_enabled)
-        MODE.grad_enabled = self._enabled
+        self._before.append(MODE.trace.grad_enabled)
+        MODE.trace.grad_enabled = self._enabled
 
     def __exit__(
         self,
@@ -45,7 +44,7 @@ class _GradMode:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        MODE.grad_enabled = self._before.pop()
+        MODE.trace.grad_enabled = self._before.pop()
 
     def __call__(self, function: F) -> F:
         enabled = self._enabled
@@ -91,21 +90,21 @@ class set_grad_enabled(_GradMode):
         if not isinstance(mode, bool):
             raise wrong_kind("set_grad_enabled", "enabled", 1, "bool", mode)
         super().__init__(mode)
-        self._outer = MODE.grad_enabled
-        MODE.grad_enabled = mode
+        self._outer = MODE.trace.grad_enabled
+        MODE.trace.grad_enabled = mode
 
     def __enter__(self) -> None:
         self._before.append(self._outer)
-        MODE.grad_enabled = self._enabled
+        MODE.trace.grad_enabled = self._enabled
 
     def __call__(self, function: F) -> F:
-        MODE.grad_enabled = self._outer  # as a decorator it acts inside the function only
+        MODE.trace.grad_enabled = self._outer  # as a decorator it acts inside the function only
         return super().__call__(function)
 
 
 def is_grad_enabled() -> bool:
     """True if operations record history in this thread."""
-    return MODE.grad_enabled
+    return MODE.trace.grad_enabled
 
 
 def _history(roots: Iterable[Node]) -> list[Node]:
@@ -147,7 +146,7 @@ def cotangents(
     found: dict[int, tuple[Node, Node]] = {}
     flowing: dict[int, Node] = {}
     place_before, errors.OVERRIDE.place = errors.OVERRIDE.place, errors.user_place()
-    grad_before, MODE.grad_enabled = MODE.grad_enabled, create_graph
+    grad_before, MODE.trace.grad_enabled = MODE.trace.grad_enabled, create_graph
     try:
         for node, ct in roots:
             _accumulate(flowing, node, ct)
@@ -186,7 +185,7 @@ def cotangents(
         raise
     finally:
         errors.OVERRIDE.place = place_before
-        MODE.grad_enabled = grad_before
+        MODE.trace.grad_enabled = grad_before
     return found
 
 
@@ -214,8 +213,8 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
 
     def expand(self, *xs: Node) -> Node:
         ct, *inputs = xs
-        create_graph = MODE.grad_enabled
-        MODE.grad_enabled = True
+        create_graph = MODE.trace.grad_enabled
+        MODE.trace.grad_enabled = True
         try:
             # Stand-ins at which the walk ends; they vanish when the program is simplified.
             ends = [apply(build.CLONE, x) for x in inputs]
@@ -230,7 +229,7 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
             for end, x in zip(ends, inputs, strict=True):
                 end.mark(requires_grad=x.requires_grad, grad_leaf=False)
         finally:
-            MODE.grad_enabled = create_graph
+            MODE.trace.grad_enabled = create_graph
         if id(wanted) not in found:
             return build.full(wanted.shape, 0.0, wanted.dtype)
         return found[id(wanted)][1]
@@ -244,7 +243,7 @@ def _cotangent(of: Op, index: int) -> Cotangent:
 def _later(op: Op, ct: Node, inputs: tuple[Node, ...]) -> tuple[Node | None, ...]:
     """Cotangents of a composite's inputs, as one node each."""
     return tuple(
-        record(_cotangent(op, i), ct, *inputs) if x.requires_grad else None
+        apply(_cotangent(op, i), ct, *inputs) if x.requires_grad else None
         for i, x in enumerate(inputs)
     )
 
@@ -313,87 +312,26 @@ def backward(
 
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
-    if usual and _repeated(outputs[0].node, keep):
-        return
     trace = MODE.trace
+    root = outputs[0].node if usual else None  # which may record what it shows
     start, base, count = trace.prefix, trace.base, len(trace.values)
+    if root is not None and trace.whole:
+        known: Tape | None = start.known.get(("backward", root.at - base, keep))
+        if known is not None and known.play(trace, root, keep):
+            return
     pairs = _initial(outputs, given)
     history = _history([pairs[0][0]]) if usual else []
     found = cotangents(pairs, wanted, keep, create_graph)
     if trace.base == base:  # no hook has evaluated
         trace.derived += len(trace.values) - count
     if usual:
-        _remember(start, history, keep, list(found.values()))
+        remember(trace, start, count, history, keep, list(found.values()))
     if not keep:
         _used_up(pairs)
     for key, (node, ct) in found.items():
         owner: Any = chosen[key] if chosen is not None else node.owner and node.owner()
         if owner is not None:
             owner._accumulate_grad(ct)
-
-
-@dataclass(frozen=True)
-class _Tape:
-    """What backward() does after a certain recording; values are given by their positions in it."""
-
-    steps: list[Step]
-    end: Prefix
-    results: list[int]  # on autograd paths to the root, which comes first
-    freed: list[int]
-    gradients: list[tuple[int, int]]  # leaf, cotangent
-
-
-def _remember(
-    start: Prefix, history: list[Node], keep: bool, found: list[tuple[Node, Node]]
-) -> None:
-    """Keep what a walk from the first of ``history`` did, if it can be repeated: see _repeated."""
-    trace = MODE.trace
-    steps = trace.prefix.since(start)
-    if not steps or not trace.whole:
-        return
-
-    # What is behind a value that was computed before is not part of the recording.
-    plain = all(
-        n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
-    )
-    results = trace.places(n for n in history if not n.grad_leaf)
-    freed = trace.places(n for n in history if n.freed)
-    ends = trace.places(n for n, _ in found)
-    cts = trace.places(ct for _, ct in found)
-    if plain and results and freed is not None and ends is not None and cts is not None:
-        gradients = list(zip(ends, cts, strict=True))
-        tape = _Tape(steps, trace.prefix, results, freed, gradients)
-        start.known[("backward", results[0], keep)] = tape
-
-
-def _repeated(root: Node, keep: bool) -> bool:
-    """Do without a walk what backward() did when the same had been recorded; False if unknown."""
-    trace = MODE.trace
-    tape: _Tape | None = trace.prefix.known.get(("backward", root.at - trace.base, keep))
-    if tape is None or not trace.whole:
-        return False
-    nodes: list[Any] = trace.nodes()
-    for p in tape.results:
-        node = nodes[p]
-        if node.freed or node.hooks or node.owner is not None:
-            return False
-    owners = []
-    for p, _ in tape.gradients:
-        node = nodes[p]
-        if node.hooks or node.owner is None:
-            return False
-        owners.append(node.owner())
-    EVENTS.add("repeated_backwards")
-    repeat(tape.steps, tape.end, nodes)
-    trace.derived += len(tape.steps)
-    for p in tape.freed:
-        nodes[p].freed = True
-    if not keep:
-        trace.used_up(root)
-    for owner, (_, ct) in zip(owners, tape.gradients, strict=True):
-        if owner is not None:
-            owner._accumulate_grad(nodes[ct])
-    return True
 
 
 def grad(

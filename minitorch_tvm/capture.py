@@ -22,7 +22,7 @@ import numpy as np
 from . import autograd, lazy, replay
 from .core import config
 from .core.events import EVENTS
-from .ir.node import MODE, SCALAR, Node, leaf
+from .ir.node import MODE, SCALAR, WATCHED, Node, leaf
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
 from .tensor import Tensor, from_numpy
@@ -208,9 +208,9 @@ class _Script:
             if where.get(name) is not value:
                 return False
         for number in self.cleared:
-            if self.state[number]._grad is not None:
+            if self.state[number]._gradient is not None:
                 return False
-        return all(self.state[number]._grad is not None for number in self._read_gradients)
+        return all(self.state[number]._gradient is not None for number in self._read_gradients)
 
     def repetition(self) -> Repeat:
         """What does again what the function did, for other arguments of the same shapes.
@@ -249,10 +249,10 @@ class _Script:
                 if condition() != value:
                     return CHANGED
             for owner in cleared:
-                if owner._grad is not None:
+                if owner._gradient is not None:
                     return CHANGED
             for owner in read:
-                if owner._grad is None:
+                if owner._gradient is None:
                     return CHANGED
             for number, test, shape, dtype in tests:
                 test(arguments[number].numpy(shape, dtype))
@@ -378,7 +378,7 @@ def _acceptance(args: Sequence[Any]) -> Accept:
 
     None says that it takes a closer look: that has :meth:`Compiled._looked_up`.
     """
-    settings, grad_enabled, count = config.CONFIG, MODE.grad_enabled, len(args)
+    settings, grad_enabled, count = config.CONFIG, MODE.trace.grad_enabled, len(args)
     expected = [
         (a._node.spec_id, a._node.shape, a._node.dtype.numpy, None)
         if isinstance(a, Tensor)
@@ -387,11 +387,12 @@ def _acceptance(args: Sequence[Any]) -> Accept:
     ]
 
     def accept(args: Sequence[Any]) -> Sequence[Buffer] | None:
+        trace = MODE.trace
         if (
             config.CONFIG is not settings
             or len(args) != count
-            or MODE.grad_enabled is not grad_enabled
-            or MODE.capture is not None
+            or trace.grad_enabled is not grad_enabled
+            or trace.capture is not None
             or not lazy.idle()
         ):
             return None
@@ -454,7 +455,7 @@ class Compiled:
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call, for arguments of any kind, in any state of things."""
-        if MODE.capture is not None or config.CONFIG.mode == "eager":
+        if MODE.trace.capture is not None or config.CONFIG.mode == "eager":
             return self._function(*args, **kwargs)
         args = tuple(from_numpy(a) if isinstance(a, np.ndarray) else a for a in args)
         tensors = [a for a in args if isinstance(a, Tensor)]
@@ -475,7 +476,7 @@ class Compiled:
         return self._watch(entry, tensors, args, kwargs)
 
     def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
-        parts: list[object] = [MODE.grad_enabled, config.CONFIG.program_key, len(args)]
+        parts: list[object] = [MODE.trace.grad_enabled, config.CONFIG.program_key, len(args)]
         for a in [*args, *[x for item in sorted(kwargs.items()) for x in item]]:
             if isinstance(a, Tensor):
                 parts.append((a._node.spec_id, a._node.requires_grad, a._strides))
@@ -510,12 +511,15 @@ class Compiled:
         handed = iter(given)
         own = args
         args = [next(handed) if isinstance(a, Tensor) else a for a in args]
-        MODE.capture = watch
+        trace = MODE.trace
+        trace.capture = watch
+        WATCHED.add(trace.thread)
         try:
             result = self._function(*args, **kwargs)
             lazy.evaluate(reason="compile")
         finally:
-            MODE.capture = None
+            trace.capture = None
+            WATCHED.discard(trace.thread)
         EVENTS.add("watched_calls")
         for original, tensor, node in zip(tensors, given, nodes, strict=True):
             if original is not tensor and tensor._node is not node:

@@ -25,7 +25,7 @@ from .compiler.front import reference_program, simplified
 from .core import config, errors
 from .core.events import EVENTS, log
 from .ir.graph import Graph, Value
-from .ir.node import BUFFER, MODE, SCALAR, Node
+from .ir.node import BUFFER, MODE, SCALAR, Node, others
 from .ir.op import Kind
 from .ir.trace import Trace
 from .ops.composite import expanded
@@ -42,21 +42,6 @@ class Handle(Protocol):
 
     @property
     def node(self) -> Node: ...
-
-
-class _Pending(threading.local):
-    """Tensors recorded by this thread since its last evaluation."""
-
-    def __init__(self) -> None:
-        self.handles: list[weakref.ref[Any]] = []
-        self.trace = MODE.trace
-        self.tracked = (self.handles, self.trace)  # one look-up where it is needed most often
-        self.checks: list[Check] = []
-        self.forbidden = False
-        with _LISTS_LOCK:
-            for ident in set(_LISTS) - {t.ident for t in threading.enumerate()}:
-                del _LISTS[ident]
-            _LISTS[threading.get_ident()] = (self.handles, self.trace)
 
 
 @dataclass(frozen=True)
@@ -84,9 +69,6 @@ class Key:
         return isinstance(other, Key) and self._numbers == other._numbers
 
 
-_LISTS_LOCK = threading.Lock()
-_LISTS: dict[int, tuple[list[weakref.ref[Any]], Trace]] = {}
-_PENDING = _Pending()
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
@@ -97,9 +79,9 @@ _BY_SEQUENCE = operator.attrgetter("sequence")
 
 
 def _unlock_in_child() -> None:
-    # Another thread of the parent may have held these at the fork; it does not exist here.
-    global _FLUSHING, _LISTS_LOCK
-    _FLUSHING, _LISTS_LOCK = threading.RLock(), threading.Lock()
+    # Another thread of the parent may have held it at the fork; it does not exist here.
+    global _FLUSHING
+    _FLUSHING = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -108,24 +90,28 @@ if hasattr(os, "register_at_fork"):
 
 def track(handle: Handle, node: Node) -> None:
     """Remember that Python holds ``node``; evaluates when too much is pending."""
-    if not node.pending:
-        return
-    settings = config.CONFIG
-    if settings.mode == "eager":
+    if node.pending:
+        trace = MODE.trace
+        trace.handles.append(_reference(handle))
+        if len(trace.values) - trace.derived > config.CONFIG.most_pending:
+            too_many(node)
+
+
+def too_many(node: Node) -> None:
+    """Evaluate, with ``node``, what is pending: there is too much of it (see ``most_pending``)."""
+    if config.CONFIG.mode == "eager":
         evaluate([node], "eager")
-        return
-    handles, trace = _PENDING.tracked
-    handles.append(_reference(handle))
     # A backward() or an update is evaluated whole, however large the model is.
-    if len(trace.values) - trace.derived > settings.max_pending and errors.OVERRIDE.place is None:
+    elif errors.OVERRIDE.place is None:
         evaluate([node], "pending limit")
 
 
 def check(ok: Node, error: Callable[[], Exception]) -> None:
     """Require the 0-d bool ``ok`` before the next evaluation; otherwise it raises ``error()``."""
-    _PENDING.checks.append(Check(ok, error, errors.user_place()))
-    if MODE.capture is not None:
-        MODE.capture.refuse("a condition on computed values decides whether to go on")
+    trace = MODE.trace
+    trace.checks.append(Check(ok, error, errors.user_place()))
+    if trace.capture is not None:
+        trace.capture.refuse("a condition on computed values decides whether to go on")
 
 
 def run_checks() -> None:
@@ -133,9 +119,11 @@ def run_checks() -> None:
 
     An optimizer calls this before it rebinds parameters, so that a failure leaves them unchanged.
     """
-    if _PENDING.checks:
+    trace = MODE.trace
+    if trace.checks:
         with _FLUSHING:
-            _run_checks(_PENDING)
+            trace.settle()
+            _run_checks(trace)
 
 
 def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
@@ -144,25 +132,25 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     Returns what was computed, if that can be told by positions in the recording.  Raises
     RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
     """
-    pending = _PENDING
+    trace = MODE.trace
     wanted = [n for n in nodes if n.pending]
-    if not wanted and not pending.handles:
+    if not wanted and not trace.handles and trace.owed is None:
         return None
     with _FLUSHING:
-        if pending.checks:
-            _run_checks(pending)
+        trace.settle()
+        if trace.checks:
+            _run_checks(trace)
         roots = {id(n): n for n in wanted if n.pending}  # not computed by another thread since
-        _collect(pending.handles, roots)
-        capture = MODE.capture
-        if capture is not None:
-            capture.tensors(pending.handles)
-        if roots and pending.forbidden:
+        _collect(trace.handles, roots)
+        if trace.capture is not None:
+            trace.capture.tensors(trace.handles)
+        if roots and trace.forbidden:
             raise RuntimeError(
                 f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
             )
-        pending.handles.clear()
+        trace.handles.clear()
         if not roots:
-            pending.trace.restart()
+            trace.restart()
             return None
         EVENTS.count(("evaluations", f"evaluations:{reason}"))
         if "sync" in config.CONFIG.log:
@@ -172,7 +160,8 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
 
 def idle() -> bool:
     """True while an evaluation of this thread would find nothing to do."""
-    return not _PENDING.handles
+    trace = MODE.trace
+    return not trace.handles and trace.owed is None
 
 
 def exclusive() -> contextlib.AbstractContextManager[object]:
@@ -180,17 +169,18 @@ def exclusive() -> contextlib.AbstractContextManager[object]:
     return _FLUSHING
 
 
-def recorded() -> tuple[object, ...] | None:
+def recorded(owed: Iterable[int]) -> tuple[object, ...] | None:
     """What, beside the prefix of its recording, decides what this thread would evaluate now.
 
-    None if something else may decide it too.
+    That includes the values at the positions ``owed``, which nobody has recorded yet.  None if
+    something else may decide it too.
     """
-    settings = config.CONFIG
-    if _PENDING.forbidden or settings.log or settings.mode == "eager" or MODE.capture is not None:
+    settings, trace = config.CONFIG, MODE.trace
+    if trace.forbidden or settings.log or settings.mode == "eager":
         return None
     roots: dict[int, Node] = {}
-    _collect(_PENDING.handles, roots)
-    return _recording(roots)
+    _collect(trace.handles, roots)
+    return _recording(roots, owed)
 
 
 def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
@@ -203,22 +193,22 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
 
 def execute(
     executor: Executor | ReferenceExecutor,
-    outputs: list[Node],
     buffers: list[Node],
     scalars: list[float],
     targets: list[Buffer | None],
+    finish: Callable[[list[Buffer]], None],
 ) -> list[Buffer]:
-    """Evaluate all that is pending, which is ``outputs``, into ``targets``; returns where it is."""
-    _PENDING.handles.clear()
+    """Evaluate all that is pending; returns the results, which ``finish`` is given before."""
+    trace = MODE.trace
+    trace.handles.clear()
     try:
-        memory = [n.buffer for n in buffers]
-        return executor.run(memory, scalars, targets, lambda results: _computed(outputs, results))
+        return executor.run([n.buffer for n in buffers], scalars, targets, finish)
     finally:
-        MODE.trace.restart()
+        trace.restart()
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
-    watched = MODE.capture is not None
+    watched = MODE.trace.capture is not None
     for reference in handles:
         handle: Handle | None = reference()
         if handle is not None:
@@ -227,15 +217,16 @@ def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
                 roots[id(node)] = node
 
 
-def _run_checks(pending: _Pending) -> None:
-    checks, pending.checks = pending.checks, []
+def _run_checks(trace: Trace) -> None:
+    checks: list[Check] = trace.checks
+    trace.checks = []
     unknown = {id(c.ok): c.ok for c in checks if c.ok.pending}
     if unknown:
         EVENTS.add("check_evaluations")
         _flush(unknown)
     for c in checks:
         if not bool(c.ok.buffer.numpy((), c.ok.dtype)):
-            pending.handles.clear()
+            trace.handles.clear()
             error = c.error()
             if c.place is not None:
                 error.add_note(f"recorded at {errors.describe(c.place)}")
@@ -249,11 +240,12 @@ def no_sync() -> Iterator[None]:
     >>> with no_sync():
     ...     pass
     """
-    before, _PENDING.forbidden = _PENDING.forbidden, True
+    trace = MODE.trace
+    before, trace.forbidden = trace.forbidden, True
     try:
         yield
     finally:
-        _PENDING.forbidden = before
+        trace.forbidden = before
 
 
 def _saved(roots: dict[int, Node]) -> None:
@@ -301,14 +293,11 @@ def _reachable(roots: Iterable[Node]) -> list[Node]:
 def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     """Join other threads' pending values that share nodes with this evaluation."""
     joined = False
-    mine = _PENDING.handles
     shared = {id(n) for n in order}
     shared.update(id(x) for n in order for x in n.inputs if not x.pending)
-    with _LISTS_LOCK:
-        others = [(h, t) for h, t in _LISTS.values() if h is not mine and h]
-    for handles, trace in others:
+    for trace in others(MODE.trace):
         theirs: dict[int, Node] = {}
-        _collect(list(handles), theirs)
+        _collect(list(trace.handles), theirs)
         reach = _reachable(theirs.values())
         if any(id(n) in shared or any(id(x) in shared for x in n.inputs) for n in reach):
             roots.update(theirs)
@@ -373,33 +362,29 @@ class Known:
         )
 
 
-def _recording(roots: dict[int, Node]) -> tuple[object, ...] | None:
+def _recording(roots: dict[int, Node], owed: Iterable[int] = ()) -> tuple[object, ...] | None:
     """What, beside the prefix of this thread's trace, decides the plan that computes ``roots``.
 
     None if something else may decide it too.
     """
     trace = MODE.trace
-    mine = _PENDING.handles
-    if not trace.whole or MODE.capture is not None:
+    if not trace.whole or MODE.trace.capture is not None:
         return None
-    if len(_LISTS) > 1:
-        with _LISTS_LOCK:
-            others = [h for h, _ in _LISTS.values() if h is not mine]
-        if any(handle() is not None for handles in others for handle in list(handles)):
-            return None
+    if any(handle() is not None for other in others(trace) for handle in list(other.handles)):
+        return None
     base, count = trace.base, len(trace.values)
-    positions = [node.at - base for node in roots.values()]
-    if positions and (min(positions) < 0 or max(positions) >= count):
-        return None
-    donors = []
+    found: list[object] = [config.CONFIG.program_key]
+    donors: list[object] = []
     for node in roots.values():
-        donor = node.donor
+        position, donor = node.at - base, node.donor
+        if not 0 <= position < count:
+            return None
+        found.append(position)
         if donor is not None:
             taken = donor.at - base
-            donors.append(taken if 0 <= taken < count else -1)
-        else:
-            donors.append(-1)
-    return config.CONFIG.program_key, *positions, *donors
+            donors += (position, taken if 0 <= taken < count else -1)
+    found += owed
+    return *found, None, *donors
 
 
 def _flush(roots: dict[int, Node]) -> Known | None:
@@ -434,9 +419,9 @@ def _flush(roots: dict[int, Node]) -> Known | None:
         targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
 
         def finish(results: list[Buffer]) -> None:
-            if MODE.capture is not None:
-                MODE.capture.evaluated(executor, plan)
-            _computed(plan.outputs, results)
+            if MODE.trace.capture is not None:
+                MODE.trace.capture.evaluated(executor, plan)
+            computed(plan.outputs, results)
 
         executor.run([n.buffer for n in plan.buffers], plan.scalars, targets, finish)
     finally:
@@ -444,7 +429,7 @@ def _flush(roots: dict[int, Node]) -> Known | None:
     return known
 
 
-def _computed(outputs: list[Node], results: list[Buffer]) -> None:
+def computed(outputs: list[Node], results: list[Buffer]) -> None:
     """Give nodes their values, and let go of how they were computed."""
     for node, buffer in zip(outputs, results, strict=True):
         donor = node.donor
@@ -474,7 +459,7 @@ def _planned(roots: dict[int, Node]) -> Plan:
     """The plan that computes ``roots``, and what a later backward() may read."""
     _saved(roots)
     found = _reachable(roots.values())
-    if len(_LISTS) > 1 and _other_threads(roots, found):
+    if others(MODE.trace) and _other_threads(roots, found):
         _saved(roots)
         found = _reachable(roots.values())
     return _linearise(found, roots)

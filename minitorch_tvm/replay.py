@@ -194,11 +194,11 @@ def _preparation(
         for output, before in results:
             targets[output] = _taken(before)
         for output, tensor, nbytes in spare:
-            gradient = tensor._grad
+            old = tensor._gradient
             # Known references: the tensor's, the local and getrefcount's.
-            if gradient is None or getrefcount(gradient) > 3:
+            if type(old) is not Tensor or getrefcount(old) > 3:
                 continue
-            node = gradient._node
+            node = old._node
             if getrefcount(node) > 3 or node.pending:
                 continue
             buffer = node.buffer
@@ -243,9 +243,9 @@ def _running(
                 _replace(gradient, results[i], output)
             gradient._version += 1
         for i, owner, output in replaced:
-            old = owner._grad
-            if old is None or old._node.buffer is not results[i]:
-                owner._grad = tensor_of(results[i], output)
+            old = owner._gradient
+            if type(old) is not Tensor or old._node.buffer is not results[i]:
+                owner._gradient = tensor_of(results[i], output)
         if last:
             _COUNTS["captured_calls"] += 1  # changes under the lock of running programs only
 

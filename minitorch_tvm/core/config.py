@@ -127,6 +127,11 @@ class Config:
     data: str | None = None
 
     @functools.cached_property
+    def most_pending(self) -> int:
+        """How many values may be pending before they are evaluated."""
+        return -1 if self.mode == "eager" else self.max_pending
+
+    @functools.cached_property
     def program_key(self) -> tuple[object, ...]:
         """The settings that change what is compiled."""
         return (

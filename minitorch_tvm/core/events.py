@@ -19,6 +19,8 @@ class Events:
 
     # A Counter would do, but assigning to an entry of one takes four times as long.
     counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    together: dict[tuple[str, ...], int] = field(default_factory=lambda: defaultdict(int))
+    """Counts of what counts as several things at once: one entry is changed, not many."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, amount: int = 1) -> None:
@@ -29,18 +31,20 @@ class Events:
     def count(self, names: tuple[str, ...]) -> None:
         """Add one to each of several counters."""
         with self._lock:
-            counts = self.counts
-            for name in names:
-                counts[name] += 1
+            self.together[names] += 1
 
     def get(self, name: str) -> int:
         """Current value of ``name`` (0 if never counted)."""
-        return self.counts.get(name, 0)
+        return self.snapshot().get(name, 0)
 
     def snapshot(self) -> dict[str, int]:
         """A copy of all counters."""
         with self._lock:
-            return dict(self.counts)
+            counts = dict(self.counts)
+            for names, amount in self.together.items():
+                for name in names:
+                    counts[name] = counts.get(name, 0) + amount
+            return counts
 
 
 EVENTS = Events()

@@ -7,6 +7,8 @@ immutable except that evaluation gives them a buffer and then drops what they no
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import Shape
 from .op import Kind, Op, Spec, intern
-from .trace import Prefix, Result, Step, Trace
+from .trace import Key, Prefix, Result, Step, Trace
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,7 +51,15 @@ BUFFER = intern(Leaf("buffer"))
 SCALAR = intern(Leaf("scalar"))
 
 _SEQUENCE = itertools.count()
+
+
+def new_sequence() -> int:
+    """A number for what is recorded now, larger than those of all nodes there are."""
+    return next(_SEQUENCE)
+
+
 _reference = weakref.ref
+_frame = sys._getframe
 
 
 _SPEC_IDS: dict[tuple[Shape, DType], int] = {}
@@ -107,7 +117,7 @@ class Node:
         self.shape = shape
         self.dtype = dtype
         self.requires_grad = requires_grad
-        self.sequence = next(_SEQUENCE)
+        self.sequence: float = next(_SEQUENCE)
         self.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
 
     @property
@@ -166,17 +176,42 @@ class Capture(Protocol):
 
 
 class _Mode(threading.local):
-    """Per-thread recording state."""
-
-    grad_enabled: bool = True
-    expanding: bool = False  # composites record what they stand for
-    capture: Capture | None = None  # somebody watches what a function does
+    """Per-thread recording state, in one place: a look-up costs as much as a call."""
 
     def __init__(self) -> None:
-        self.trace = Trace()  # what has been recorded
+        trace = self.trace = Trace()
+        with _TRACES_LOCK:
+            for ident in set(_TRACES) - {t.ident for t in threading.enumerate()}:
+                del _TRACES[ident]
+            _TRACES[threading.get_ident()] = trace
+
+
+_TRACES_LOCK = threading.Lock()
+_TRACES: dict[int, Trace] = {}
+
+
+def _unlock_in_child() -> None:
+    # Another thread of the parent may have held it at the fork; it does not exist here.
+    global _TRACES_LOCK
+    _TRACES_LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
+
+
+def others(trace: Trace) -> list[Trace]:
+    """Those of other threads that have something to evaluate."""
+    if len(_TRACES) == 1:
+        return []
+    with _TRACES_LOCK:
+        return [t for t in _TRACES.values() if t is not trace and t.handles]
 
 
 MODE = _Mode()
+
+WATCHED: set[int] = set()
+"""Threads (numbers of their traces) in which somebody watches what a function does."""
 
 _inferred: dict[tuple[int, ...], tuple[Shape, DType, int, bool]] = {}
 _INFER_LIMIT = 1 << 16
@@ -187,21 +222,33 @@ def apply(op: Op, *inputs: Node) -> Node:
 
     Raises what ``op.infer`` raises, with a line that says which op was recorded on which shapes.
     """
-    mode = MODE
-    if mode.expanding:  # on stand-ins, or while a program is compiled
+    trace = MODE.trace
+    if trace.expanding:  # on stand-ins, or while a program is compiled
+        if op.kind is Kind.COMPOSITE:
+            return op.expand(*inputs)
         shape, dtype, spec_id, grad = _result(op, inputs)
         node = Node(op, inputs, shape, dtype, grad, spec_id)
         node.place = errors.user_place()
         return node
-    trace = mode.trace
     base = trace.base
-    positions = [x.at - base for x in inputs]
-    after = None
-    if not positions or min(positions) >= 0:
-        # One that is too large is in no key.
-        after = trace.prefix.following.get((op.uid, mode.grad_enabled, *positions))
+    # Positions that are negative or too large, of values that are not in the recording, are in no
+    # key.  A list for any number of inputs takes as long as all the rest of the look-up.
+    count = len(inputs)
+    key: Key
+    if count == 1:
+        (x,) = inputs
+        key = (op.uid, trace.grad_enabled, x.at - base)
+    elif count == 2:
+        x, y = inputs
+        key = (op.uid, trace.grad_enabled, x.at - base, y.at - base)
+    elif count == 3:
+        x, y, z = inputs
+        key = (op.uid, trace.grad_enabled, x.at - base, y.at - base, z.at - base)
+    else:
+        key = (op.uid, trace.grad_enabled, *[x.at - base for x in inputs])
+    after = trace.prefix.following.get(key)
     if after is None:
-        after = _entered(trace, op, inputs, positions)
+        after = _entered(trace, op, inputs)
     shape, dtype, spec_id, grad = after.result
     node = Node(op, inputs, shape, dtype, grad, spec_id)
     values = trace.values
@@ -209,23 +256,30 @@ def apply(op: Op, *inputs: Node) -> Node:
     reference = _reference(node)
     trace.prefix = after
     values.append(reference)  # at once: an interrupt must not come between the two
-    place = errors.OVERRIDE.place
-    if place is None:
-        place = after.place
-        if place is None or not errors.executing(place, after.depth):
+    place: errors.Provenance | None = after.place
+    try:
+        frame = _frame(after.depth)
+        there = frame.f_lasti == after.place[1] and frame.f_code is after.place[0]
+    except ValueError:  # the stack is not that deep
+        there = False
+    if not there:  # the user's frame is to be looked for, which takes six times as long
+        place = errors.OVERRIDE.place
+        if place is None:
             place = errors.user_place()
-            after.place, after.depth = place, errors.user_depth()
+            if place is not None:
+                after.place, after.depth = place, errors.user_depth() - 1
     node.place = place
     return node
 
 
-def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...], positions: list[int]) -> Prefix:
+def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...]) -> Prefix:
     """What follows when ``op`` is recorded; those of its inputs that are new enter first."""
-    count = len(trace.values)
-    for i, p in enumerate(positions):
-        if not 0 <= p < count:
-            positions[i] = trace.position(inputs[i])
-    key = (op.uid, MODE.grad_enabled, *positions)
+    base, count = trace.base, len(trace.values)
+    positions = []
+    for x in inputs:
+        place = x.at - base
+        positions.append(place if 0 <= place < count else trace.position(x))
+    key = (op.uid, trace.grad_enabled, *positions)
     after = trace.prefix.following.get(key)
     if after is None:
         after = Prefix(trace.prefix, op, positions, _result(op, inputs))
@@ -256,7 +310,7 @@ def _result(op: Op, inputs: tuple[Node, ...]) -> Result:
     if known is None:
         known = _infer(op, inputs)
     shape, dtype, spec_id, differentiable = known
-    grad = differentiable and MODE.grad_enabled and any(x.requires_grad for x in inputs)
+    grad = differentiable and MODE.trace.grad_enabled and any(x.requires_grad for x in inputs)
     return shape, dtype, spec_id, grad
 
 
@@ -292,18 +346,20 @@ def scalar(value: float | int | bool, dtype: DType) -> Node:
 def effect(action: Callable[[], Any]) -> Any:
     """Run a side effect of a training step on Python's state; returns its result."""
     result = action()
-    if MODE.capture is not None:
-        MODE.capture.effect(action)
+    capture = MODE.trace.capture
+    if capture is not None:
+        capture.effect(action)
     return result
 
 
 def numbers(produce: Callable[[], Sequence[float]], dtype: DType) -> list[Node]:
     """Runtime scalars with the values that ``produce`` returns now, and at every later step."""
     nodes = [scalar(v, dtype) for v in produce()]
-    if MODE.capture is not None:
-        number = MODE.capture.effect(produce)
+    capture = MODE.trace.capture
+    if capture is not None:
+        number = capture.effect(produce)
         for position, node in enumerate(nodes):
-            MODE.capture.number(node, number, position)
+            capture.number(node, number, position)
     return nodes
 
 

@@ -76,6 +76,10 @@ class Op(ABC):
     def infer(self, *inputs: Spec) -> Spec:
         """Shape and dtype of the result; raises with PyTorch's wording."""
 
+    def expand(self, *xs: Node) -> Node:
+        """Record the primitive ops that a composite stands for."""
+        raise AssertionError(f"{self} stands for itself")
+
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         """Cotangents of the inputs as nodes of the same graph (None: no gradient flows).
 

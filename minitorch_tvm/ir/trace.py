@@ -24,8 +24,9 @@ from ..core.errors import Provenance
 from ..core.shape import Shape
 
 if TYPE_CHECKING:
-    from .node import Node
+    from .node import Capture, Node
     from .op import Op
+    from .tape import Owed
 
 # (op, grad mode, positions of the inputs), (-1, position, flags) of a value whose flags have
 # changed (and the position of the value that takes its cotangent, if its inputs do not),
@@ -38,6 +39,9 @@ Result = tuple[Shape, DType, int, bool]
 Picker = Callable[[Sequence[Any]], tuple[Any, ...]]
 Step = tuple["Op", Picker, Result]
 """An op, how to choose its inputs among the values of a recording, and what it makes."""
+
+NOWHERE: Provenance = ((lambda: None).__code__, -1)
+"""A line that is never executed."""
 
 _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
 
@@ -67,9 +71,9 @@ class Prefix:
         self.following: dict[Key, Prefix] = {}
         self.known: dict[object, Any] = {}
         """What others remember of this recording."""
-        self.place: Provenance | None = None
-        """Where the last value was recorded the first time, ``depth`` calls further out."""
-        self.depth = 0
+        self.place = NOWHERE
+        """Where the last value was recorded the last time, ``depth`` calls further out."""
+        self.depth = 1  # never that of the function that asks: it would hold itself
         Prefix.total += 1
 
     def since(self, start: Prefix) -> list[Step] | None:
@@ -100,16 +104,32 @@ _start = Prefix()
 _THREADS = itertools.count()
 # Numbers of values: thread, recording of the thread, position in the recording.
 _POSITION_BITS, _RECORDING_BITS = 32, 64
+_THREAD_BITS = _POSITION_BITS + _RECORDING_BITS
+_reference = weakref.ref
 
 
 class Trace:
-    """The recording of one thread."""
+    """The recording of one thread, and how it records."""
 
-    __slots__ = ("base", "derived", "prefix", "thread", "values", "whole")
+    __slots__ = (
+        *("base", "capture", "checks", "derived", "expanding", "forbidden", "grad_enabled"),
+        *("handles", "owed", "prefix", "thread", "values", "whole"),
+    )
 
     def __init__(self) -> None:
+        self.grad_enabled = True
+        self.expanding = False
+        """Composites record what they stand for."""
+        self.capture: Capture | None = None
+        """Somebody watches what a function does."""
+        self.handles: list[weakref.ref[Any]] = []
+        """Tensors on what has been recorded, and not evaluated yet."""
+        self.checks: list[Any] = []
+        """Conditions that are to hold before the next evaluation."""
+        self.forbidden = False
+        """There is to be no evaluation."""
         self.thread = next(_THREADS)
-        self.base = self.thread << (_POSITION_BITS + _RECORDING_BITS)
+        self.base = self.thread << _THREAD_BITS
         self.restart()
 
     def restart(self) -> None:
@@ -126,19 +146,31 @@ class Trace:
         """How many of the values backward() has recorded."""
         self.whole = True
         """False once something happened that the prefix does not tell."""
+        self.owed: weakref.ref[Owed] | None = None
+        """Gradients that this recording counts among its values, but that are not recorded yet."""
+
+    def debt(self) -> Owed | None:
+        """What ``owed`` refers to, if somebody still waits for all of it."""
+        debt = None if self.owed is None else self.owed()
+        return None if debt is None or debt.begun else debt
+
+    def settle(self) -> None:
+        """Record what is owed.  No other thread may evaluate meanwhile."""
+        debt = None if self.owed is None else self.owed()
+        if debt is not None:
+            debt.settle()
 
     def position(self, node: Node) -> int:
         """Where ``node`` is in this recording; a leaf that is met for the first time enters it."""
-        position = node.at - self.base
-        values = self.values
-        if 0 <= position < len(values):
+        at, values = node.at, self.values
+        position, count = at - self.base, len(values)
+        if 0 <= position < count:
             return position
-        elsewhere = node.at >= 0 and node.at >> (_POSITION_BITS + _RECORDING_BITS) != self.thread
-        if node.pending or elsewhere:
+        if node.pending or (at >= 0 and at >> _THREAD_BITS != self.thread):
             # Another thread may use it at the same time: its position is not safe then.
             self.whole = False
-        reference = weakref.ref(node)
-        position = len(values)
+        reference = _reference(node)
+        position = count
         key = self.entry(node)
         following = self.prefix.following.get(key)
         if following is None:

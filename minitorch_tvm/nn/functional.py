@@ -15,7 +15,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
-from ..tensor.core import node_of, tensor_of
+from ..tensor.core import node_of
 from .functions import (
     batch_norm,
     dropout,
@@ -103,9 +103,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([[3.],
             [3.]])
     """
-    x = node_of("linear", "input", 1, input)
-    w = node_of("linear", "weight", 2, weight)
-    offset = None if bias is None else node_of("linear", "bias", 3, bias)
+    try:
+        x, w, offset = input.node, weight.node, None if bias is None else bias.node
+    except AttributeError:  # say which of them is no tensor
+        x, w = node_of("linear", "input", 1, input), node_of("linear", "weight", 2, weight)
+        offset = None if bias is None else node_of("linear", "bias", 3, bias)
     return Tensor._wrap(net.linear(x, w, offset))
 
 
@@ -379,8 +381,8 @@ def pad(
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise."""
-    tensor_of("relu", "input", 1, input)
-    return input.relu_() if inplace else input.relu()
+    x = node_of("relu", "input", 1, input)
+    return input.relu_() if inplace else Tensor._wrap(d.relu(x))
 
 
 def tanh(input: Tensor) -> Tensor:

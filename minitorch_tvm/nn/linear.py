@@ -73,7 +73,12 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., in_features] to [..., out_features]."""
-        return F.linear(input, self.weight, self.bias)
+        own = self._parameters
+        try:  # a third of what finding them as attributes takes
+            weight, bias = own["weight"], own["bias"]
+        except KeyError:
+            weight, bias = self.weight, self.bias
+        return F.linear(input, weight, bias)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         return (

@@ -18,11 +18,11 @@ from ..core import dtype as dt
 from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Size, numel
-from ..ir.node import MODE, Node, apply
+from ..ir.node import MODE, WATCHED, Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
-from ..ops.composite import composite, record
+from ..ops.composite import Composite, composite
 from ..tensor import Tensor
 from ..tensor.core import node_of, tensor_of
 
@@ -73,9 +73,8 @@ def _inside(labels: Node, classes: int) -> Node:
     return b.logical_and(b.le(zero, labels), b.lt(labels, end))
 
 
-def _check_labels(target: Tensor, classes: int, ignore_index: int) -> None:
+def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -> None:
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
-    node = target.node
     if not node.pending:
         _check_array(node, classes, ignore_index)
         return
@@ -104,8 +103,8 @@ def _check_array(node: Node, classes: int, ignore_index: int) -> None:
                 raise IndexError(f"Target {bad} is out of bounds.")
 
     test(node.buffer.numpy(node.shape, node.dtype))
-    if MODE.capture is not None:
-        MODE.capture.guard(node, test)
+    if WATCHED and MODE.trace.capture is not None:
+        MODE.trace.capture.guard(node, test)
 
 
 def _check_index_target(input: Tensor, target: Tensor) -> None:
@@ -164,15 +163,43 @@ def _index_loss(
 
     ``input`` holds log-probabilities if ``normalised``, else logits.
     """
-    x = input.node
+    x, t = input.node, target.node
     classes = x.shape[1] if len(x.shape) > 1 else x.shape[0]
-    _check_labels(target, classes, ignore_index)
+    _check_labels(target, t, classes, ignore_index)
     static = (normalised, ignore_index, reduction, smoothing)
     loss = composite("NllLoss", _index_terms, *static)
     if weight is None:
-        return Tensor._wrap(record(loss, x, target.node))
+        y = Tensor._wrap(apply(loss, x, t))
+        _FITTING[x.spec_id, t.spec_id, *static] = loss, classes
+        if len(_FITTING) > _MOST_FITTING:
+            _FITTING.clear()
+        return y
     _check_weight(weight, x.dtype, classes)
-    return Tensor._wrap(record(loss, x, target.node, weight.node))
+    return Tensor._wrap(apply(loss, x, t, weight.node))
+
+
+_FITTING: dict[tuple[object, ...], tuple[Composite, int]] = {}
+"""Losses without weights, and numbers of classes, by shapes and options that fit each other."""
+_MOST_FITTING = 4096
+
+
+def _index_loss_again(
+    input: Tensor,
+    normalised: bool,
+    target: Tensor,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor | None:
+    """As :func:`_index_loss` without weights; None if the arguments have not been checked before,
+    which takes longer than all the rest."""
+    x, t = input.node, target.node
+    known = _FITTING.get((x.spec_id, t.spec_id, normalised, ignore_index, reduction, smoothing))
+    if known is None:
+        return None
+    loss, classes = known
+    _check_labels(target, t, classes, ignore_index)
+    return Tensor._wrap(apply(loss, x, t))
 
 
 def _index_terms(x: Node, target: Node, *rest: Any) -> Node:
@@ -257,6 +284,12 @@ def cross_entropy(
     >>> cross_entropy(mt.tensor([[1e4, 0.0]]), mt.tensor([1]))
     tensor(10000.)
     """
+    plain = weight is None and size_average is None and reduce is None and type(reduction) is str
+    if plain and isinstance(input, Tensor) and isinstance(target, Tensor):
+        static = (ignore_index, reduction, label_smoothing)
+        again = _index_loss_again(input, False, target, *static)
+        if again is not None:
+            return again
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
-from ..ir.node import MODE, Capture
+from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
 from . import state
 from .hooks import Hook, RemovableHandle
@@ -78,8 +78,10 @@ class Module:
     # --- calling ----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if MODE.capture is not None:
-            self._seen_by(MODE.capture)
+        if WATCHED:
+            capture = MODE.trace.capture
+            if capture is not None:
+                self._seen_by(capture)
         if self._forward_hooks or self._forward_pre_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)

@@ -7,7 +7,7 @@ import math
 from ..core import dtype as dt
 from ..ir.node import Node, apply
 from . import build as b
-from .composite import composite, record
+from .composite import composite
 from .softmax import weights
 
 
@@ -20,7 +20,7 @@ def attention(
     query's own number.  A query that sees no key gives zeros.
     """
     nodes = (query, key, value) if mask is None else (query, key, value, mask)
-    return record(composite("Attention", _attention, causal, scale, mask is not None), *nodes)
+    return apply(composite("Attention", _attention, causal, scale, mask is not None), *nodes)
 
 
 def attention_weights(
@@ -28,7 +28,7 @@ def attention_weights(
 ) -> Node:
     """The softmax of :func:`attention`."""
     nodes = (query, key) if mask is None else (query, key, mask)
-    return record(
+    return apply(
         composite("AttentionWeights", _from_nodes, causal, scale, mask is not None), *nodes
     )
 

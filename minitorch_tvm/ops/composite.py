@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from ..core import errors
 from ..ir.node import MODE, Node, apply, leaf
@@ -21,11 +21,7 @@ from . import build as b
 
 
 class Expandable(Op, kind=Kind.COMPOSITE):
-    """An op that is defined by the primitive ops it stands for."""
-
-    def expand(self, *xs: Node) -> Node:
-        """Record the primitive ops."""
-        raise NotImplementedError
+    """An op that is defined by the primitive ops it stands for: see :meth:`Op.expand`."""
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         raise AssertionError(f"{self} reached the compiler")
@@ -61,18 +57,11 @@ class expanding:
     """While active in a thread, composites record their primitive ops."""
 
     def __enter__(self) -> None:
-        self._before = MODE.expanding
-        MODE.expanding = True
+        self._before = MODE.trace.expanding
+        MODE.trace.expanding = True
 
     def __exit__(self, *_: object) -> None:
-        MODE.expanding = self._before
-
-
-def record(op: Expandable, *xs: Node) -> Node:
-    """Record a composite."""
-    if MODE.expanding:
-        return op.expand(*xs)
-    return apply(op, *xs)
+        MODE.trace.expanding = self._before
 
 
 @functools.lru_cache(maxsize=4096, typed=True)
@@ -81,10 +70,10 @@ def composite(title: str, function: Callable[..., Node], *static: object) -> Com
 
     ``static`` are numbers, strings and tuples of them; they are part of a program's key.
 
-    >>> from minitorch_tvm.ir.node import leaf
+    >>> from minitorch_tvm.ir.node import apply, leaf
     >>> from minitorch_tvm.core.dtype import float32
     >>> double = composite("Double", lambda x: b.add(x, x))
-    >>> record(double, leaf(None, (3,), float32)).spec
+    >>> apply(double, leaf(None, (3,), float32)).spec
     Spec(shape=(3,), dtype=mt.float32)
     """
     return intern(Composite(title, function, static))
@@ -98,7 +87,7 @@ def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Nod
     """
     new: list[Node] = []
     before = errors.OVERRIDE.place
-    grad, MODE.grad_enabled = MODE.grad_enabled, False
+    grad, MODE.trace.grad_enabled = MODE.trace.grad_enabled, False
     try:
         with expanding():
             for n in entries:
@@ -106,13 +95,10 @@ def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Nod
                     new.append(n)
                     continue
                 errors.OVERRIDE.place = n.place
-                xs = [new[x.index] for x in n.inputs]
-                op = n.op
-                composed = op.kind is Kind.COMPOSITE
-                new.append(cast(Expandable, op).expand(*xs) if composed else apply(op, *xs))
+                new.append(apply(n.op, *[new[x.index] for x in n.inputs]))
     finally:
         errors.OVERRIDE.place = before
-        MODE.grad_enabled = grad
+        MODE.trace.grad_enabled = grad
     results: list[Node] = []
     taken: set[int] = set()
     for o in outputs:

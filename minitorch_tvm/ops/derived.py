@@ -17,7 +17,7 @@ from ..core.shape import Shape, infer_reshape, numel, unsqueezed, wrap_dim, wrap
 from ..ir.node import Node, apply, scalar
 from ..ir.op import Op
 from . import build as b
-from .composite import composite, record
+from .composite import composite
 
 Number = bool | int | float
 Operand = Node | Number
@@ -159,7 +159,7 @@ def pow(x: Operand, y: Operand) -> Node:
     if dtype is dt.bool_:
         raise unsupported("pow", dtype)
     if not dtype.is_floating_point:
-        return record(_INTEGER_POW, _term(x, dtype), _term(y, dtype))
+        return apply(_INTEGER_POW, _term(x, dtype), _term(y, dtype))
     return apply(b.POW, lift(x, dtype), lift(y, dtype))
 
 
@@ -265,7 +265,7 @@ def relu(x: Node) -> Node:
     """max(x, 0)."""
     if x.dtype is dt.bool_:
         raise RuntimeError("Boolean inputs not supported for relu")
-    return record(_RELU, x)
+    return apply(_RELU, x)
 
 
 def where(c: Node, x: Operand, y: Operand) -> Node:
@@ -312,7 +312,7 @@ def triangle(x: Node, diagonal: int, lower: bool) -> Node:
     # A diagonal beyond the matrix changes nothing; limiting it keeps the sum an int32.
     rows, columns = x.shape[-2:]
     edge = min(max(diagonal, -rows), columns)
-    return record(composite("Triangle", _triangle, edge, lower), x)
+    return apply(composite("Triangle", _triangle, edge, lower), x)
 
 
 # --- reductions ---------------------------------------------------------------------------------

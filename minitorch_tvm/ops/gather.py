@@ -13,7 +13,7 @@ from ..ir.node import Node, apply
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Expr, Tensor
 from . import build as b
-from .composite import composite, record
+from .composite import composite
 
 
 def clamped(te: TE, position: Expr, size: int) -> Expr:
@@ -134,14 +134,14 @@ def _wrapped(x: Node, index: Node, dim: int) -> Node:
 
 def take_wrapped(x: Node, index: Node, dim: int) -> Node:
     """As :func:`take`; negative positions count from the end."""
-    return record(composite("Index", _wrapped, dim), x, index)
+    return apply(composite("Index", _wrapped, dim), x, index)
 
 
 def embedding(table: Node, index: Node, padding: int | None) -> Node:
     """Rows of ``table`` [n, d]; row ``padding`` gets no gradient."""
     if padding is None:
         return take(table, index, 0)
-    return record(composite("Embedding", _embedding, padding), table, index)
+    return apply(composite("Embedding", _embedding, padding), table, index)
 
 
 def _embedding(table: Node, index: Node, padding: int) -> Node:

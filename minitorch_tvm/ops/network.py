@@ -14,14 +14,14 @@ from ..ir.op import intern
 from . import build as b
 from . import conv as cv
 from . import pool as pl
-from .composite import composite, record
+from .composite import composite
 from .derived import add
 from .softmax import weights
 
 
 def linear(x: Node, weight: Node, bias: Node | None) -> Node:
     """x @ weight.T + bias; the transpose is a flag of the product, never a copy."""
-    return record(_LINEAR, x, weight) if bias is None else record(_LINEAR, x, weight, bias)
+    return apply(_LINEAR, x, weight) if bias is None else apply(_LINEAR, x, weight, bias)
 
 
 def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
@@ -70,7 +70,7 @@ _LINEAR = composite("Linear", _linear)
 def softmax(x: Node, dim: int) -> Node:
     """exp(x - max) / sum of the same, along ``dim``; NotImplementedError for integers."""
     axis = _softmax_axis(x, dim, "softmax")
-    return record(composite("Softmax", _softmax, axis), x) if x.shape else b.div(x, x)
+    return apply(composite("Softmax", _softmax, axis), x) if x.shape else b.div(x, x)
 
 
 def _softmax(x: Node, axis: int) -> Node:
@@ -80,7 +80,7 @@ def _softmax(x: Node, axis: int) -> Node:
 def log_softmax(x: Node, dim: int) -> Node:
     """x - max - log(sum(exp(x - max))), along ``dim``; NotImplementedError for integers."""
     axis = _softmax_axis(x, dim, "log_softmax")
-    return record(composite("LogSoftmax", _log_softmax, axis), x) if x.shape else b.sub(x, x)
+    return apply(composite("LogSoftmax", _log_softmax, axis), x) if x.shape else b.sub(x, x)
 
 
 def _log_softmax(x: Node, axis: int) -> Node:
@@ -114,7 +114,7 @@ def _gelu(x: Node, approximate: str) -> Node:
 
 def gelu(x: Node, approximate: str) -> Node:
     """x times the normal distribution function of x ("none"), or its approximation by "tanh"."""
-    return record(composite("Gelu", _gelu, approximate), x)
+    return apply(composite("Gelu", _gelu, approximate), x)
 
 
 def _check_bias(x: Node, weight: Node, bias: Node) -> None:

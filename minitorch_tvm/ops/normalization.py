@@ -17,7 +17,7 @@ from ..ir.op import Kind, Spec, intern
 from ..ir.te import TE, Tensor
 from . import build as b
 from . import elementwise as ew
-from .composite import composite, record
+from .composite import composite
 
 
 def _moments(x: Node, dims: Sequence[int]) -> tuple[Node, Node, Node]:
@@ -130,7 +130,7 @@ def _over_channels(
 def layer_norm(x: Node, rank: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last ``rank`` dimensions."""
     given, present = _present((weight, bias))
-    return record(composite("LayerNorm", _layer_norm, rank, eps, present), x, *given)
+    return apply(composite("LayerNorm", _layer_norm, rank, eps, present), x, *given)
 
 
 def _layer_norm(x: Node, *rest: Any) -> Node:
@@ -142,7 +142,7 @@ def _layer_norm(x: Node, *rest: Any) -> Node:
 def group_norm(x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
     """As :func:`layer_norm`, over each of ``groups`` blocks of the channels of x [n, c, ...]."""
     given, present = _present((weight, bias))
-    return record(composite("GroupNorm", _group_norm, groups, eps, present), x, *given)
+    return apply(composite("GroupNorm", _group_norm, groups, eps, present), x, *given)
 
 
 def _group_norm(x: Node, *rest: Any) -> Node:
@@ -163,7 +163,7 @@ def _over_batch(x: Node) -> tuple[int, ...]:
 def batch_norm(x: Node, weight: Node | None, bias: Node | None, eps: float) -> Node:
     """x [n, c, ...] normalised by the statistics of each channel over this batch."""
     given, present = _present((weight, bias))
-    return record(composite("BatchNorm", _batch_norm, eps, present), x, *given)
+    return apply(composite("BatchNorm", _batch_norm, eps, present), x, *given)
 
 
 def _batch_norm(x: Node, *rest: Any) -> Node:
@@ -177,7 +177,7 @@ def batch_norm_fixed(
     """x [n, c, ...] normalised by given statistics [c]."""
     given, present = _present((weight, bias))
     op = composite("BatchNormFixed", _batch_norm_fixed, eps, present)
-    return record(op, x, mean, variance, *given)
+    return apply(op, x, mean, variance, *given)
 
 
 def _batch_norm_fixed(x: Node, mean: Node, variance: Node, *rest: Any) -> Node:
@@ -190,12 +190,12 @@ def _batch_norm_fixed(x: Node, mean: Node, variance: Node, *rest: Any) -> Node:
 
 def running_mean(running: Node, x: Node, factor: Node) -> Node:
     """(1 - factor) * running + factor * the mean of each channel of x."""
-    return record(_RUNNING_MEAN, running, x, factor)
+    return apply(_RUNNING_MEAN, running, x, factor)
 
 
 def running_variance(running: Node, x: Node, factor: Node) -> Node:
     """(1 - factor) * running + factor * the unbiased variance of each channel of x."""
-    return record(_RUNNING_VARIANCE, running, x, factor)
+    return apply(_RUNNING_VARIANCE, running, x, factor)
 
 
 def _blend(running: Node, new: Node, factor: Node) -> Node:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..core.dtype import DType
 from ..ir.node import Node, apply
 from ..ops import build as b
-from ..ops.composite import composite, record
+from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.creation import tensor
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
@@ -170,18 +170,18 @@ class Adam(Optimizer):
                 n = known[dtype, state["step"]] = _Numbers(*self._numbers(values, dtype))
             g: Node = p._grad.node
             first, second = state["exp_avg"], state["exp_avg_sq"]
-            m = record(mean, node, g, n.decay, first.node, n.rise1)
+            m = apply(mean, node, g, n.decay, first.node, n.rise1)
             first._become(m)
-            v = record(square, node, g, n.decay, second.node, n.beta2, n.rise2)
+            v = apply(square, node, g, n.decay, second.node, n.beta2, n.rise2)
             second._become(v)
             if amsgrad:
                 largest = state["max_exp_avg_sq"]
                 v = apply(b.MAXIMUM, largest.node, v)
                 largest._become(v)
-            p._become(record(step, node, n.decay, m, v, n.scale, n.eps, n.size))
+            p._become(apply(step, node, n.decay, m, v, n.scale, n.eps, n.size))
 
     def _add_reads(self, group: Group, reads: Reads) -> bool:
-        choices, tensors, owners = reads
+        choices, tensors, owners, debt = reads
         amsgrad = group["amsgrad"]
         choices += (bool(amsgrad), group["weight_decay"] != 0)
         choices += (bool(group["decoupled_weight_decay"]), bool(group["maximize"]))
@@ -189,9 +189,11 @@ class Adam(Optimizer):
         states = self.state
         first: int | None = None
         for p in group["params"]:
-            grad = p._grad
+            grad = p._gradient
             if grad is None:
                 continue
+            if grad is not debt:
+                grad = p._grad
             state = states[p]
             try:
                 tensors += (p, grad, *[state[name] for name in names])

@@ -59,6 +59,7 @@ class Optimizer:
         self._actions: list[repeated.Action] = []  # of the step that was recorded last
         self._known_steps: dict[repeated.Key, repeated.Repeated] = {}
         self._last_step: repeated.Repeated | None = None
+        self._last_key: repeated.Key | None = None
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
@@ -136,7 +137,13 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is remembered of steps is of no use to a copy.
-        return {**self.__dict__, "_actions": [], "_known_steps": {}, "_last_step": None}
+        return {
+            **self.__dict__,
+            "_actions": [],
+            "_known_steps": {},
+            "_last_step": None,
+            "_last_key": None,
+        }
 
     # --- stepping ---------------------------------------------------------------------------
 
@@ -156,37 +163,49 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        if MODE.capture is not None:
-            MODE.capture.condition(self._structure)
+        trace = MODE.trace
+        if trace.capture is not None:
+            trace.capture.condition(self._structure)
         lazy.run_checks()
+        key: repeated.Key | None = None
+        if self._describes_update and not self._repeats:
+            reads = self._reads()
+            if reads is not None:
+                with lazy.exclusive():
+                    key = repeated.key_of(reads)
+                    if key is None and reads.debt is not None:
+                        trace.settle()
+                        reads = self._reads() or reads
+                        key = repeated.key_of(reads)
+                    known = self._last_step  # found without hashing the key
+                    if known is None or key != self._last_key:
+                        known = None if key is None else self._known_steps.get(key)
+                    if known is not None and not known.is_of(reads):
+                        known = None
+                    if known is not self._last_step and self._last_step is not None:
+                        self._last_step.forget()
+                    self._last_step, self._last_key = known, key
+                    if known is not None:
+                        if known.run(reads):
+                            return loss
+                        key = None  # nothing more to find out
         place_before = errors.OVERRIDE.place
         errors.OVERRIDE.place = errors.user_place()
-        grad_before, MODE.grad_enabled = MODE.grad_enabled, False
+        grad_before, trace.grad_enabled = trace.grad_enabled, False
         try:
-            self._step()
+            self._record(key)
         finally:
-            MODE.grad_enabled = grad_before
+            trace.grad_enabled = grad_before
             errors.OVERRIDE.place = place_before
         return loss
 
-    def _step(self) -> None:
-        """Do what an earlier step did, or record the updates; and evaluate."""
-        reads = self._reads() if self._describes_update and not self._repeats else None
-        key: repeated.Key | None = None
-        if reads is not None:
+    def _record(self, key: repeated.Key | None) -> None:
+        """Record the updates, and evaluate; ``key`` is for those who do the same."""
+        if MODE.trace.debt() is not None:
             with lazy.exclusive():
-                key = repeated.key_of(reads)
-                known = None if key is None else self._known_steps.get(key)
-                if known is not None and not known.is_of(reads):
-                    known = None
-                if known is not self._last_step and self._last_step is not None:
-                    self._last_step.forget()
-                self._last_step = known
-                if known is not None:
-                    if known.run(reads):
-                        return
-                    key = None  # nothing more to find out
-        watch = None if reads is None or key is None else repeated.Watch(reads)
+                MODE.trace.settle()
+        reads = None if key is None else self._reads()
+        watch = None if reads is None else repeated.Watch(reads)
         self._actions.clear()
         for group in _distinct(self.param_groups) if self._repeats else self.param_groups:
             self._update(group)
@@ -202,7 +221,7 @@ class Optimizer:
 
     def _reads(self) -> repeated.Reads | None:
         """What the step reads and what decides what it records; None if that cannot be told yet."""
-        reads = repeated.Reads([], [], [])
+        reads = repeated.Reads([], [], [], MODE.trace.debt())
         for group in self.param_groups:
             reads.owners.append(group)
             if not self._add_reads(group, reads):

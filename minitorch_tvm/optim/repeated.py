@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from .. import lazy
 from ..core.events import EVENTS
 from ..ir.node import MODE, Node
+from ..ir.tape import Owed, Tape
 from ..ir.trace import Prefix
 from ..runtime.memory import Buffer
-from ..tensor import Tensor
 
 Key = tuple[object, ...]
 
@@ -33,22 +33,29 @@ class Reads(NamedTuple):
 
     choices: list[object]
     """Values that decide which operations are recorded."""
-    tensors: list[Tensor]
-    """Those that the operations read, and those that they change."""
+    tensors: list[Any]
+    """Those that the operations read, and those that they change; ``debt`` in the place of the
+    gradient of the one before, if that is owed."""
     owners: list[dict[str, Any]]
     """What the step's actions look numbers up in."""
+    debt: Owed | None
 
 
 def key_of(reads: Reads) -> Key | None:
     """Equal for steps that do the same; None if there is no telling."""
-    pending = lazy.recorded()
-    if pending is None:
-        return None
-    trace = MODE.trace
+    trace, debt = MODE.trace, reads.debt
     base, count = trace.base, len(trace.values)
-    places = []
+    places: list[int] = []
     entering = set()
+    waiting, cts = 0, {} if debt is None else debt.tape.cts
     for t in reads.tensors:
+        if t is debt:
+            gradient = cts.get(places[-1])
+            if gradient is None:  # of what the parameter was then
+                return None
+            places.append(gradient)
+            waiting += 1
+            continue
         if t._base is not None:
             return None
         node = t._node
@@ -61,6 +68,12 @@ def key_of(reads: Reads) -> Key | None:
                 return None
             entering.add(node)
         places.append(place)
+    if debt is None or waiting == len(cts):
+        pending = lazy.recorded(cts.values())
+    else:
+        pending = lazy.recorded(debt.outstanding())
+    if pending is None:
+        return None
     return trace.prefix, pending, tuple(places), tuple(reads.choices)
 
 
@@ -167,14 +180,17 @@ class Repeated:
         ``scalars`` are (-1, position) or (action, entry of what it returns); ``written`` are the
         outputs that are updated tensors, and whether those require grad."""
         self._key, self._uses = known.key, uses
-        self._outputs, self._buffers, self._scalars = outputs, buffers, scalars
-        self._written = [(i, known.donors[i], grad) for i, grad in written.items()]
-        self._updated = [~outputs[i] for i in written]
+        self._buffers, self._scalars = buffers, scalars
+        self._written = [(i, known.donors[i], ~outputs[i], grad) for i, grad in written.items()]
+        self._plain = [(i, p) for i, p in enumerate(outputs) if p >= 0]
+        """The other outputs, and where they are in the recording."""
         donors = [-1 if i in written else d for i, d in enumerate(known.donors)]
         self._donors = donors if max(donors, default=-1) >= 0 else None
         self._actions, self._owners = actions, owners
         self._fresh = [i for i, d in enumerate(known.donors) if d < 0]
+        self._none: list[Buffer | None] = [None] * len(outputs)
         self._spare: list[Buffer] = []
+        self._owing = _Owing(None, uses, self._plain, [])
 
     def forget(self) -> None:
         """Let go of memory that is kept for the next time."""
@@ -190,40 +206,70 @@ class Repeated:
         executor = lazy.executor_of(self._key)
         if executor is None:
             return False
-        tensors, values = reads.tensors, MODE.trace.values
-        outputs: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._outputs]
+        tensors, values, debt = reads.tensors, MODE.trace.values, reads.debt
         buffers: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._buffers]
-        targets = self._targets(outputs, buffers, executor.overwrites)
+        owing = self._owing
+        if owing.tape is not (None if debt is None else debt.tape):
+            owing = self._owing = self._with(None if debt is None else debt.tape)
+        _, uses, plain, gradients = owing
+        outputs: list[Any] = [values[p]() for _, p in plain]
+        targets = self._targets(outputs, buffers, uses, executor.overwrites)
         if targets is None:
             return False
         made = [action() for action in self._actions]
         scalars = [_value(values[p]()) if a < 0 else made[a][p] for a, p in self._scalars]
         EVENTS.count(_COUNTED)
-        for number in self._updated:
+        written = self._written
+        for _, _, number, _ in written:
             tensors[number]._version += 1
-        results = lazy.execute(executor, outputs, buffers, scalars, targets)
+
+        def finish(results: list[Buffer]) -> None:
+            if debt is not None:
+                debt.computed({p: results[i] for i, p in gradients})
+            for output, at, _, _ in written:
+                buffers[at].buffer = results[output]
+            lazy.computed(outputs, [results[i] for i, _ in plain])
+
+        results = lazy.execute(executor, buffers, scalars, targets, finish)
         self._spare = [results[i] for i in self._fresh]
         return True
 
+    def _with(self, tape: Tape | None) -> _Owing:
+        """What is different while the gradients of ``tape`` are owed."""
+        if tape is None:
+            return _Owing(None, self._uses, self._plain, [])
+        uses = [
+            n - tape.uses.get(p, 0) + (p in tape.uses)  # what is owed holds each of them once
+            for p, n in zip(self._buffers, self._uses, strict=True)
+        ]
+        cts = set(tape.cts.values())
+        plain = [(i, p) for i, p in self._plain if p not in cts]
+        return _Owing(tape, uses, plain, [(i, p) for i, p in self._plain if p in cts])
+
     def _targets(
-        self, outputs: list[Node], buffers: list[Node], overwrites: Sequence[bool]
+        self,
+        outputs: list[Node],
+        buffers: list[Node],
+        uses: list[int],
+        overwrites: Sequence[bool],
     ) -> list[Buffer | None] | None:
         """Where to write each output; None if not only their tensors hold the values to be changed.
 
-        What only this step still has of what it computed the last time is written over.
+        ``outputs`` are those that are not updated tensors.  What only this step still has of what
+        it computed the last time is written over.
         """
         kept = lazy.kept(outputs)
-        targets: list[Buffer | None] = [None] * len(outputs)
-        uses = self._uses
-        if self._donors is not None:
+        if self._donors is None:
+            targets = self._none.copy()
+        else:
             targets = lazy.reusable(buffers, uses, self._donors, overwrites, kept)
-        for output, at, requires_grad in self._written:
+        for output, at, _, requires_grad in self._written:
             node = buffers[at]
             buffer = node.buffer
-            # Known references: the tensor's, those as an output and a buffer of this evaluation,
-            # the local one and getrefcount's argument.
+            # Known references: the tensor's, that as a buffer of this evaluation, the local one
+            # and getrefcount's argument.
             if (
-                getrefcount(node) > uses[at] + 5
+                getrefcount(node) > uses[at] + 4
                 or buffer is None
                 or buffer.array is not None
                 or (kept and id(node) in kept)
@@ -241,6 +287,17 @@ class Repeated:
             if getrefcount(spare[i]) <= 2:
                 targets[output] = spare[i]
         return targets
+
+
+class _Owing(NamedTuple):
+    """How a step is done while gradients are owed, or none are."""
+
+    tape: Tape | None
+    uses: list[int]
+    outputs: list[tuple[int, int]]
+    """Outputs of the program that have been recorded, and where."""
+    gradients: list[tuple[int, int]]
+    """Those that are owed."""
 
 
 def _value(scalar: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ops import build as b
-from ..ops.composite import composite, record
+from ..ops.composite import composite
 from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
 from .repeated import Reads
 
@@ -152,7 +152,7 @@ class SGD(Optimizer):
                 n = known[node.dtype] = _Numbers(*self._numbers(values, node.dtype))
             g: Node = grad.node
             if not momentum:
-                p._become(record(plain, node, g, n.lr, n.decay))
+                p._become(apply(plain, node, g, n.lr, n.decay))
                 continue
             state = self.state[p]
             buffer = state.get("momentum_buffer")
@@ -164,19 +164,19 @@ class SGD(Optimizer):
             if buffer is None:
                 buffer = state["momentum_buffer"] = zeros_for(node)
                 share = m.fresh
-            buffer._become(record(collect, node, g, n.decay, buffer.node, m.rate, share))
-            p._become(record(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
+            buffer._become(apply(collect, node, g, n.decay, buffer.node, m.rate, share))
+            p._become(apply(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
 
     def _add_reads(self, group: Group, reads: Reads) -> bool:
-        choices, tensors, _ = reads
+        choices, tensors, _, debt = reads
         momentum = group["momentum"] != 0
         choices += (momentum, group["weight_decay"] != 0, group["dampening"] != 0)
         choices += (bool(group["nesterov"]), bool(group["maximize"]))
         for p in group["params"]:
-            grad = p._grad
+            grad = p._gradient
             if grad is None:
                 continue
-            tensors += (p, grad)
+            tensors += (p, grad if grad is debt else p._grad)
             if momentum:
                 state = self.state[p]
                 buffer = state.get("momentum_buffer")

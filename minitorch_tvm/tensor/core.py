@@ -15,11 +15,12 @@ from ..core import dtype as dt
 from ..core import strides as st
 from ..core.dtype import DType
 from ..core.shape import Size, numel, wrap_dim
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
 from . import history, indexing, literals
+from .gradient import Gradient
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Number = bool | int | float
 
 
-class TensorBase:
+class TensorBase(Gradient):
     """State of a tensor: its value, views of it, gradients and evaluation.
 
     The final class, with operators and methods, is :class:`minitorch_tvm.Tensor`.
@@ -37,7 +38,6 @@ class TensorBase:
         "__weakref__",
         "_base",
         "_detached",
-        "_grad",
         "_node",
         "_replay",
         "_seen",
@@ -60,7 +60,7 @@ class TensorBase:
 
     def _attach(self, node: Node) -> None:
         self._node = node
-        self._grad: Tensor | None = None
+        self._gradient = None
         self._version = 0
         self._strides: st.Strides | None = None  # None: row-major
         self._base: Tensor | None = None
@@ -76,12 +76,18 @@ class TensorBase:
     @property
     def node(self) -> Node:
         """The value this tensor stands for now (a view follows its base)."""
-        if MODE.capture is not None:
-            MODE.capture.read(self)
+        if WATCHED:
+            self._watched()
         base = self._base
         if base is not None and (self._seen != base._version or base._base is not None):
             self._follow(base)
         return self._node
+
+    def _watched(self) -> None:
+        """Tell who watches this thread that this tensor is used."""
+        capture = MODE.trace.capture
+        if capture is not None:
+            capture.read(self)
 
     # --- views and in-place -----------------------------------------------------------------
 
@@ -92,7 +98,7 @@ class TensorBase:
         if self._seen == base._version:
             return
         old = self._node
-        with autograd.set_grad_enabled(old.requires_grad or MODE.grad_enabled):
+        with autograd.set_grad_enabled(old.requires_grad or MODE.trace.grad_enabled):
             new = self._replay(base._node)
         if old.grad_leaf:  # a detached leaf stays one when its memory changes
             new = history.without_history(new)
@@ -137,7 +143,7 @@ class TensorBase:
     def _assign(self, new: Node, name: str) -> Self:
         """Give this tensor the value ``new``: what every in-place method ends in."""
         old = self.node
-        if MODE.grad_enabled and old.grad_leaf:
+        if MODE.trace.grad_enabled and old.grad_leaf:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
             )
@@ -163,7 +169,7 @@ class TensorBase:
             )
         base = self._base
         of_leaf = base is not None and not self._detached and base._node.grad_leaf
-        if MODE.grad_enabled and of_leaf and old.requires_grad:
+        if MODE.trace.grad_enabled and of_leaf and old.requires_grad:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
@@ -189,17 +195,23 @@ class TensorBase:
             self._seen = base._version
 
     def _rebind(self, new: Node) -> None:
-        if MODE.capture is not None:
-            MODE.capture.read(self)
+        if WATCHED:
+            self._watched()
         old = self._node
         if new is old:
             return
-        if MODE.grad_enabled and old.requires_grad and not (old.grad_leaf or new.requires_grad):
+        if (
+            MODE.trace.grad_enabled
+            and old.requires_grad
+            and not (old.grad_leaf or new.requires_grad)
+        ):
             new = history.written_over(new, old)
         donor = old if old.buffer is not None else old.donor
         shared = donor is not None and donor.buffer.shared
-        stray = new.requires_grad and not MODE.grad_enabled  # history that no_grad() keeps out
-        if old.requires_grad and not (old.grad_leaf or MODE.grad_enabled):
+        stray = (
+            new.requires_grad and not MODE.trace.grad_enabled
+        )  # history that no_grad() keeps out
+        if old.requires_grad and not (old.grad_leaf or MODE.trace.grad_enabled):
             new = history.with_history(new, old)
         elif old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
             # The new value becomes this tensor's own: it may be marked, and take over memory.
@@ -368,50 +380,6 @@ class TensorBase:
         """Name of the operation that made this tensor, as PyTorch prints it; None for leaves."""
         return None if self.is_leaf else f"<{self.node.origin.op.name}Backward0>"
 
-    @property
-    def grad(self) -> Tensor | None:
-        """Accumulated gradient; None before the first :meth:`backward`."""
-        return self._grad
-
-    @grad.setter
-    def grad(self, value: Tensor | None) -> None:
-        if value is not None:
-            if not isinstance(value, TensorBase):
-                raise TypeError(
-                    f"assigned grad expected to be a Tensor or None but got grad of type "
-                    f"{type(value).__name__}"
-                )
-            if value.shape != self.shape:
-                raise RuntimeError(
-                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
-                    f"of size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
-                    "are the same size"
-                )
-            if value.dtype is not self.dtype:
-                raise RuntimeError(
-                    f"attempting to assign a gradient with dtype '{value.dtype.scalar_name}' to a "
-                    f"tensor with grad_dtype '{self.dtype.torch_name}'. The gradient must match "
-                    "the tensor's grad_dtype (defaults to the tensor's dtype)."
-                )
-        self._grad = value
-
-    def _clear_grad(self, set_to_none: bool) -> None:
-        """Drop ``.grad``, or set it to zero and make it forget how it was computed."""
-        if set_to_none or self._grad is None:
-            self._grad = None
-            return
-        if self._grad.requires_grad:
-            self._grad.detach_()
-        with autograd.no_grad():
-            self._grad.zero_()
-
-    def _accumulate_grad(self, ct: Node) -> None:
-        if self._grad is None:
-            self._grad = self._wrap(ct)
-            return
-        with autograd.set_grad_enabled(ct.requires_grad):
-            self._grad._assign(b.add(self._grad.node, ct), "grad")
-
     def backward(
         self,
         gradient: Tensor | None = None,
@@ -524,8 +492,8 @@ class TensorBase:
 
     def _array(self, reason: str) -> np.ndarray[Any, Any]:
         node = self.node
-        if MODE.capture is not None:
-            MODE.capture.refuse(f"{reason} reads values")
+        if MODE.trace.capture is not None:
+            MODE.trace.capture.refuse(f"{reason} reads values")
         if node.pending:
             lazy.evaluate([node], reason)
         if node.buffer is None:

@@ -80,8 +80,8 @@ def check_positions(
             test(np.asarray(index.value))
             return
         test(index.buffer.numpy(index.shape, index.dtype))
-        if MODE.capture is not None:
-            MODE.capture.guard(index, test)
+        if MODE.trace.capture is not None:
+            MODE.trace.capture.guard(index, test)
         return
 
     bounds = known_range(index)

@@ -37,6 +37,6 @@ def move_owner(old: Node, new: Node) -> None:
 
 def detached(x: Node) -> Node:
     """As :func:`without_history`; what is computed already is not copied but shares its memory."""
-    if x.buffer is None or MODE.capture is not None:  # who observes must see what is read
+    if x.buffer is None or MODE.trace.capture is not None:  # who observes must see what is read
         return without_history(x)
     return leaf(x.buffer, x.shape, x.dtype)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import weakref
 from typing import Any, NamedTuple, Self
 
 from .. import lazy
 from ..core import arguments as arg
+from ..core import config
 from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..core.shape import broadcast
-from ..ir.node import Node
+from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
@@ -20,6 +22,9 @@ from .core import Number, TensorBase, node_of
 from .views import Views
 
 Operand = Any
+
+_new = object.__new__
+_reference = weakref.ref
 
 
 class ValuesIndices(NamedTuple):
@@ -45,13 +50,16 @@ class Tensor(Views):
 
     @staticmethod
     def _wrap(node: Node) -> Tensor:
-        t = Tensor.__new__(Tensor)
-        # As _attach: most operations end here.
+        t = _new(Tensor)
+        # As _attach and lazy.track: most operations end here.
         t._node = node
-        t._grad = t._strides = t._base = None
+        t._gradient = t._strides = t._base = None
         t._version = 0
         if node.pending:
-            lazy.track(t, node)
+            trace = MODE.trace
+            trace.handles.append(_reference(t))
+            if len(trace.values) - trace.derived > config.CONFIG.most_pending:
+                lazy.too_many(node)
         return t
 
     def __repr__(self) -> str:
@@ -301,7 +309,7 @@ class Tensor(Views):
 
     def relu(self) -> Tensor:
         """max(self, 0)."""
-        return self._wrap(d.relu(self.node))
+        return Tensor._wrap(d.relu(self.node))
 
     def square(self) -> Tensor:
         """self * self."""

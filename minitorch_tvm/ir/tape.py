@@ -1,0 +1,222 @@
+"""What backward() records, known from an earlier time: done again without a walk, or put off.
+
+Of the values that backward() records, a program that is known needs none: it says where gradients
+come from.  :class:`Owed` stands for all of them.  They are recorded when somebody asks for one, and
+never if the gradients are computed, or dropped, before.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import config, errors
+from ..core.events import EVENTS
+from .node import MODE, Node, leaf, new_sequence, repeat
+from .trace import Prefix, Step, Trace
+
+
+class Tape:
+    """What backward() does after a certain recording; values are given by their positions in it."""
+
+    def __init__(
+        self,
+        start: int,
+        steps: list[Step],
+        end: Prefix,
+        results: list[int],
+        freed: list[int],
+        gradients: list[tuple[int, int]],
+    ) -> None:
+        """``results`` are on autograd paths to the root, which comes first; ``gradients`` pairs
+        leaves with their cotangents."""
+        self.start, self.steps, self.end = start, steps, end
+        self.results, self.freed, self.gradients = results, freed, gradients
+        self.cts = dict(gradients)
+        self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
+        needed: set[int] = set()
+        stack = [ct for _, ct in gradients if ct >= start]
+        while stack:
+            place = stack.pop()
+            if place not in needed:
+                needed.add(place)
+                stack += (p for p in self.inputs[place - start] if p >= start)
+        self.needed = sorted(needed)
+        self.uses: dict[int, int] = {}
+        """How often the values that were there before are inputs of what leads to gradients."""
+        for place in self.needed:
+            for p in self.inputs[place - start]:
+                if p < start:
+                    self.uses[p] = self.uses.get(p, 0) + 1
+        self.held = list(self.uses)
+        self.blanks = [_nothing] * len(steps)
+        # Each gradient a value of its own, with an owner of its own.
+        self.may_wait = needed.issuperset(self.cts.values()) and (
+            len(gradients) == len(self.cts) == len(set(self.cts.values()))
+        )
+        self._place: errors.Provenance | None = None
+        self._depth = 0
+
+    def play(self, trace: Trace, root: Node, keep: bool) -> bool:
+        """Do what backward() did; False, with nothing done, if somebody watches it."""
+        values: list[Any] = trace.values
+        for p in self.results:
+            node = values[p]()
+            if node.freed or node.hooks or node.owner is not None:
+                return False
+        owners, wait = [], self.may_wait and trace.debt() is None
+        for p, _ in self.gradients:
+            node = values[p]()
+            if node.hooks or node.owner is None:
+                return False
+            owner = node.owner()
+            if owner is None or owner._gradient is not None or owner._node is not node:
+                wait = False
+            owners.append(owner)
+        EVENTS.add("repeated_backwards")
+        count = len(self.steps)
+        if wait and MODE.trace.capture is None and config.CONFIG.mode != "eager":
+            owed = Owed(self, trace, self._here())
+            trace.prefix = self.end
+            values += self.blanks  # at once: an interrupt must not come between the two
+            trace.owed = weakref.ref(owed)
+            self._use_up(trace, root, keep)
+            for owner in owners:
+                owner._gradient = owed
+        else:
+            nodes = trace.nodes()
+            repeat(self.steps, self.end, nodes)
+            self._use_up(trace, root, keep)
+            for owner, (_, ct) in zip(owners, self.gradients, strict=True):
+                if owner is not None:
+                    owner._accumulate_grad(nodes[ct])
+        trace.derived += count
+        return True
+
+    def _use_up(self, trace: Trace, root: Node, keep: bool) -> None:
+        values: list[Any] = trace.values
+        for p in self.freed:
+            values[p]().freed = True
+        if not keep:
+            trace.used_up(root)
+
+    def _here(self) -> errors.Provenance | None:
+        """The user's line."""
+        place = errors.OVERRIDE.place
+        if place is None:
+            place = self._place
+            if place is None or not errors.executing(place, self._depth):
+                place = self._place = errors.user_place()
+                self._depth = errors.user_depth()
+        return place
+
+
+def _nothing() -> None:
+    """A reference to a value that is not there."""
+
+
+class Owed:
+    """Gradients that backward() has put off: in their stead, tensors hold this as ``_gradient``."""
+
+    __slots__ = (
+        *("__weakref__", "_base", "_held", "_made", "_owners", "_place", "_results", "_sequence"),
+        *("_values", "tape"),
+    )
+
+    def __init__(self, tape: Tape, trace: Trace, place: errors.Provenance | None) -> None:
+        values: list[Any] = trace.values
+        self.tape, self._base, self._values, self._place = tape, trace.base, values, place
+        self._sequence = new_sequence()
+        self._held = [values[p]() for p in tape.held]
+        self._owners = [values[p]().owner for p in tape.cts]
+        self._made: dict[int, Node] | None = None
+        self._results: dict[int, Any] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """True from when some tensor has been given its gradient."""
+        return self._made is not None
+
+    def outstanding(self) -> Sequence[int]:
+        """Positions of the gradients that still have an owner."""
+        return [
+            ct
+            for reference, ct in zip(self._owners, self.tape.cts.values(), strict=True)
+            if (owner := reference()) is not None and owner._gradient is self
+        ]
+
+    def computed(self, results: dict[int, Any]) -> None:
+        """Take the memory of the gradients, by their positions."""
+        self._results = results
+        self._held = []
+
+    def settle(self) -> None:
+        """Give its gradient to every tensor that waits for it.
+
+        No other thread may evaluate meanwhile.
+        """
+        if self._made is None:
+            if self._results is None:
+                self._record()
+            else:
+                self._made = {ct: self._leaf(ct, buffer) for ct, buffer in self._results.items()}
+        made: dict[int, Node] = self._made  # type: ignore[assignment]
+        for reference, ct in zip(self._owners, self.tape.cts.values(), strict=True):
+            owner = reference()
+            if owner is not None and owner._gradient is self:
+                owner._gradient = owner._wrap(made[ct])
+        self._made = {}  # what nobody else holds may be written over
+
+    def _leaf(self, ct: int, buffer: Any) -> Node:
+        shape, dtype, _, _ = self.tape.steps[ct - self.tape.start][2]
+        return leaf(buffer, shape, dtype)
+
+    def _record(self) -> None:
+        """Do now what backward() would have done then."""
+        tape = self.tape
+        start, stop = tape.start, tape.start + len(tape.steps)
+        nodes: list[Any] = [None] * stop
+        for p, node in zip(tape.held, self._held, strict=True):
+            nodes[p] = node
+        references: list[Any] = tape.blanks.copy()
+        for p in tape.needed:
+            op, inputs, (shape, dtype, spec_id, grad) = tape.steps[p - start]
+            node = nodes[p] = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
+            node.place, node.at = self._place, self._base + p
+            node.sequence = self._sequence + (p - start) / len(tape.steps)
+            references[p - start] = weakref.ref(node)
+        made = {ct: nodes[ct] for ct in tape.cts.values()}
+        self._values[start:stop] = references
+        self._made = made  # at once: an interrupt must not come between the two
+        self._held = []
+
+
+def remember(
+    trace: Trace,
+    start: Prefix,
+    count: int,
+    history: list[Node],
+    keep: bool,
+    found: list[tuple[Node, Node]],
+) -> None:
+    """Keep what a walk from the first of ``history`` did, if it can be repeated.
+
+    It began when ``start`` and ``count`` values had been recorded, and ``found`` leaves and their
+    cotangents.
+    """
+    steps = trace.prefix.since(start)
+    if not steps or not trace.whole:
+        return
+    # What is behind a value that was computed before is not part of the recording.
+    plain = all(
+        n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
+    )
+    results = trace.places(n for n in history if not n.grad_leaf)
+    freed = trace.places(n for n in history if n.freed)
+    ends = trace.places(n for n, _ in found)
+    cts = trace.places(ct for _, ct in found)
+    if plain and results and freed is not None and ends is not None and cts is not None:
+        gradients = list(zip(ends, cts, strict=True))
+        tape = Tape(count, steps, trace.prefix, results, freed, gradients)
+        start.known["backward", results[0], keep] = tape

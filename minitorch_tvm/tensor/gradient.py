@@ -1,0 +1,97 @@
+"""What a tensor has of its gradient: ``.grad``, or the promise of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from .. import autograd, lazy
+from ..core.dtype import DType
+from ..core.shape import Size
+from ..ir.node import Node
+from ..ir.tape import Owed
+from ..ops import build as b
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+class Gradient:
+    """The part of a tensor that knows its gradient."""
+
+    __slots__ = ("_gradient",)
+
+    _gradient: Tensor | Owed | None
+
+    if TYPE_CHECKING:  # of the tensor
+        _wrap: Any
+
+        @property
+        def shape(self) -> Size: ...
+
+        @property
+        def dtype(self) -> DType: ...
+
+    @property
+    def _grad(self) -> Tensor | None:
+        """As :attr:`grad`, unchecked.  What is owed is recorded only now."""
+        self._settle()
+        return cast("Tensor | None", self._gradient)
+
+    @_grad.setter
+    def _grad(self, value: Tensor | None) -> None:
+        self._gradient = value
+
+    def _settle(self) -> None:
+        gradient = self._gradient
+        if isinstance(gradient, Owed):
+            with lazy.exclusive():
+                gradient.settle()
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Accumulated gradient; None before the first :meth:`backward`."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Gradient):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
+                    f"of size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
+                    "are the same size"
+                )
+            if value.dtype is not self.dtype:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with dtype '{value.dtype.scalar_name}' to a "
+                    f"tensor with grad_dtype '{self.dtype.torch_name}'. The gradient must match "
+                    "the tensor's grad_dtype (defaults to the tensor's dtype)."
+                )
+        self._grad = value
+
+    def _clear_grad(self, set_to_none: bool) -> None:
+        """Drop ``.grad``, or set it to zero and make it forget how it was computed."""
+        if set_to_none or self._gradient is None:
+            self._gradient = None
+            return
+        assert self._grad is not None
+        if self._grad.requires_grad:
+            self._grad.detach_()
+        with autograd.no_grad():
+            self._grad.zero_()
+
+    def _accumulate_grad(self, ct: Node) -> None:
+        if self._grad is None:
+            self._grad = self._wrap(ct)
+            return
+        with autograd.set_grad_enabled(ct.requires_grad):
+            self._grad._assign(b.add(self._grad.node, ct), "grad")
+
+    def __getstate__(self) -> object:
+        self._settle()  # a copy would wait in vain
+        return super().__getstate__()
