@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq
+from .loops import Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq, var
 from .steps import SETTLED, Function, Layout, Step, dispatch_function
 
 Buffer = Any  # TVM's buffer variable
@@ -99,12 +99,14 @@ class Functions:
     def of(self, stage: Stage) -> tuple[Function, list[Buffer]]:
         """The function of a stage, and the buffers whose addresses it takes."""
         buffers = free_buffers(stage.body)
-        raw = _raw(Parts(buffers, [stage.tile], stage.body))
+        queue = var("queue", "uint64") if stage.queue is None else stage.queue
+        raw = _raw(Parts(buffers, [stage.tile, queue], stage.body))
         key = ffi.StructuralKey(raw)
         function = self._known.get(key)
         if function is None:
             symbol = f"{stage.name}_{next(_NUMBERS)}"
-            function = Function(symbol, tuple(str(b.dtype) for b in buffers))
+            dtypes = tuple(str(b.dtype) for b in buffers)
+            function = Function(symbol, dtypes, takes=stage.queue is not None)
             self._known[key] = function
             self._make(symbol, raw)
         for helper in stage.helpers:
@@ -177,7 +179,10 @@ def assemble(calls: Sequence[StageCall], workers: int, cycles: float = float("in
     if workers == 1 or short or all(step.tiles == 1 for step in steps):
         workers, waits = 1, [False] * len(steps)
     layout = Layout(
-        [Step(step.tiles, wait, len(step.calls)) for step, wait in zip(steps, waits, strict=True)],
+        [
+            Step(step.tiles, wait, len(step.calls), step.calls[0].function.takes)
+            for step, wait in zip(steps, waits, strict=True)
+        ],
         [numbers[call.function] for call in calls],
         [[(p.slot, p.offset) for p in call.places] for call in calls],
         workers,

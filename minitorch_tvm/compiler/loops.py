@@ -48,13 +48,18 @@ class Helper:
 
 @dataclass
 class Stage:
-    """``for tile in parallel(tiles): body``, where body uses the variable ``tile``."""
+    """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
+
+    With ``queue``, the body runs once per thread: it computes ``tile`` and then the tiles that it
+    takes from there (:func:`.queues.stage_with_start`).
+    """
 
     name: str
     tiles: int
     tile: Var
     body: Stmt
     helpers: tuple[Helper, ...] = ()
+    queue: Var | None = None
 
 
 @dataclass

@@ -8,16 +8,23 @@ set the pace of all, a sixth of the time of a large product.
 
 Which thread computes a tile has no influence on its values.  TVM's IR has no atomic operations, so
 the lock is a ``pthread_mutex_t``: some 20 ns for a tile of at least as many microseconds.
+
+A stage whose tiles share what a thread prepares for all of its own takes them itself, in a loop
+behind the preparation (:func:`stage_with_start`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tvm_api import tvm
 from .loops import (
     Expr,
+    Helper,
+    Memory,
+    Parts,
+    Stage,
     Stmt,
     alloc,
     const,
@@ -25,6 +32,7 @@ from .loops import (
     local_buffer,
     minimum,
     pointer_buffer,
+    pointer_type,
     seq,
     serial,
     store,
@@ -35,8 +43,31 @@ from .loops import (
 # int32 words of a queue: two cache lines, because lines are fetched in pairs.
 _WORDS = 32
 QUEUE_BYTES = 4 * _WORDS
-# Position of the next tile, behind the largest mutex of the systems that have one (64 bytes).
-_NEXT = 16
+# Words behind the largest mutex of the systems that have one (64 bytes): the next tile, the worker
+# that owns the queue, how many workers have one of this step, and the tiles of all.
+_NEXT, _OWNER, _WORKERS, _TILES = range(16, 20)
+
+
+def _first(tiles: Expr, workers: Expr, worker: Expr) -> Expr:
+    """First tile that a worker owns; the last worker's successor owns none."""
+    share, rest = tiles // workers, tiles % workers
+    return worker * share + minimum(worker, rest)
+
+
+def _lock(queue: Expr, function: str, *arguments: Expr) -> Any:
+    return tvm().tirx.call_extern("int32", f"pthread_mutex_{function}", queue, *arguments)
+
+
+def _take(memory: Memory, queue: Expr, tile: Memory) -> Stmt:
+    """Take the next tile of a queue, whether its owner has one or not."""
+    t = tvm().tirx
+    address = t.address_of(load(memory, queue, 0))
+    return seq(
+        t.While(_lock(address, "trylock") != 0, t.Evaluate(const(0))),
+        store(tile, load(memory, queue, _NEXT), 0),
+        store(memory, load(tile, 0) + 1, queue, _NEXT),
+        t.Evaluate(_lock(address, "unlock")),
+    )
 
 
 class Queues:
@@ -46,48 +77,44 @@ class Queues:
         self.workers = workers
         self.memory = pointer_buffer((1 << 24, _WORDS), "int32", "queues")
 
-    def _first(self, tiles: Expr, worker: Expr) -> Expr:
-        """First tile that a worker owns; the last worker's successor owns none."""
-        share, rest = tiles // self.workers, tiles % self.workers
-        return worker * share + minimum(worker, rest)
-
-    def _lock(self, function: str, queue: Expr, *arguments: Expr) -> Any:
-        address = tvm().tirx.address_of(load(self.memory, queue, 0))
-        return tvm().tirx.call_extern("int32", f"pthread_mutex_{function}", address, *arguments)
-
     def fill(self, step: Expr, tiles: Expr) -> Stmt:
         """What is done for a step before the threads start."""
 
         def one(worker: Expr) -> Stmt:
             queue = step * self.workers + worker
+            address = tvm().tirx.address_of(load(self.memory, queue, 0))
+            words = {
+                _NEXT: _first(tiles, self.workers, worker),
+                _OWNER: worker,
+                _WORKERS: const(self.workers),
+                _TILES: tiles,
+            }
             return seq(
-                tvm().tirx.Evaluate(self._lock("init", queue, const(0, "uint64"))),
-                store(self.memory, self._first(tiles, worker), queue, _NEXT),
+                tvm().tirx.Evaluate(_lock(address, "init", const(0, "uint64"))),
+                [store(self.memory, value, queue, word) for word, value in words.items()],
             )
 
         return serial(self.workers, one, "worker")
 
-    def run(self, step: Expr, tiles: Expr, workers: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
-        """Run ``body(tile)`` once for every tile of a step.
+    def run(
+        self, step: Expr, tiles: Expr, workers: Expr, body: Callable[[Expr, Expr], Stmt]
+    ) -> Stmt:
+        """Run ``body(tile, address of the worker's queue)`` once for every tile of a step.
 
         ``workers`` is their number as LLVM does not know it: it would copy ``body`` for each.
         """
         t = tvm().tirx
         worker = var("worker")
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
+        own = t.address_of(load(self.memory, worker + step * self.workers, 0))
 
         def from_queue(distance: Expr) -> Stmt:
             owner = (worker + distance) % self.workers
-            queue = owner + step * self.workers
-            spin = t.While(self._lock("trylock", queue) != 0, t.Evaluate(const(0)))
             take = seq(
-                spin,
-                store(tile, load(self.memory, queue, _NEXT), 0),
-                store(self.memory, load(tile, 0) + 1, queue, _NEXT),
-                t.Evaluate(self._lock("unlock", queue)),
+                _take(self.memory, owner + step * self.workers, tile),
                 when(
-                    load(tile, 0) < self._first(tiles, owner + 1),
-                    body(load(tile, 0)),
+                    load(tile, 0) < _first(tiles, self.workers, owner + 1),
+                    body(load(tile, 0), t.reinterpret("uint64", own)),
                     store(more, const(0), 0),
                 ),
             )
@@ -104,3 +131,65 @@ class Queues:
         nothing = t.For(worker, const(0), const(1), t.ForKind.PARALLEL, t.Evaluate(const(0)))
         # As an attribute, not an annotation: only TVM's block lowering translates those.
         return t.AttrStmt(worker, "pragma_parallel_barrier_when_finish", const(1), nothing)
+
+
+def _take_any() -> Parts:
+    t = tvm().tirx
+    own = pointer_buffer((1 << 24, _WORDS), "int32", "queue")
+    result = pointer_buffer((1,), "int32", "result")
+    tile, distance = (local_buffer((1,), "int32", name) for name in ("tile", "distance"))
+    worker, workers, tiles = (load(own, 0, word) for word in (_OWNER, _WORKERS, _TILES))
+    owner = (worker + load(distance, 0)) % workers
+    body = seq(
+        alloc(tile),
+        alloc(distance),
+        store(distance, const(0), 0),
+        store(result, const(-1), 0),
+        t.While(
+            t.all(load(result, 0) < 0, load(distance, 0) < workers),
+            seq(
+                _take(own, owner - worker, tile),
+                when(
+                    load(tile, 0) < _first(tiles, workers, owner + 1),
+                    store(result, load(tile, 0), 0),
+                    store(distance, load(distance, 0) + 1, 0),
+                ),
+            ),
+        ),
+    )
+    return Parts([own.raw, result.raw], [], body)
+
+
+_TAKE_ANY = Helper("take_any", _take_any)
+
+
+def stage_with_start(
+    name: str,
+    tiles: int,
+    around: tuple[Stmt, Stmt],
+    body: Callable[[Expr], Stmt],
+    helpers: Sequence[Helper],
+) -> Stage:
+    """A stage in which every thread that computes tiles does something before its first one.
+
+    ``around`` is that, and what it does after the last; what the first of them declares lives as
+    long.
+    """
+    t = tvm().tirx
+    tile, queue = var("tile"), var("queue", "uint64")
+    now = local_buffer((1,), "int32", "now")
+    pointer = tvm().ir.Call("tirx.reinterpret", [queue], ret_ty=pointer_type("int32"))
+    following = load(now, 0) + 1
+    alone = store(now, t.Select(following < tiles, following, const(-1)), 0)
+    other = _TAKE_ANY.call(pointer, t.address_of(load(now, 0)))
+    work = seq(
+        alloc(now),
+        store(now, tile, 0),
+        around[0],
+        t.While(
+            load(now, 0) >= 0,
+            seq(body(load(now, 0)), when(queue == const(0, "uint64"), alone, other)),
+        ),
+        around[1],
+    )
+    return Stage(name, tiles, tile, work, (*helpers, _TAKE_ANY), queue)

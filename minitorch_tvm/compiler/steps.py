@@ -4,7 +4,7 @@ A step is a stage, or several of one tile each.  The entry reads from an array o
 functions each step calls and with which pointers::
 
     header                                              see :data:`_HEADER`
-    first run, run behind the last, tiles, wait         of each step
+    first run, run behind the last, tiles, wait, alone  of each step
     function, first argument                            of each run: a call of a stage function
     slot, offset                                        of each argument: its pointer in the table
     address                                             of each argument, filled in by the entry
@@ -46,7 +46,7 @@ ENTRY, DISPATCH = "step", "dispatch"
 # TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
 SETTLED = 1
 _WORD = 8
-_STEP, _RUN, _ARGUMENT = 4, 2, 2  # words of each
+_STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
 # How many there are, at which word some of them start, and at which byte the queues do.  A program
 # of one worker runs on the calling thread.
 _HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues")
@@ -54,19 +54,32 @@ _HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queue
 
 @dataclass(frozen=True)
 class Step:
-    """Tiles to compute, whether all threads wait for them, and how many functions compute each."""
+    """Tiles to compute, whether all threads wait for them, and how many functions compute each.
+
+    ``takes``: called with a tile, the function goes on with others (:class:`.loops.Stage`).
+    """
 
     tiles: int
     wait: bool
     runs: int
+    takes: bool
+
+    @property
+    def alone(self) -> int:
+        """Calls of one thread that computes all tiles."""
+        return 1 if self.takes else self.tiles
 
 
 @dataclass(frozen=True)
 class Function:
-    """A stage function: its symbol and what its pointers point to (the tile follows them)."""
+    """A stage function: its symbol and what its pointers point to.
+
+    Behind them follow the tile and the address of the queue that it is from, or 0.
+    """
 
     symbol: str
     dtypes: tuple[str, ...]
+    takes: bool
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,7 @@ class Layout:
         words = [header[name] for name in _HEADER]
         run = 0
         for step in self.steps:
-            words += [run, run + step.runs, step.tiles, int(step.wait)]
+            words += [run, run + step.runs, step.tiles, int(step.wait), step.alone]
             run += step.runs
         first = 0
         for function, arguments in zip(self.functions, self.arguments, strict=True):
@@ -167,11 +180,11 @@ def entry_function(workers: int) -> Any:
     # too, keeps them apart.
     fence = t.tirx.Evaluate(t.tirx.call_extern("uint64", "pthread_self"))
 
-    def compute(step: Expr, tile: Expr) -> Stmt:
+    def compute(step: Expr, tile: Expr, queue: Expr) -> Stmt:
         def run(i: Expr) -> Stmt:
             at = head("runs") + (i + field(step, 0)) * _RUN
             addresses = t.tirx.address_of(load(words, head("addresses") + word(at + 1)))
-            call = t.tirx.call_extern("int32", DISPATCH, word(at), addresses, tile)
+            call = t.tirx.call_extern("int32", DISPATCH, word(at), addresses, tile, queue)
             return seq(t.tirx.Evaluate(call), fence)
 
         return serial(field(step, 1) - field(step, 0), run, "run")
@@ -180,7 +193,8 @@ def entry_function(workers: int) -> Any:
     prepare = serial(head("arguments"), resolve, "argument")
 
     def by_itself(step: Expr) -> Stmt:
-        return serial(field(step, 2), lambda tile: compute(step, tile), "tile")
+        none = const(0, "uint64")
+        return serial(field(step, 4), lambda tile: compute(step, tile, none), "tile")
 
     alone = serial(count, by_itself, "step")
     if workers == 1:
@@ -190,7 +204,10 @@ def entry_function(workers: int) -> Any:
         def shared(step: Expr) -> Stmt:
             # The number of workers is read, not written into the code: LLVM would unroll.
             share = queues.run(
-                step, field(step, 2), head("workers"), lambda tile: compute(step, tile)
+                step,
+                field(step, 2),
+                head("workers"),
+                lambda tile, queue: compute(step, tile, queue),
             )
             return seq(share, when(field(step, 3) != 0, queues.barrier()))
 
@@ -213,9 +230,9 @@ def entry_function(workers: int) -> Any:
 
 
 def dispatch_function(functions: Sequence[Function]) -> Any:
-    """``dispatch(number, addresses, tile)``: call the function of that number."""
+    """``dispatch(number, addresses, tile, queue)``: call the function of that number."""
     t = tvm()
-    number, tile = var("number"), var("tile")
+    number, tile, queue = var("number"), var("tile"), var("queue", "uint64")
     pointer = t.tirx.Var("addresses", pointer_type("uint64"))
     addresses = t.tirx.decl_buffer([const(1 << 30)], "uint64", "addresses", data=pointer)
 
@@ -228,7 +245,8 @@ def dispatch_function(functions: Sequence[Function]) -> Any:
             )
             for i, dtype in enumerate(function.dtypes)
         ]
-        return t.tirx.Evaluate(t.tirx.call_extern("int32", function.symbol, *pointers, tile))
+        call = t.tirx.call_extern("int32", function.symbol, *pointers, tile, queue)
+        return t.tirx.Evaluate(call)
 
     def choose(low: int, high: int) -> Stmt:
         """Call a function whose number is at least ``low`` and below ``high``."""
@@ -240,7 +258,7 @@ def dispatch_function(functions: Sequence[Function]) -> Any:
     declared = t.tirx.DeclBuffer(addresses, data=pointer)
     body = seq(declared, choose(0, len(functions)), t.tirx.Return(const(0)))
     return (
-        t.tirx.PrimFunc([number, pointer, tile], body, t.ir.PrimType("int32"))
+        t.tirx.PrimFunc([number, pointer, tile, queue], body, t.ir.PrimType("int32"))
         .with_attr("s_tir", True)
         .with_attr("global_symbol", DISPATCH)
         .with_attr("calling_conv", SETTLED)

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from ....core.tvm_api import tvm
 from ...loops import (
     Expr,
+    Helper,
     Memory,
     Stage,
     Stmt,
@@ -49,9 +50,9 @@ from ...loops import (
     store,
     when,
 )
+from ...queues import stage_with_start
 from ...target import CpuTarget
 from .bfloat_parts import (
-    BLOCK_BYTES,
     EDGE,
     HALVES,
     LANES,
@@ -61,6 +62,7 @@ from .bfloat_parts import (
 )
 from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, packer, strides
 from .conv_layout import transpose_rows
+from .gemm_plan import Plan
 from .gemm_problem import Problem
 from .matrix_unit import (
     COLUMN_EXACT,
@@ -75,100 +77,9 @@ from .matrix_unit import (
 )
 from .plain_sums import plain_sums
 
-# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
-# visit, of which there are this many panels at most.
-_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
-_LONGEST_VISIT = 16  # blocks of k
-_ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
-_DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 _SQUARE = 8  # transposed at once
+_GROUP = 4  # panels of sums that wait in the first-level cache
 _ROWS = 8  # that plain arithmetic computes at once
-# Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
-# packed element, of an element that is transposed on the way in or out, or computed.
-_BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 300, 800
-_PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES, _COMPUTED_CYCLES = 1.1, 0.5, 0.6, 1.0
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of parallel tiles, in panels of 32 rows and columns, and of visits, in blocks of k."""
-
-    pb: Problem
-    cpu: CpuTarget
-
-    @property
-    def panels(self) -> tuple[int, int]:
-        """Panels of rows and of columns."""
-        return ceil_div(self.pb.m, EDGE), ceil_div(self.pb.n, EDGE)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of k."""
-        return ceil_div(self.pb.k, EDGE)
-
-    @property
-    def visit(self) -> int:
-        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones.
-
-        Long visits, where there are few columns, save visits to the sums; short ones keep their
-        rows in the first-level cache.  What lies between does neither, and is slower than both.
-        """
-        many = ceil_div(self.blocks, ceil_div(self.blocks, _LONGEST_VISIT))
-        panel = (min(self.panels[1], _MOST_PANELS) + 1) * BLOCK_BYTES
-        if many * panel <= _VISIT_SHARE * self.cpu.l2_bytes:
-            return many
-        few = max(int(self.cpu.l1_bytes * _ROW_SHARE) // BLOCK_BYTES, 1)
-        return ceil_div(self.blocks, ceil_div(self.blocks, few))
-
-    @property
-    def keeps(self) -> bool:
-        """True if a tile keeps the sums of all its rows, False if of one panel after the other."""
-        return self.blocks > self.visit or self.pb.swapped
-
-    def bytes(self, rows: int, columns: int) -> int:
-        """What a tile of so many panels keeps in the second-level cache."""
-        sums = (rows if self.keeps else 1) * columns * EDGE**2 * 4
-        return sums + (columns + 1) * self.visit * BLOCK_BYTES
-
-    def pack(self, times: tuple[int, int]) -> float:
-        """Cycles of packing the rows and the columns so many times."""
-        pb, depth = self.pb, self.blocks * EDGE
-        row = _PACK_CYCLES + (0 if pb.row_k_inner else _TURN_CYCLES)
-        column = _PACK_CYCLES + (_TURN_CYCLES if pb.col_k_inner else 0)
-        row += 0 if pb.row_plain else _COMPUTED_CYCLES
-        column += 0 if pb.col_plain else _COMPUTED_CYCLES
-        lines = [panels * EDGE * count for panels, count in zip(self.panels, times, strict=True)]
-        return pb.batch * depth * (lines[0] * row + lines[1] * column)
-
-    def cycles(self, rows: int, columns: int) -> float:
-        """Estimated cycles of all cores, idle ones included, with tiles of so many panels."""
-        pb = self.pb
-        across, down = ceil_div(self.panels[1], columns), ceil_div(self.panels[0], rows)
-        visits = ceil_div(self.blocks, self.visit)
-        block = self.blocks * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
-        busy = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
-        busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
-        tiles = pb.batch * across * down
-        # Cores that differ in speed, or other programs, delay the last tiles.
-        rounds = ceil_div(tiles, self.cpu.workers)
-        return busy * (rounds * self.cpu.workers / tiles + _DELAY / rounds)
-
-    @functools.cached_property
-    def best(self) -> tuple[float, int, int]:
-        """Fewest cycles, and the panels of rows and columns in a tile that need them."""
-        limit = int(self.cpu.l2_bytes * _CACHE_SHARE)
-        found = []
-        for r in _even(self.panels[0]):
-            for c in _even(self.panels[1]):
-                if (r, c) != (1, 1) and self.bytes(r, c) > limit:
-                    break
-                found.append((self.cycles(r, c), r, c))
-        return min(found)
-
-
-def _even(panels: int) -> list[int]:
-    """Sizes of groups that divide so many panels evenly, but for the last."""
-    return sorted({ceil_div(panels, groups) for groups in range(1, panels + 1)})
 
 
 def cycles(pb: Problem, cpu: CpuTarget) -> float:
@@ -176,7 +87,7 @@ def cycles(pb: Problem, cpu: CpuTarget) -> float:
 
     What is computed, and in which order, must not depend on threads: this reckons with two.
     """
-    return _Plan(pb, replace(cpu, workers=2)).best[0]
+    return Plan(pb, replace(cpu, workers=2)).best.cycles
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
@@ -187,8 +98,10 @@ def suits(pb: Problem, cpu: CpuTarget) -> bool:
 def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
     pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
-    plan = _Plan(pb, cpu)
-    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, plan.visit)
+    plan = Plan(pb, cpu)
+    cut = Plan(pb, replace(cpu, workers=2)).best
+    visit = plan.blocks if cut.stays else plan.visit
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit)
     columns = Operand(
         False,
         pb.n,
@@ -196,9 +109,12 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
         not pb.col_k_inner,
         pb.col_plain,
         lambda bt, line, k: pb.col(bt, k, line),
-        plan.visit,
+        visit,
     )
-    return [_Product(pb, rows, columns, plan.best[1:], plan.keeps).stage()]
+    if cut.stays:
+        return [_Product(pb, rows, columns, (1, 1), False).resident_stage(cut.stays == "rows")]
+    cut = plan.tiles
+    return [_Product(pb, rows, columns, (cut.rows, cut.columns), plan.keeps).stage()]
 
 
 _Extent = tuple[Expr, Expr, int]  # panels of a tile: their number, the first, the most
@@ -228,11 +144,74 @@ class _Product:
             first = (tile // across % down * self.size[0], tile % across * self.size[1])
             return self._tile(bt, first)
 
+        stage = parallel_stage("gemm", self.pb.batch * down * across, body)
+        return replace(stage, helpers=self._helpers)
+
+    @property
+    def _helpers(self) -> tuple[Helper, ...]:
         shared = dict.fromkeys(packer(o) for o in (self.rows, self.columns) if may_share(o))
         if self.shares:
             shared[BLOCK_IN_FLOAT32] = None
-        stage = parallel_stage("gemm", self.pb.batch * down * across, body)
-        return replace(stage, helpers=tuple(shared))
+        return tuple(shared)
+
+    def resident_stage(self, rows_stay: bool) -> Stage:
+        """The stage, if every core packs all rows, or all columns, once.
+
+        A tile is a panel of the other operand, for all k: nothing waits between visits, and cores
+        of different speeds share the work as long as there are panels.
+        """
+        pb = self.pb
+        stays, moves = (self.rows, self.columns) if rows_stay else (self.columns, self.rows)
+        # What lies in a line of the result is handed on together, while it is in the first-level
+        # cache.
+        group = 1 if rows_stay and not pb.swapped else min(stays.panels, _GROUP)
+        high, wide = (group, 1) if rows_stay else (1, group)
+        sums = local_buffer((high, EDGE, wide * EDGE + LANES), "float32", "sums")
+        every = packed_memory(stays.panels, stays.blocks, 1, local_buffer)
+        one = packed_memory(1, moves.blocks, 1, local_buffer)
+        zero = const(0)
+
+        def some(tile: Expr, g: Expr) -> Stmt:
+            first = g * group
+            count: Expr = minimum(group, stays.panels - first) if stays.panels % group else group
+
+            def block(p: Expr) -> Stmt:
+                own, other = (every, first + p), (one, zero)
+                if rows_stay:
+                    at, places, slot = (first + p, tile), (own, other), (sums, p, zero)
+                else:
+                    at, places, slot = (tile, first + p), (other, own), (sums, zero, p * EDGE)
+                return self._block(zero, at, zero, places, slot, None)
+
+            panels, panel = (count, first, group), (const(1), tile, 1)
+            row, column = (panels, panel) if rows_stay else (panel, panels)
+            if pb.swapped:
+                finish = self._finish_turned(zero, row, column, sums)
+            else:
+                finish = self._finish(zero, row[1], column, (sums, zero, zero))
+            return seq(serial(count, block, "p"), finish)
+
+        def body(tile: Expr) -> Stmt:
+            return seq(
+                self._pack(moves, one, zero, zero, tile, zero),
+                serial(ceil_div(stays.panels, group), lambda g: some(tile, g), "g"),
+            )
+
+        start = seq(
+            configure(),
+            [alloc(m) for m in (sums, every.tiles, every.magnitude, one.tiles, one.magnitude)],
+            serial(stays.panels, lambda p: self._pack(stays, every, zero, zero, p, p), "p"),
+        )
+        around = (start, unit("tilerelease"))
+        return stage_with_start("gemm", moves.panels, around, body, self._helpers)
+
+    def _pack(
+        self, operand: Operand, to: Packed, bt: Expr, v: Expr, panel: Expr, place: Expr
+    ) -> Stmt:
+        """Pack a visit to a panel of an operand into the panel ``place`` of ``to``."""
+        if may_share(operand):
+            return call_packer(operand, to, bt, (panel, v), place)
+        return operand.pack(to, bt, (panel, v), (place, const(0)))
 
     @property
     def shares(self) -> bool:
@@ -254,11 +233,6 @@ class _Product:
         one = packed_memory(1, self.rows.visit, 1, local_buffer)
         zero = const(0)
 
-        def pack(operand: Operand, to: Packed, v: Expr, panel: Expr, place: Expr) -> Stmt:
-            if may_share(operand):
-                return call_packer(operand, to, bt, (panel, v), place)
-            return operand.pack(to, bt, (panel, v), (place, zero))
-
         def block(v: Expr, r: Expr, c: Expr) -> Stmt:
             slot = (sums, r if self.keeps else zero, c * EDGE)
             at = (row[1] + r, column[1] + c)
@@ -266,7 +240,7 @@ class _Product:
 
         def line(v: Expr, r: Expr) -> Stmt:
             products = [
-                pack(self.rows, one, v, row[1] + r, zero),
+                self._pack(self.rows, one, bt, v, row[1] + r, zero),
                 serial(column[0], lambda c: block(v, r, c), "c"),
             ]
             if swapped:
@@ -276,9 +250,12 @@ class _Product:
                 finish = when(tvm().tirx.EQ(v, const(visits - 1)), finish)
             return seq(products, finish)
 
+        def columns(v: Expr, c: Expr) -> Stmt:
+            return self._pack(self.columns, wide, bt, v, column[1] + c, c)
+
         def visit(v: Expr) -> Stmt:
             return seq(
-                serial(column[0], lambda c: pack(self.columns, wide, v, column[1] + c, c), "c"),
+                serial(column[0], lambda c: columns(v, c), "c"),
                 serial(row[0], lambda r: line(v, r), "r"),
             )
 
@@ -299,7 +276,7 @@ class _Product:
         v: Expr,
         places: _Places,
         slot: _Slot,
-        flag: tuple[Memory, Expr, Expr],
+        flag: tuple[Memory, Expr, Expr] | None,
     ) -> Stmt:
         """Add the products of one visit to a block of sums.
 
@@ -322,9 +299,10 @@ class _Product:
             in_float32 = self._call_in_float32(bt, at, v, slot)
         else:
             in_float32 = self._in_float32(bt, at, v, slot)
-        slow = seq(store(flag[0], const(1), *flag[1:]), in_float32)
-        unset = t.EQ(load(*flag), const(0))
-        fast = t.all(may_use(largest, smallest), unset)
+        fast, slow = may_use(largest, smallest), in_float32
+        if flag is not None:
+            fast = t.all(fast, t.EQ(load(*flag), const(0)))
+            slow = seq(store(flag[0], const(1), *flag[1:]), in_float32)
         return when(fast, seq(before, steps, after), slow)
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:

@@ -1,0 +1,143 @@
+"""How a product on the matrix unit is cut into tiles, and what that is estimated to cost."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ...loops import ceil_div
+from ...target import CpuTarget
+from .bfloat_parts import BLOCK_BYTES, EDGE
+from .gemm_problem import Problem
+
+# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
+# visit, of which there are this many panels at most.
+_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
+_LONGEST_VISIT = 16  # blocks of k
+_RESIDENT_SHARE = 0.45  # for an operand that a core packs once, and a panel of the other
+_ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
+_DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
+# Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
+# packed element, of an element that is transposed on the way in or out, or computed.
+_BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 300, 800
+_PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES, _COMPUTED_CYCLES = 1.1, 0.5, 0.6, 1.0
+
+
+@dataclass(frozen=True, order=True)
+class Cut:
+    """Panels of rows and of columns in a tile, and the cycles of all cores, idle ones included.
+
+    ``stays``: the operand ("rows" or "columns") that every core packs once, as a whole.
+    """
+
+    cycles: float
+    rows: int
+    columns: int
+    stays: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of parallel tiles, in panels of 32 rows and columns, and of visits, in blocks of k."""
+
+    pb: Problem
+    cpu: CpuTarget
+
+    @property
+    def panels(self) -> tuple[int, int]:
+        """Panels of rows and of columns."""
+        return ceil_div(self.pb.m, EDGE), ceil_div(self.pb.n, EDGE)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of k."""
+        return ceil_div(self.pb.k, EDGE)
+
+    @property
+    def visit(self) -> int:
+        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones.
+
+        Long visits, where there are few columns, save visits to the sums; short ones keep their
+        rows in the first-level cache.  What lies between does neither, and is slower than both.
+        """
+        many = ceil_div(self.blocks, ceil_div(self.blocks, _LONGEST_VISIT))
+        panel = (min(self.panels[1], _MOST_PANELS) + 1) * BLOCK_BYTES
+        if many * panel <= _VISIT_SHARE * self.cpu.l2_bytes:
+            return many
+        few = max(int(self.cpu.l1_bytes * _ROW_SHARE) // BLOCK_BYTES, 1)
+        return ceil_div(self.blocks, ceil_div(self.blocks, few))
+
+    @property
+    def keeps(self) -> bool:
+        """True if a tile keeps the sums of all its rows, False if of one panel after the other."""
+        return self.blocks > self.visit or self.pb.swapped
+
+    def bytes(self, rows: int, columns: int) -> int:
+        """What a tile of so many panels keeps in the second-level cache."""
+        sums = (rows if self.keeps else 1) * columns * EDGE**2 * 4
+        return sums + (columns + 1) * self.visit * BLOCK_BYTES
+
+    def pack(self, times: tuple[int, int]) -> float:
+        """Cycles of packing the rows and the columns so many times."""
+        pb, depth = self.pb, self.blocks * EDGE
+        row = _PACK_CYCLES + (0 if pb.row_k_inner else _TURN_CYCLES)
+        column = _PACK_CYCLES + (_TURN_CYCLES if pb.col_k_inner else 0)
+        row += 0 if pb.row_plain else _COMPUTED_CYCLES
+        column += 0 if pb.col_plain else _COMPUTED_CYCLES
+        lines = [panels * EDGE * count for panels, count in zip(self.panels, times, strict=True)]
+        return pb.batch * depth * (lines[0] * row + lines[1] * column)
+
+    def cycles(self, rows: int, columns: int) -> float:
+        """Estimated cycles of all cores, idle ones included, with tiles of so many panels."""
+        pb = self.pb
+        across, down = ceil_div(self.panels[1], columns), ceil_div(self.panels[0], rows)
+        visits = ceil_div(self.blocks, self.visit)
+        block = self.blocks * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
+        busy = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
+        busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
+        tiles = pb.batch * across * down
+        return busy * self._idle(tiles)
+
+    def _resident(self, side: int) -> Cut | None:
+        """A core packs all rows (0) or columns (1) once, and tiles are panels of the others."""
+        stays, moves = self.panels[side], self.panels[1 - side]
+        nbytes = (stays + 1) * self.blocks * BLOCK_BYTES
+        if self.pb.batch > 1 or moves == 1 or nbytes > _RESIDENT_SHARE * self.cpu.l2_bytes:
+            return None
+        workers = self.cpu.workers
+        times = (workers, 1) if side == 0 else (1, workers)
+        busy = stays * moves * (self.blocks * _BLOCK_CYCLES + _FINISH_CYCLES) + self.pack(times)
+        busy += self.pb.m * self.pb.n * _ACROSS_CYCLES if self.pb.swapped else 0
+        busy *= self._idle(moves)
+        return Cut(busy, stays, 1, "rows") if side == 0 else Cut(busy, 1, stays, "columns")
+
+    def _idle(self, tiles: int) -> float:
+        """Time of all cores over what they are busy for.
+
+        Cores that differ in speed, or other programs, delay the last tiles.
+        """
+        rounds = ceil_div(tiles, self.cpu.workers)
+        return rounds * self.cpu.workers / tiles + _DELAY / rounds
+
+    @functools.cached_property
+    def tiles(self) -> Cut:
+        """The tiles that need the fewest cycles, if each packs what it needs."""
+        limit = int(self.cpu.l2_bytes * _CACHE_SHARE)
+        found = []
+        for r in _even(self.panels[0]):
+            for c in _even(self.panels[1]):
+                if (r, c) != (1, 1) and self.bytes(r, c) > limit:
+                    break
+                found.append(Cut(self.cycles(r, c), r, c))
+        return min(found)
+
+    @functools.cached_property
+    def best(self) -> Cut:
+        """What needs the fewest cycles."""
+        resident = (cut for cut in map(self._resident, (0, 1)) if cut is not None)
+        return min((self.tiles, *resident))
+
+
+def _even(panels: int) -> list[int]:
+    """Sizes of groups that divide so many panels evenly, but for the last."""
+    return sorted({ceil_div(panels, groups) for groups in range(1, panels + 1)})
