@@ -1,6 +1,8 @@
-"""Tiles are computed once each, and those of a thread that is held up are taken by the others."""
+"""Stages whose threads take tiles themselves: every tile once, the start once per thread."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,79 +10,71 @@ from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import (
-    Expr,
-    Memory,
-    Stmt,
+    alloc,
+    const,
     load,
-    parallel_stage,
+    local_buffer,
     pointer_buffer,
     seq,
     store,
     when,
 )
-from minitorch_tvm.core.tvm_api import tvm
-from minitorch_tvm.runtime import pool
+from minitorch_tvm.compiler.queues import stage_with_start
+from minitorch_tvm.core.tvm_api import global_func
+
+TILES = 1000
 
 
-def _run(stages: list[object], memories: list[Memory], arrays: list[np.ndarray], n: int) -> None:
-    """Run a program of the stages with ``n`` workers."""
+def counting_stage(tiles: int) -> tuple[Any, list[Any]]:
+    """What a stage does to three rows of counters, each a cache line apart.
 
-    def place(buffer: object) -> Place:
+    Starts and ends are counted under the tile that a thread starts with, tiles under their number;
+    a number that ``start`` leaves in local memory must outlive all tiles of the thread.
+    """
+    starts, seen, ends = (pointer_buffer((TILES, 16), "int32", name) for name in ("s", "t", "e"))
+    first = local_buffer((1,), "int32", "first")
+    kept = local_buffer((1,), "int32", "kept")
+
+    def add(memory: Any, at: Any) -> Any:
+        return store(memory, load(memory, at, 0) + 1, at, 0)
+
+    def body(tile: Any) -> Any:
+        note = store(first, tile, 0)
+        known = load(first, 0) < 0
+        begin = when(known, seq(note, add(starts, tile)))
+        return seq(begin, add(seen, tile), store(kept, load(kept, 0) + 1, 0))
+
+    around = (
+        seq(alloc(first), alloc(kept), store(first, const(-1), 0), store(kept, const(0), 0)),
+        store(ends, load(kept, 0), load(first, 0), 0),
+    )
+    return stage_with_start("count", tiles, around, body, ()), [starts, seen, ends]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("tiles", [2, 3, 10, TILES])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_tile_is_taken_once(workers: int, tiles: int, threads: int) -> None:
+    stage, memories = counting_stage(tiles)
+
+    def place(buffer: Any) -> Place:
         return Place([m.same_as(buffer) for m in memories].index(True))
 
-    Linked(stages, place, n)(arrays)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
-@pytest.mark.parametrize("tiles", [1, 2, 7, 64])
-def test_every_tile_runs_once(tiles: int, workers: int) -> None:
-    counts = pointer_buffer((tiles,), "int32", "counts")
-    stage = parallel_stage("count", tiles, lambda t: store(counts, load(counts, t) + 1, t))
-    seen = np.zeros(64, np.int32)
-    _run([stage, stage, stage], [counts], [seen], workers)
-    assert seen[:tiles].tolist() == [3] * tiles
-    assert not seen[tiles:].any()
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("stages", [1, 200])
-def test_many_stages_and_many_functions(stages: int, workers: int) -> None:
-    counts = pointer_buffer((4,), "int32", "counts")
-
-    def add(amount: int) -> object:
-        return parallel_stage("add", 4, lambda t: store(counts, load(counts, t) + amount, t))
-
-    amounts = [n % 11 for n in range(stages)]
-    made = [add(n) for n in range(11)]
-    seen = np.zeros(4, np.int32)
-    _run([made[n] for n in amounts], [counts], [seen], workers)
-    assert seen.tolist() == [sum(amounts)] * 4
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_stages_of_one_tile_are_one_step_and_keep_their_order(workers: int) -> None:
-    memory = pointer_buffer((4,), "int32", "memory")
-    stages = [
-        parallel_stage("times", 1, lambda t, n=n: store(memory, load(memory, t) * 10 + n, t))
-        for n in range(1, 6)
-    ]
-    seen = np.zeros(4, np.int32)
-    _run(stages, [memory], [seen], workers)
-    assert seen.tolist() == [12345, 0, 0, 0]
-
-
-@pytest.mark.skipif(pool.get_num_threads() < 2, reason="one core")
-def test_tiles_of_a_waiting_thread_are_taken_by_the_other() -> None:
-    threads = pointer_buffer((16,), "int64", "threads")
-
-    def body(tile: Expr) -> Stmt:
-        t = tvm().tirx
-        wait = t.Evaluate(t.call_extern("int32", "usleep", 200_000))
-        here = store(threads, t.call_extern("int64", "pthread_self"), tile)
-        return seq(when(tile == 0, wait), here)
-
-    ran = np.zeros(16, np.int64)
-    _run([parallel_stage("wait", 16, body)], [threads], [ran], 2)
-    assert ran.all()
-    # The waiting thread owned the first eight.
-    assert (ran[1:8] != ran[0]).all()
+    arrays = [np.zeros((TILES, 16), np.int32) for _ in memories]
+    linked = Linked([stage], place, workers)
+    configure = global_func("runtime.config_threadpool")
+    configure(1, threads)
+    try:
+        for _ in range(20):
+            for a in arrays:
+                a[...] = 0
+            linked(arrays)
+            starts, seen, ends = (a[:, 0] for a in arrays)
+            np.testing.assert_array_equal(seen[:tiles], 1)
+            assert not seen[tiles:].any()
+            # One start per worker that found a tile; what each did between start and end is all.
+            assert 1 <= starts.sum() <= min(workers, tiles)
+            assert ends.sum() == tiles
+            np.testing.assert_array_equal(ends > 0, starts > 0)
+    finally:
+        configure(1, 2)

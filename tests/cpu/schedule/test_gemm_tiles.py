@@ -15,7 +15,9 @@ from test_gemm import LAYOUTS, Case, build, check
 
 import minitorch_tvm as mt
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
+from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, Operand
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
+from minitorch_tvm.compiler.schedule.cpu.gemm_plan import Cut, Plan
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import global_func
@@ -34,6 +36,19 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def machine(workers: int = 2) -> CpuTarget:
     return dataclasses.replace(host(), workers=workers)
+
+
+def cut_by(monkeypatch: pytest.MonkeyPatch, stays: str) -> None:
+    """Tiles pack both operands (""), or every core packs one of them ("rows", "columns")."""
+
+    def best(plan: Plan) -> Cut:
+        if not stays:
+            return plan.tiles
+        found = plan.resident(("rows", "columns").index(stays))
+        assert found is not None
+        return found
+
+    monkeypatch.setattr(Plan, "best", property(best))
 
 
 SHAPES = [
@@ -66,9 +81,81 @@ def test_tiles_for_workers(workers: int) -> None:
     check(case, case.want())
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("stays", ["", "rows", "columns"])
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_operands_that_stay(
+    stays: str,
+    swapped: bool,
+    a_transposed: bool,
+    b_transposed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five panels by six, the last of each narrow, and folded k; every element written once."""
+    monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: float(pb.swapped != swapped))
+    cut_by(monkeypatch, stays)
+    cpu = dataclasses.replace(machine(), l2_bytes=8 << 20)
+    spec = Gemm(1, 137, 170, 77, "float32", a_transposed, b_transposed)
+    case = build(spec, cpu=cpu, epilogue="accumulate")
+    before = case.out.copy()
+    case.run()
+    check(case, before.astype(np.float64) + case.want())
+    if not (a_transposed or b_transposed):
+        for workers in (1, 5):
+            again = build(
+                spec, cpu=dataclasses.replace(cpu, workers=workers), epilogue="accumulate"
+            )
+            again.a[...], again.b[...], again.out[...] = case.a, case.b, before
+            again.run()
+            np.testing.assert_array_equal(again.out, case.out)
+
+
+@pytest.mark.parametrize("stays", ["", "rows", "columns"])
+def test_irregular_numbers_beside_what_stays(stays: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_by(monkeypatch, stays)
+    cpu = dataclasses.replace(machine(), l2_bytes=8 << 20)
+    case = build(Gemm(1, 137, 170, 77, "float32", False, False), cpu=cpu)
+    case.a[0, 40, 3], case.b[0, 70, 100], case.a[0, 136, 76] = np.inf, np.nan, 1e-42
+    case.run()
+    with np.errstate(all="ignore"):
+        want = case.a.astype(np.float64) @ case.b.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(case.out), np.isnan(want))
+    finite = np.isfinite(want)
+    np.testing.assert_allclose(case.out[finite], want[finite], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(case.out[~finite], want[~finite].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("whole", "rest"), [*((64, n) for n in (1, 5, 6, 10, 11, 16, 17)), (0, 2), (0, 8), (0, 15)]
+)
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+def test_few_k_are_folded(rest: int, whole: int, a_transposed: bool, b_transposed: bool) -> None:
+    k = whole + rest
+    operand = Operand(True, 40, k, True, True, lambda bt, line, at: at, 1, folds=True)
+    # As many products side by side as k fit into 32; beyond 16, no two do.
+    tiles = next((n for n in (1, 2, 3) if -(-len(PRODUCTS) // n) * rest <= 32), 0)
+    assert operand.folded == tiles
+    case = build(Gemm(1, 40, 40, k, "float32", a_transposed, b_transposed), cpu=machine())
+    case.run()
+    a = (case.a.swapaxes(1, 2) if a_transposed else case.a).astype(np.float64)
+    b = (case.b.swapaxes(1, 2) if b_transposed else case.b).astype(np.float64)
+    assert (np.abs(case.out - a @ b) / (np.abs(a) @ np.abs(b))).max() <= 2.0**-22
+
+
+@pytest.mark.parametrize("m", [1, 3, 15, 16, 17, 31, 33, 49, 68])
+@pytest.mark.parametrize("stays", ["", "rows", "columns"])
+def test_last_rows(m: int, stays: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stays != "columns" or m > 32:  # else there is nothing to share out
+        cut_by(monkeypatch, stays)
+    case = build(Gemm(1, m, 70, 200, "float32", False, False), cpu=machine(), epilogue="bias_relu")
+    case.run()
+    check(case, np.maximum(case.want() + case.extra, 0.0))
+
+
 @pytest.mark.parametrize("l2_bytes", [64 << 10, 256 << 10, 8 << 20])
-def test_visits_for_caches(l2_bytes: int) -> None:
+def test_visits_for_caches(l2_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # 35 blocks of k: in visits of 4, or of 12 where the cache holds them for all columns.
+    cut_by(monkeypatch, "")
     cpu = dataclasses.replace(machine(), l1_bytes=48 << 10, l2_bytes=l2_bytes)
     case = build(Gemm(1, 70, 330, 1100, "float32", False, True), cpu=cpu)
     case.run()
@@ -287,8 +374,8 @@ def test_random_products(
     ("spec", "chosen"),
     [
         (Gemm(1, 1024, 1024, 1024, "float32", False, False), True),
-        # What one block of k multiplies is no more work than handing the sums on.
-        (Gemm(1, 256, 784, 32, "float32", True, False), False),
+        # Packing is most of the work.
+        (Gemm(1, 64, 64, 64, "float32", False, True), False),
         (Gemm(1, 8, 8, 1024, "float32", False, False), False),  # mostly zeros of the panels
     ],
 )

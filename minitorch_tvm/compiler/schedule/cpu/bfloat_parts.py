@@ -28,6 +28,7 @@ from ...loops import (
     alloc,
     ceil_div,
     const,
+    grid,
     load,
     local_buffer,
     minimum,
@@ -47,6 +48,8 @@ LANES = 16  # float32 in one row of a tile
 EDGE = 32  # lines of a panel, and k of a block: two tiles each way
 HALVES = 2
 PARTS = 3  # bfloat16 that make one float32
+# The products of parts (of a row, of a column) that are formed, smallest first.
+PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
 BLOCK_BYTES = PARTS * 2 * EDGE**2  # of 32 lines and 32 k
 _AHEAD = 2  # blocks of k between the prefetch of an element and its packing
 _SQUARE = 8  # transposed at once
@@ -90,6 +93,15 @@ class Operand:
     plain: bool
     element: Callable[[Expr, Expr, Expr], Expr]  # (bt, line, k)
     visit: int  # blocks of k in one
+    folds: bool = False  # a last block of few k holds the operands of :data:`PRODUCTS`, one tile
+
+    @property
+    def folded(self) -> int:
+        """How many tiles the last block's products fill if it is folded, else 0."""
+        rest = self.k % EDGE
+        if not self.folds or not 0 < rest <= LANES:
+            return 0
+        return ceil_div(len(PRODUCTS), EDGE // rest)
 
     @property
     def panels(self) -> int:
@@ -172,12 +184,17 @@ class Operand:
                 return when(whole, inside, edge)
 
             fill = self._fill_edge(block, bt, origin)
+            split = put(from_block)
+            folds = self._is_folded(kb)
+            if folds is not False:
+                at = (place[0], place[1] + b)
+                split = when(folds, self._fold(packed, at, block, range_), split)
             if self.natural and self.plain:
                 inside = put(lambda r, c: self._vector(bt, origin, later, r, c))
-                return choose(inside, seq(alloc(block), fill, put(from_block)))
+                return choose(inside, seq(alloc(block), fill, split))
             if self.plain:
                 fill = choose(self._fill_turned(block, bt, origin, later), fill)
-            return seq(alloc(block), fill, put(from_block))
+            return seq(alloc(block), fill, split)
 
         size = range_.size()
         return seq(
@@ -197,6 +214,10 @@ class Operand:
         if self.k % EDGE:
             conditions.append(kb < self.k // EDGE)
         return tvm().tirx.all(*conditions) if conditions else True
+
+    def _is_folded(self, kb: Expr) -> Expr | bool:
+        """Whether a block is the last one, and folded."""
+        return tvm().tirx.EQ(kb, const(self.k // EDGE)) if self.folded else False
 
     def _at(self, bt: Expr, origin: tuple[Expr, Expr], r: Expr, c: Expr) -> Expr:
         """The element in row r, column c of the block in the orientation of its tiles."""
@@ -263,6 +284,63 @@ class Operand:
 
         # One loop: LLVM would copy the body of a short inner one as often as that runs.
         return serial(count * count, square, "s")
+
+    def _fold(self, packed: Packed, where: tuple[Expr, Expr], block: Memory, range_: Range) -> Stmt:
+        """Put the operands of all products of a block of few k side by side along k.
+
+        There they are numbers of one part, and one product of tiles adds several of parts: as many
+        as the k fit into a block, so that one to three tiles hold what otherwise takes six.
+        """
+        rest = mod(self.k, EDGE)
+        each = const(EDGE) // rest
+        side = 0 if self.is_row else 1
+        # Lines of k, or k of lines; vectors of 16 k may run over what follows or past the block.
+        shape = (PARTS, EDGE, EDGE + LANES) if self.is_row else (PARTS, EDGE, EDGE)
+        folded = local_buffer(shape, "float32", "folded")
+        nothing = splat(const(0.0, "float32"), LANES)
+
+        def copies(x: Expr, put: Callable[[Expr, Expr, Expr], Stmt]) -> list[Stmt]:
+            statements: list[Stmt] = []
+            x = register(x, statements)
+            statements += range_.note(x)
+            found = parts(x, statements, range_)
+            for number, product in enumerate(PRODUCTS):
+                tile = const(number) // each
+                first = (number - tile * each) * rest
+                statements.append(put(tile, first, found[product[side]]))
+            return statements
+
+        def line(r: Expr) -> list[Stmt]:
+            return copies(
+                load(block, r, ramp(0, LANES)),
+                lambda tile, first, part: store(folded, part, tile, r, ramp(first, LANES)),
+            )
+
+        def step(k: Expr, half: Expr) -> list[Stmt]:
+            at = ramp(half * LANES, LANES)
+            return copies(
+                load(block, k, at),
+                lambda tile, first, part: store(folded, part, tile, first + k, at),
+            )
+
+        def words(tile: Expr, half: Expr, row: Expr) -> Stmt:
+            if self.is_row:
+                sources = [(half * LANES + row, 0), (half * LANES + row, LANES)]
+            else:
+                sources = [(row, half * LANES), (row + LANES, half * LANES)]
+            low, high = (_bits(load(folded, tile, r, ramp(c, LANES))) for r, c in sources)
+            word = (low >> _words(16)) | high
+            return store(packed.tiles, word, *where, tile, half, ramp(row * LANES, LANES))
+
+        clear = grid(
+            (PARTS, EDGE, shape[2] // LANES),
+            lambda t, r, c: store(folded, nothing, t, r, ramp(c * LANES, LANES)),
+        )
+        if self.is_row:
+            fill = serial(EDGE, lambda r: seq(line(r)), "r")
+        else:
+            fill = grid((rest, HALVES), lambda k, half: seq(step(k, half)))
+        return seq(alloc(folded), clear, fill, grid((PARTS, HALVES, LANES), words))
 
     def _split(
         self,

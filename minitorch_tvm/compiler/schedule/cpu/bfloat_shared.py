@@ -31,6 +31,7 @@ from ...loops import (
     when,
 )
 from .bfloat_parts import EDGE, HALVES, LANES, PARTS, Operand, Packed
+from .conv_layout import div, mod
 from .matrix_unit import address
 from .plain_sums import plain_sums
 
@@ -44,6 +45,11 @@ class _Loose(Operand):
     def whole(self, panel: Expr, kb: Expr) -> Expr | bool:
         """Whether a block lies inside the operand."""
         return tvm().tirx.all((panel + 1) * EDGE <= self.lines, (kb + 1) * EDGE <= self.k)
+
+    def _is_folded(self, kb: Expr) -> Expr | bool:
+        """Whether a block is the last one, and folded."""
+        t = tvm().tirx
+        return t.all(t.EQ(kb, div(self.k, EDGE)), mod(self.k, EDGE) <= LANES)
 
 
 def may_share(operand: Operand) -> bool:

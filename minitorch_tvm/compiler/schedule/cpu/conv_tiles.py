@@ -44,12 +44,11 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, PARTS, Operand, Packed, Range, packed_memory, parts
+from .bfloat_parts import EDGE, LANES, PARTS, PRODUCTS, Operand, Packed, Range, packed_memory, parts
 from .conv_correlate import Axis, Taps, Write4
 from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
-    PRODUCTS,
     THREE,
     THREE_CYCLES,
     address,

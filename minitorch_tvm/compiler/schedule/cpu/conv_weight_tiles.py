@@ -42,13 +42,12 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .bfloat_parts import LANES, PARTS, Range, split_pair
+from .bfloat_parts import LANES, PARTS, PRODUCTS, Range, split_pair
 from .conv_correlate import Axis, Write4, forward_axis
 from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Conv
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
 from .matrix_unit import (
-    PRODUCTS,
     THREE,
     THREE_CYCLES,
     address,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...loops import ceil_div
 from ...target import CpuTarget
-from .bfloat_parts import BLOCK_BYTES, EDGE
+from .bfloat_parts import BLOCK_BYTES, EDGE, LANES, PRODUCTS
 from .gemm_problem import Problem
 
 # Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
@@ -16,6 +16,7 @@ _CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
 _LONGEST_VISIT = 16  # blocks of k
 _RESIDENT_SHARE = 0.45  # for an operand that a core packs once, and a panel of the other
 _ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
+_LEAST_ROWS = 4  # the fewest that save time
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 # Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
 # packed element, of an element that is transposed on the way in or out, or computed.
@@ -52,6 +53,17 @@ class Plan:
     def blocks(self) -> int:
         """Blocks of k."""
         return ceil_div(self.pb.k, EDGE)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Panels of rows, and blocks of k, by what multiplying the last ones costs.
+
+        The unit passes over rows that a panel lacks, and few k are folded.
+        """
+        rows, rest = divmod(self.pb.m, EDGE)
+        depth, few = divmod(self.pb.k, EDGE)
+        last = ceil_div(len(PRODUCTS), EDGE // few) / len(PRODUCTS) if 0 < few <= LANES else few > 0
+        return rows + max(rest, _LEAST_ROWS) / EDGE * (rest > 0), depth + last
 
     @property
     def visit(self) -> int:
@@ -92,13 +104,14 @@ class Plan:
         pb = self.pb
         across, down = ceil_div(self.panels[1], columns), ceil_div(self.panels[0], rows)
         visits = ceil_div(self.blocks, self.visit)
-        block = self.blocks * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
-        busy = pb.batch * self.panels[0] * self.panels[1] * block + self.pack((across, down))
+        height, depth = self.work
+        block = depth * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
+        busy = pb.batch * height * self.panels[1] * block + self.pack((across, down))
         busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
         tiles = pb.batch * across * down
         return busy * self._idle(tiles)
 
-    def _resident(self, side: int) -> Cut | None:
+    def resident(self, side: int) -> Cut | None:
         """A core packs all rows (0) or columns (1) once, and tiles are panels of the others."""
         stays, moves = self.panels[side], self.panels[1 - side]
         nbytes = (stays + 1) * self.blocks * BLOCK_BYTES
@@ -106,7 +119,8 @@ class Plan:
             return None
         workers = self.cpu.workers
         times = (workers, 1) if side == 0 else (1, workers)
-        busy = stays * moves * (self.blocks * _BLOCK_CYCLES + _FINISH_CYCLES) + self.pack(times)
+        height, depth = self.work
+        busy = height * self.panels[1] * (depth * _BLOCK_CYCLES + _FINISH_CYCLES) + self.pack(times)
         busy += self.pb.m * self.pb.n * _ACROSS_CYCLES if self.pb.swapped else 0
         busy *= self._idle(moves)
         return Cut(busy, stays, 1, "rows") if side == 0 else Cut(busy, 1, stays, "columns")
@@ -134,7 +148,7 @@ class Plan:
     @functools.cached_property
     def best(self) -> Cut:
         """What needs the fewest cycles."""
-        resident = (cut for cut in map(self._resident, (0, 1)) if cut is not None)
+        resident = (cut for cut in map(self.resident, (0, 1)) if cut is not None)
         return min((self.tiles, *resident))
 
 

@@ -56,6 +56,7 @@ from .bfloat_parts import (
     EDGE,
     HALVES,
     LANES,
+    PRODUCTS,
     Operand,
     Packed,
     packed_memory,
@@ -66,7 +67,6 @@ from .gemm_plan import Plan
 from .gemm_problem import Problem
 from .matrix_unit import (
     COLUMN_EXACT,
-    PRODUCTS,
     ROW_EXACT,
     address,
     configure,
@@ -101,7 +101,7 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     plan = Plan(pb, cpu)
     cut = Plan(pb, replace(cpu, workers=2)).best
     visit = plan.blocks if cut.stays else plan.visit
-    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit)
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit, folds=True)
     columns = Operand(
         False,
         pb.n,
@@ -110,6 +110,7 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
         pb.col_plain,
         lambda bt, line, k: pb.col(bt, k, line),
         visit,
+        folds=True,
     )
     if cut.stays:
         return [_Product(pb, rows, columns, (1, 1), False).resident_stage(cut.stays == "rows")]
@@ -181,7 +182,8 @@ class _Product:
                     at, places, slot = (first + p, tile), (own, other), (sums, p, zero)
                 else:
                     at, places, slot = (tile, first + p), (other, own), (sums, zero, p * EDGE)
-                return self._block(zero, at, zero, places, slot, None)
+                few = self._fewer_rows(first + p) if rows_stay else []
+                return seq(few, self._block(zero, at, zero, places, slot, None))
 
             panels, panel = (count, first, group), (const(1), tile, 1)
             row, column = (panels, panel) if rows_stay else (panel, panels)
@@ -193,6 +195,7 @@ class _Product:
 
         def body(tile: Expr) -> Stmt:
             return seq(
+                self._rows_of(zero if rows_stay else tile),
                 self._pack(moves, one, zero, zero, tile, zero),
                 serial(ceil_div(stays.panels, group), lambda g: some(tile, g), "g"),
             )
@@ -204,6 +207,18 @@ class _Product:
         )
         around = (start, unit("tilerelease"))
         return stage_with_start("gemm", moves.panels, around, body, self._helpers)
+
+    def _rows_of(self, panel: Expr) -> Stmt | Sequence[Stmt]:
+        """Tell the unit how many rows a panel has, if not all have as many."""
+        if self.pb.m % EDGE == 0:
+            return []
+        return configure(minimum(EDGE, self.pb.m - panel * EDGE))
+
+    def _fewer_rows(self, panel: Expr) -> Stmt | Sequence[Stmt]:
+        """The same, where panels follow one another: the last one has fewer rows."""
+        if self.pb.m % EDGE == 0 or self.rows.panels == 1:
+            return []
+        return when(tvm().tirx.EQ(panel, const(self.rows.panels - 1)), self._rows_of(panel))
 
     def _pack(
         self, operand: Operand, to: Packed, bt: Expr, v: Expr, panel: Expr, place: Expr
@@ -240,7 +255,7 @@ class _Product:
 
         def line(v: Expr, r: Expr) -> Stmt:
             products = [
-                self._pack(self.rows, one, bt, v, row[1] + r, zero),
+                seq(self._rows_of(row[1] + r), self._pack(self.rows, one, bt, v, row[1] + r, zero)),
                 serial(column[0], lambda c: block(v, r, c), "c"),
             ]
             if swapped:
@@ -284,16 +299,26 @@ class _Product:
         take them for zero at the next visit.
         """
         t = tvm().tirx
+        visits = self.rows.visits
         largest, smallest, rest = (
             tuple(load(p.magnitude, panel, const(0), i) for p, panel in places) for i in range(3)
         )
         zero = const(0.0, "float32")
 
+        whole: Expr = self.pb.k // EDGE if self.rows.folded else self.rows.blocks
+        visit = self.rows.visit
+        count = whole if visits == 1 else minimum(visit, whole - v * visit)
+
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
-            return serial(self.rows.count(v), lambda b: self._step(b, places, products), "b")
+            return serial(count, lambda b: self._step(b, places, products), "b")
 
         steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
         steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
+        if self.rows.folded:
+            last = serial(self.rows.folded, lambda f: self._step(count, places, ((f, f),)), "f")
+            if visits > 1:
+                last = when(t.EQ(v, const(visits - 1)), last)
+            steps = seq(steps, last)
         before, after = self._sums(v, slot)
         if self.shares:
             in_float32 = self._call_in_float32(bt, at, v, slot)
@@ -319,10 +344,10 @@ class _Product:
             start = when(tvm().tirx.EQ(v, const(0)), start, again)
         return start, [unit("tilestored64", *quarter) for quarter in quarters]
 
-    def _step(self, b: Expr, places: _Places, products: Sequence[tuple[int, int]]) -> Stmt:
+    def _step(self, b: Expr, places: _Places, products: Sequence[tuple[Expr, Expr]]) -> Stmt:
         """Products of one block of k."""
 
-        def fetch(side: int, part: int, half: int, number: int) -> Stmt:
+        def fetch(side: int, part: Expr, half: int, number: int) -> Stmt:
             packed, panel = places[side]
             source = address(packed.tiles, panel, b, part, half, 0)
             return unit("tileloadd64", tile(number), source, const(64, "int64"))

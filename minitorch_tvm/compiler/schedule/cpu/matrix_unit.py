@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from ....core.tvm_api import tvm
-from ...loops import Expr, Memory, Stmt, alloc, const, load, local_buffer, seq, store
-from .bfloat_parts import HALVES
+from ...loops import Expr, Memory, Stmt, alloc, const, load, local_buffer, minimum, seq, store
+from .bfloat_parts import HALVES, LANES
 
-# The products of parts (of a row, of a column), smallest first; those left if the row's elements
-# have one part only, and if the column's do.
-PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+# The products of parts that are left if the row's elements have one part only, and if the column's
+# do.
 ROW_EXACT = ((0, 2), (0, 1), (0, 0))
 COLUMN_EXACT = ((2, 0), (1, 0), (0, 0))
 # Products of the smallest magnitudes of two operands: below, products of their parts would leave
@@ -35,16 +34,26 @@ def address(memory: Memory, *index: Expr) -> Expr:
     return tvm().tirx.address_of(load(memory, *index))
 
 
-def configure() -> Stmt:
-    """Tell the unit that all eight tiles have 16 rows of 64 bytes."""
-    words = [0] * 16
-    words[0] = 1
-    words[4:8] = [0x00400040] * 4
-    words[12:14] = [0x10101010] * 2
+def configure(rows: Expr | None = None) -> Stmt:
+    """Tell the unit that all eight tiles have 16 rows of 64 bytes.
+
+    With ``rows``, the left operand of :func:`multiply`, and the sums, have so many only (1 to 32).
+    The unit needs a cycle for each row of its left operand; what lies in others is undefined.
+    """
+    words: list[Expr] = [const(0)] * 16
+    words[0] = const(1)
+    words[4:8] = [const(0x00400040)] * 4
+    words[12:14] = [const(0x10101010)] * 2
+    if rows is not None:
+        # Tiles 0, 1 and 4 are of the first half; of the second one row remains at least.
+        first = minimum(rows, LANES)
+        second = tvm().tirx.Select(rows > LANES, rows - LANES, const(1))
+        words[12] = (first | (first << 8)) | ((second << 16) | (second << 24))
+        words[13] = (first | (second << 8)) | const(0x10100000)
     layout = local_buffer((16,), "int32", "layout")
     return seq(
         alloc(layout),
-        [store(layout, const(word), i) for i, word in enumerate(words)],
+        [store(layout, word, i) for i, word in enumerate(words)],
         unit("ldtilecfg", address(layout, 0)),
     )
 
@@ -96,7 +105,7 @@ def multiply_three(fetch: Callable[[int, int, int, int], Stmt], three_left: bool
 
 
 def multiply(
-    fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
+    fetch: Callable[[int, Expr, int, int], Stmt], products: Sequence[tuple[Expr, Expr]]
 ) -> list[Stmt]:
     """Add a block of 32 x 32 x 32 to tiles 0 to 3.
 
@@ -104,7 +113,7 @@ def multiply(
     into tile ``number``.
     """
 
-    def load_half(side: int, part: int, half: int) -> Stmt:
+    def load_half(side: int, part: Expr, half: int) -> Stmt:
         return fetch(side, part, half, 4 + 2 * side + half)
 
     statements = [load_half(side, products[0][side], h) for side in (0, 1) for h in range(HALVES)]
