@@ -15,7 +15,7 @@ from test_gemm import LAYOUTS, Case, build, check
 
 import minitorch_tvm as mt
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
-from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, Operand
+from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, folded_tiles
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm_plan import Cut, Plan
 from minitorch_tvm.compiler.target import CpuTarget, host
@@ -131,10 +131,9 @@ def test_irregular_numbers_beside_what_stays(stays: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
 def test_few_k_are_folded(rest: int, whole: int, a_transposed: bool, b_transposed: bool) -> None:
     k = whole + rest
-    operand = Operand(True, 40, k, True, True, lambda bt, line, at: at, 1, folds=True)
     # As many products side by side as k fit into 32; beyond 16, no two do.
     tiles = next((n for n in (1, 2, 3) if -(-len(PRODUCTS) // n) * rest <= 32), 0)
-    assert operand.folded == tiles
+    assert folded_tiles(k) == tiles
     case = build(Gemm(1, 40, 40, k, "float32", a_transposed, b_transposed), cpu=machine())
     case.run()
     a = (case.a.swapaxes(1, 2) if a_transposed else case.a).astype(np.float64)

@@ -13,6 +13,7 @@ large that its parts would leave the range of normal numbers, which the unit tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +29,6 @@ from ...loops import (
     alloc,
     ceil_div,
     const,
-    grid,
     load,
     local_buffer,
     minimum,
@@ -53,6 +53,8 @@ PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
 BLOCK_BYTES = PARTS * 2 * EDGE**2  # of 32 lines and 32 k
 _AHEAD = 2  # blocks of k between the prefetch of an element and its packing
 _SQUARE = 8  # transposed at once
+# Folding is more code in every function that packs; it must save this share of the products.
+_WORTH_FOLDING = 0.04
 # Magnitudes whose three parts are normal numbers, and that cannot overflow when rounded.
 _SMALLEST, _LARGEST = 2.0**-103, 2.0**100
 
@@ -78,6 +80,15 @@ def packed_memory(panels: int, blocks: int, visits: int, make: Callable[..., Mem
     )
 
 
+def folded_tiles(k: int) -> int:
+    """Tiles that hold a folded last block's products, or 0 where that would save little."""
+    rest, every = k % EDGE, len(PRODUCTS)
+    if not 0 < rest <= LANES:
+        return 0
+    tiles = ceil_div(every, EDGE // rest)
+    return tiles if (every - tiles) / every >= _WORTH_FOLDING * ceil_div(k, EDGE) else 0
+
+
 # Statements and the vector that they fetch, from (row, first column) of a block.
 _Vector = Callable[[Expr, Expr], tuple[list[Stmt], Expr]]
 
@@ -98,10 +109,7 @@ class Operand:
     @property
     def folded(self) -> int:
         """How many tiles the last block's products fill if it is folded, else 0."""
-        rest = self.k % EDGE
-        if not self.folds or not 0 < rest <= LANES:
-            return 0
-        return ceil_div(len(PRODUCTS), EDGE // rest)
+        return folded_tiles(self.k) if self.folds else 0
 
     @property
     def panels(self) -> int:
@@ -323,24 +331,32 @@ class Operand:
                 lambda tile, first, part: store(folded, part, tile, first + k, at),
             )
 
-        def words(tile: Expr, half: Expr, row: Expr) -> Stmt:
+        # One loop each: LLVM would copy the bodies of short inner ones as often as those run.
+        def word(i: Expr) -> Stmt:
+            tile, half, row = div(i, HALVES * LANES), mod(div(i, LANES), HALVES), mod(i, LANES)
             if self.is_row:
                 sources = [(half * LANES + row, 0), (half * LANES + row, LANES)]
             else:
                 sources = [(row, half * LANES), (row + LANES, half * LANES)]
             low, high = (_bits(load(folded, tile, r, ramp(c, LANES))) for r, c in sources)
-            word = (low >> _words(16)) | high
-            return store(packed.tiles, word, *where, tile, half, ramp(row * LANES, LANES))
+            value = (low >> _words(16)) | high
+            return store(packed.tiles, value, *where, tile, half, ramp(row * LANES, LANES))
 
-        clear = grid(
-            (PARTS, EDGE, shape[2] // LANES),
-            lambda t, r, c: store(folded, nothing, t, r, ramp(c * LANES, LANES)),
-        )
+        def clear(i: Expr) -> Stmt:
+            r, v = div(i, shape[2] // LANES), mod(i, shape[2] // LANES)
+            return store(folded, nothing, div(r, EDGE), mod(r, EDGE), ramp(v * LANES, LANES))
+
         if self.is_row:
             fill = serial(EDGE, lambda r: seq(line(r)), "r")
         else:
-            fill = grid((rest, HALVES), lambda k, half: seq(step(k, half)))
-        return seq(alloc(folded), clear, fill, grid((PARTS, HALVES, LANES), words))
+            count = rest * HALVES
+            fill = serial(count, lambda i: seq(step(div(i, HALVES), mod(i, HALVES))), "k")
+        return seq(
+            alloc(folded),
+            serial(math.prod(shape) // LANES, clear, "i"),
+            fill,
+            serial(PARTS * HALVES * LANES, word, "i"),
+        )
 
     def _split(
         self,

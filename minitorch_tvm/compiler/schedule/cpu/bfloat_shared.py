@@ -49,6 +49,8 @@ class _Loose(Operand):
     def _is_folded(self, kb: Expr) -> Expr | bool:
         """Whether a block is the last one, and folded."""
         t = tvm().tirx
+        if not self.folds:
+            return False
         return t.all(t.EQ(kb, div(self.k, EDGE)), mod(self.k, EDGE) <= LANES)
 
 
@@ -64,7 +66,7 @@ def strides(operand: Operand) -> tuple[int, int]:
 
 def packer(operand: Operand) -> Helper:
     """The function that packs blocks of a panel of such operands."""
-    is_row, natural = operand.is_row, operand.natural
+    is_row, natural, folds = operand.is_row, operand.natural, operand.folded > 0
 
     def make() -> Parts:
         source = pointer_buffer((1 << 30,), "float32", "source")
@@ -79,13 +81,14 @@ def packer(operand: Operand) -> Helper:
             return load(source, place)
 
         zero = const(0)
-        body = _Loose(is_row, lines, k, natural, True, element, 1).pack_blocks(
+        body = _Loose(is_row, lines, k, natural, True, element, 1, folds).pack_blocks(
             Packed(tiles, magnitude), zero, panel, (first, count), (zero, zero), (zero, zero)
         )
         return Parts([m.raw for m in (source, tiles, magnitude)], numbers, body)
 
     side = "rows" if is_row else "columns"
-    return Helper(f"pack_{side}_{'natural' if natural else 'turned'}", make)
+    order, last = "natural" if natural else "turned", "_folded" if folds else ""
+    return Helper(f"pack_{side}_{order}{last}", make)
 
 
 def call_packer(

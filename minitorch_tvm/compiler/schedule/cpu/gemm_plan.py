@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...loops import ceil_div
 from ...target import CpuTarget
-from .bfloat_parts import BLOCK_BYTES, EDGE, LANES, PRODUCTS
+from .bfloat_parts import BLOCK_BYTES, EDGE, PRODUCTS, folded_tiles
 from .gemm_problem import Problem
 
 # Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
@@ -61,9 +61,9 @@ class Plan:
         The unit passes over rows that a panel lacks, and few k are folded.
         """
         rows, rest = divmod(self.pb.m, EDGE)
-        depth, few = divmod(self.pb.k, EDGE)
-        last = ceil_div(len(PRODUCTS), EDGE // few) / len(PRODUCTS) if 0 < few <= LANES else few > 0
-        return rows + max(rest, _LEAST_ROWS) / EDGE * (rest > 0), depth + last
+        height = rows + (max(rest, _LEAST_ROWS) / EDGE if rest else 0)
+        folded = folded_tiles(self.pb.k)
+        return height, self.blocks - 1 + folded / len(PRODUCTS) if folded else self.blocks
 
     @property
     def visit(self) -> int:
