@@ -16,6 +16,9 @@ _CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
 _LONGEST_VISIT = 16  # blocks of k
 _RESIDENT_SHARE = 0.45  # for an operand that a core packs once, and a panel of the other
 _ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
+# How much longer it takes where tiles are columns of the result: rows of 32 elements are finished, in
+# lines that other cores read and wrote, since the products before and behind share out rows.
+_NARROW = 1.15
 _LEAST_ROWS = 4  # the fewest that save time
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 # Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
@@ -117,12 +120,16 @@ class Plan:
         nbytes = (stays + 1) * self.blocks * BLOCK_BYTES
         if self.pb.batch > 1 or moves == 1 or nbytes > _RESIDENT_SHARE * self.cpu.l2_bytes:
             return None
+        if self.blocks == 1:
+            return None  # handing the sums on is most of the work
         workers = self.cpu.workers
         times = (workers, 1) if side == 0 else (1, workers)
         height, depth = self.work
         busy = height * self.panels[1] * (depth * _BLOCK_CYCLES + _FINISH_CYCLES) + self.pack(times)
         busy += self.pb.m * self.pb.n * _ACROSS_CYCLES if self.pb.swapped else 0
         busy *= self._idle(moves)
+        if (side == 0) != self.pb.swapped:
+            busy *= _NARROW
         return Cut(busy, stays, 1, "rows") if side == 0 else Cut(busy, 1, stays, "columns")
 
     def _idle(self, tiles: int) -> float:
