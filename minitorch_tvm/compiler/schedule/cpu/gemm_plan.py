@@ -16,8 +16,8 @@ _CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
 _LONGEST_VISIT = 16  # blocks of k
 _RESIDENT_SHARE = 0.45  # for an operand that a core packs once, and a panel of the other
 _ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
-# How much longer it takes where tiles are columns of the result: rows of 32 elements are finished, in
-# lines that other cores read and wrote, since the products before and behind share out rows.
+# How much longer it takes where tiles are columns of the result: rows of 32 elements are finished,
+# in lines that other cores read and wrote, since the products before and behind share out rows.
 _NARROW = 1.15
 _LEAST_ROWS = 4  # the fewest that save time
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
