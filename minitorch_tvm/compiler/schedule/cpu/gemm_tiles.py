@@ -78,7 +78,7 @@ from .matrix_unit import (
 from .plain_sums import plain_sums
 
 _SQUARE = 8  # transposed at once
-_GROUP = 4  # panels of sums that wait in the first-level cache
+_GROUP = 16  # panels of sums that are handed on together, in long rows
 _ROWS = 8  # that plain arithmetic computes at once
 
 
@@ -163,8 +163,7 @@ class _Product:
         """
         pb = self.pb
         stays, moves = (self.rows, self.columns) if rows_stay else (self.columns, self.rows)
-        # What lies in a line of the result is handed on together, while it is in the first-level
-        # cache.
+        # Tiles that are columns of the result have no long rows to hand on.
         group = 1 if rows_stay and not pb.swapped else min(stays.panels, _GROUP)
         high, wide = (group, 1) if rows_stay else (1, group)
         sums = local_buffer((high, EDGE, wide * EDGE + LANES), "float32", "sums")
