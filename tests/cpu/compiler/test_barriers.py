@@ -31,9 +31,9 @@ def _calls(dependent: bool, tiles: int = 8) -> list[StageCall]:
 
 @pytest.mark.parametrize("dependent", [True, False])
 def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
-    # Of each step: runs from, to, tiles, and whether all threads wait.
+    # Of each step: runs from, to, tiles, whether all threads wait, and calls of one thread alone.
     words = np.frombuffer(assemble(_calls(dependent), 2).steps, np.int64)
-    assert words[7 : 7 + 4 * 2].tolist() == [0, 1, 8, int(dependent), 1, 2, 8, 0]
+    assert words[7 : 7 + 5 * 2].tolist() == [0, 1, 8, int(dependent), 8, 1, 2, 8, 0, 8]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from test_conv import CASES, HOST, Case, reference, spec
 
 from minitorch_tvm.compiler.loops import Stage
 from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles, matrix_unit
+from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS
 from minitorch_tvm.compiler.schedule.cpu.conv import Conv
 from minitorch_tvm.compiler.schedule.cpu.conv_correlate import forward_axis
 from minitorch_tvm.core.tvm_api import global_func
@@ -73,7 +74,7 @@ def test_three_tiles_meet_all_parts_of_the_one() -> None:
         mock.patch.object(matrix_unit, "tile", lambda number: number),
     ):
         matrix_unit.multiply_three(fetch, three_left=True)
-    assert found == {number: list(matrix_unit.PRODUCTS) for number in range(3)}
+    assert found == {number: list(PRODUCTS) for number in range(3)}
 
 
 @pytest.mark.parametrize("s", PLAIN.values(), ids=PLAIN)
