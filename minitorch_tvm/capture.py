@@ -45,6 +45,7 @@ class _Watch:
     effects: list[Callable[[], Any]] = field(default_factory=list)
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
     guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
+    gradients: dict[int, tuple[weakref.ref[Tensor], bool]] = field(default_factory=dict)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
@@ -55,6 +56,11 @@ class _Watch:
         # What is still to be computed was made in this call.
         if (known is None or known[0]() is not tensor) and not tensor._node.pending:
             self.reads[id(tensor)] = (weakref.ref(tensor), tensor._node)
+
+    def gradient(self, tensor: Any, missing: bool) -> None:
+        known = self.gradients.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            self.gradients[id(tensor)] = (weakref.ref(tensor), missing)
 
     def effect(self, action: Callable[[], Any]) -> int:
         self.effects.append(action)
@@ -104,11 +110,14 @@ class _Script:
         self._arguments = [t._node for t in arguments]
         self._made: list[list[Node]] = []
         self.template, results = _flatten(result)
+        known = _Same([*arguments, *results])
         self._refuse_escapes(watch, [*arguments, *results])
         self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
         self.results = tuple(self._result(t) for t in results)
         self.guards = [(self._source(n), test, n.shape, n.dtype) for n, test in watch.guards]
-        self.cleared: set[int] = set()  # tensors whose gradient the caller must have dropped
+        found = ((ref(), missing) for ref, missing in watch.gradients.values())
+        # What has a gradient already does something else, unless the function drops it first.
+        self.without = [t for t, missing in found if missing and t is not None and t not in known]
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
         self._specs = [State(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
@@ -120,6 +129,7 @@ class _Script:
         return (
             repr(self.template),
             [id(t) for t in self.state],
+            [id(t) for t in self.without],
             self.runs,
             self.results,
             len(self.effects),
@@ -127,12 +137,6 @@ class _Script:
             [value for _, value in self.conditions],
             [id(value) for _, _, value in self.entries],
         )
-
-    @property
-    def gradients(self) -> list[int]:
-        """Tensors (their numbers) whose gradient is written."""
-        places = [p for r in self.runs for o in r.outputs for p in o.places]
-        return [p.number for p in places if p.kind == "gradient"]
 
     # --- from what was watched ---------------------------------------------------------------
 
@@ -161,7 +165,10 @@ class _Script:
                         return Place("tensor", number)
                     if t._grad is tensor:
                         return Place("gradient", number)
-        raise Refused("it makes tensors from Python data: pass them as arguments")
+        raise Refused(
+            "it makes tensors from Python data: pass them as arguments (or it adds to a gradient "
+            "from before and drops it: drop gradients before backward())"
+        )
 
     def _run(self, watch: _Watch, executor: Any, plan: lazy.Plan) -> Run:
         inputs = tuple(self._source(n) for n in plan.buffers)
@@ -207,8 +214,8 @@ class _Script:
         for where, name, value in self.entries:
             if where.get(name) is not value:
                 return False
-        for number in self.cleared:
-            if self.state[number]._gradient is not None:
+        for tensor in self.without:
+            if tensor._gradient is not None:
                 return False
         return all(self.state[number]._gradient is not None for number in self._read_gradients)
 
@@ -224,7 +231,7 @@ class _Script:
         steps = replay.steps(self.runs, self._specs, self._read_gradients, later)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
-        cleared = [state[number] for number in self.cleared]
+        without = self.without
         read = [state[number] for number in self._read_gradients]
         tests = [
             (p.number, test, shape, dtype)
@@ -248,7 +255,7 @@ class _Script:
             for condition, value in conditions:
                 if condition() != value:
                     return CHANGED
-            for owner in cleared:
+            for owner in without:
                 if owner._gradient is not None:
                     return CHANGED
             for owner in read:
@@ -488,11 +495,6 @@ class Compiled:
         self, entry: _Entry, tensors: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         before = entry.script
-        dropped = set()
-        if before is not None:
-            dropped = {
-                id(before.state[i]) for i in before.gradients if before.state[i]._grad is None
-            }
         watch = _Watch()
         if any(isinstance(v, Tensor) for v in kwargs.values()):
             watch.refuse("tensors are passed by keyword")
@@ -532,7 +534,6 @@ class Compiled:
         except Refused as refused:
             self._give_up(entry, str(refused))
             return result
-        script.cleared = {i for i in script.gradients if id(script.state[i]) in dropped}
         same = before is not None and before.signature == script.signature
         if entry.ready and not same:
             warnings.warn(

@@ -150,6 +150,9 @@ class Capture(Protocol):
     def read(self, tensor: Any) -> None:
         """The value of ``tensor`` is used, or about to be replaced."""
 
+    def gradient(self, tensor: Any, missing: bool) -> None:
+        """The gradient of ``tensor`` is looked at, and may be missing, or it is replaced."""
+
     def effect(self, action: Callable[[], Any]) -> int:
         """``action`` has been run and is to be run again whenever the function is; its number."""
 

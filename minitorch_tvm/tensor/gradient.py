@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import autograd, lazy
 from ..core.dtype import DType
 from ..core.shape import Size
-from ..ir.node import Node
+from ..ir.node import MODE, Node
 from ..ir.tape import Owed
 from ..ops import build as b
 
@@ -34,12 +34,20 @@ class Gradient:
     @property
     def _grad(self) -> Tensor | None:
         """As :attr:`grad`, unchecked.  What is owed is recorded only now."""
+        self._tell(self._gradient is None)
         self._settle()
         return cast("Tensor | None", self._gradient)
 
     @_grad.setter
     def _grad(self, value: Tensor | None) -> None:
+        self._tell(False)
         self._gradient = value
+
+    def _tell(self, missing: bool) -> None:
+        """Tell whoever watches what the first look finds; what is replaced does not matter."""
+        capture = MODE.trace.capture
+        if capture is not None:
+            capture.gradient(self, missing)
 
     def _settle(self) -> None:
         gradient = self._gradient
@@ -76,6 +84,7 @@ class Gradient:
 
     def _clear_grad(self, set_to_none: bool) -> None:
         """Drop ``.grad``, or set it to zero and make it forget how it was computed."""
+        self._tell(not set_to_none and self._gradient is None)
         if set_to_none or self._gradient is None:
             self._gradient = None
             return

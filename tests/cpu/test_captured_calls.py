@@ -649,3 +649,72 @@ def test_another_thread_has_its_own_gradient_mode() -> None:
         _together(lambda _: found.append(compiled(x).item()), 1)
         assert found == [60.0]
         assert compiled(x).item() == 6.0
+
+
+def _dropping(at_the_end: bool) -> tuple[mt.Tensor, Callable[[mt.Tensor], mt.Tensor]]:
+    w = mt.nn.Parameter(mt.ones(2))
+    optimizer = mt.optim.SGD([w], lr=0.125)
+
+    def step(x: mt.Tensor) -> mt.Tensor:
+        if not at_the_end:
+            optimizer.zero_grad()
+        loss = (w * x).sum()
+        loss.backward()
+        optimizer.step()
+        if at_the_end:
+            optimizer.zero_grad()
+        return loss
+
+    return w, step
+
+
+@pytest.mark.parametrize("at_the_end", [True, False])
+@pytest.mark.parametrize("before", range(2, 10))
+def test_a_gradient_from_outside_counts_where_the_function_adds_to_it(
+    before: int, at_the_end: bool
+) -> None:
+    """A function that drops gradients last adds to those that exist; dropped first, they go."""
+    results = []
+    for compiled in (False, True):
+        w, step = _dropping(at_the_end)
+        call = mt.compile(step) if compiled else step
+        x = mt.ones(2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # at a watched call it is given up
+            for _ in range(before):
+                call(x)
+            (w * 8).sum().backward()
+            call(x)
+            for _ in range(3):
+                call(x)
+        results.append((w.detach().numpy().tolist(), w.grad is None))
+    assert results[0] == results[1]
+    expected = 1 - 0.125 * (before + 4 + (8 if at_the_end else 0))
+    assert results[0] == ([expected, expected], at_the_end)
+
+
+def test_a_gradient_that_appears_on_a_parameter_without_one_is_used() -> None:
+    results = []
+    for compiled in (False, True):
+        used, unused = mt.nn.Parameter(mt.ones(2)), mt.nn.Parameter(mt.ones(2))
+        optimizer = mt.optim.SGD([used, unused], lr=0.125)
+
+        def step(
+            x: mt.Tensor,
+            used: mt.Tensor = used,
+            optimizer: mt.optim.SGD = optimizer,
+        ) -> mt.Tensor:
+            used.grad = None
+            loss = (used * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call = mt.compile(step) if compiled else step
+        for n in range(8):
+            if n == 6:
+                unused.grad = mt.ones(2) * 4
+            call(mt.ones(2))
+        results.append((used.detach().numpy().tolist(), unused.detach().numpy().tolist()))
+    assert results[0] == results[1]
+    assert results[0][1] == [0.0, 0.0]
