@@ -49,6 +49,8 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
+    _grad_is_copied = False
+
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         if data is None:
             node = leaf(buffer_of(np.empty(0), dt.float32), (0,), dt.float32)

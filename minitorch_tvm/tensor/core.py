@@ -51,6 +51,8 @@ class TensorBase(Gradient):
     _seen: int  # version of the base that has been read
     _detached: bool  # shares the memory of its base, but not its history
 
+    _grad_is_copied: ClassVar[bool] = True  # by copy.deepcopy
+
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
 
@@ -468,7 +470,10 @@ class TensorBase(Gradient):
             self._rebind(history.without_history(node))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates)."""
+        """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates).
+
+        A copy of a :class:`Parameter` has no gradient, as in PyTorch.
+        """
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
@@ -480,7 +485,8 @@ class TensorBase(Gradient):
         copied._attach(leaf(buffer_of(array, self.dtype), array.shape, self.dtype))
         if self.requires_grad:
             copied.requires_grad_()
-        copied._grad = copy.deepcopy(self._grad, memo)
+        if self._grad_is_copied:
+            copied._grad = copy.deepcopy(self._grad, memo)
         return copied
 
     # --- evaluation -------------------------------------------------------------------------

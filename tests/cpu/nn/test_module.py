@@ -264,7 +264,11 @@ def test_deep_copy_is_independent() -> None:
     twin = copy.deepcopy(net)
     assert type(twin.scale) is nn.Parameter
     np.testing.assert_array_equal(numbers(twin.fc.weight), numbers(net.fc.weight))
-    np.testing.assert_array_equal(numbers(twin.scale.grad), numbers(net.scale.grad))
+    assert net.scale.grad is not None
+    assert twin.scale.grad is None  # as in PyTorch, unlike that of a tensor
+    tensor = mt.ones(2, requires_grad=True)
+    (tensor * 2).sum().backward()
+    np.testing.assert_array_equal(numbers(copy.deepcopy(tensor).grad), [2, 2])
     with mt.no_grad():
         twin.scale.mul_(0)
     assert numbers(net.scale).all()
