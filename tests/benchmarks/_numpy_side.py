@@ -1,4 +1,4 @@
-"""numpy's side: single kernels only."""
+"""numpy's side: single kernels, and the MLP of the course."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from _cases import Case
-from _rows import Array
+from _rows import Array, Row, Weights
 
 
 def _softmax(x: Any) -> Any:
@@ -26,6 +26,42 @@ _CHAINS: dict[str, Callable[..., Any]] = {
     "tanh-gate": lambda a, b: np.tanh(a) * b + a,
     "exp": np.exp,
 }
+
+
+def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], Any]:
+    """A step of SGD of an mlp, as one writes it by hand: arrays and their gradients in place."""
+    if row.model != "mlp" or row.momentum or row.weight_decay:
+        raise NotImplementedError("numpy has no such model")
+    matrices = [weights[f"{2 * i}.weight"].T.copy() for i in range(len(row.sizes) - 1)]
+    biases = [weights[f"{2 * i}.bias"].copy() for i in range(len(row.sizes) - 1)]
+    rate = np.float32(row.lr)
+
+    def step(x: Array, y: Array) -> Any:
+        inputs = [x]
+        for w, b in zip(matrices, biases, strict=True):
+            z = inputs[-1] @ w
+            z += b
+            inputs.append(z if w is matrices[-1] else np.maximum(z, 0, out=z))
+        z = inputs.pop()
+        z -= z.max(-1, keepdims=True)
+        every = np.arange(len(y))
+        picked = z[every, y]
+        np.exp(z, out=z)
+        total = z.sum(-1, keepdims=True)
+        loss = (np.log(total[:, 0]) - picked).mean()
+        z /= total
+        z[every, y] -= 1
+        z /= np.float32(len(y))
+        for w, b, a in zip(matrices[::-1], biases[::-1], inputs[::-1], strict=True):
+            behind = z @ w.T if a is not x else None
+            w -= rate * (a.T @ z)
+            b -= rate * z.sum(0)
+            if behind is not None:
+                behind *= a > 0
+                z = behind
+        return loss
+
+    return step
 
 
 def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
