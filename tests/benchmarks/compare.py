@@ -12,7 +12,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
-* epoch: an epoch of the course's MLP, also with TVM's default schedules.
+* epoch: an epoch of the course's MLP, also in plain numpy and with TVM's default schedules.
 """
 
 from __future__ import annotations
