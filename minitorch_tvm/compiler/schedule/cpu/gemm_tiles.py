@@ -19,6 +19,9 @@ after visit of some blocks of k: first its columns, which stay in the second-lev
 panel of rows after the other, which meets all columns while it is near.  Sums wait in memory of the
 tile's own.  Nothing packed leaves the core's caches: from the third-level one it would arrive more
 slowly than it can be packed again.
+
+If one operand fits into that cache as a whole, every core packs all of it once, before its first
+tile, and tiles are panels of the other (:mod:`.gemm_plan` decides).
 """
 
 from __future__ import annotations
