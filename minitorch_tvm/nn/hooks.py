@@ -6,8 +6,9 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
+
+from ..core.handle import RemovableHandle
 
 _IDS = itertools.count()
 
@@ -21,27 +22,10 @@ class Hook:
     always_call: bool = False
 
 
-class RemovableHandle:
-    """Removes a hook: by :meth:`remove`, or at the end of a ``with`` block."""
-
-    def __init__(self, hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> None:
-        self.id = next(_IDS)
-        self._hooks = hooks
-        hooks[self.id] = hook
-        if prepend:
-            hooks.move_to_end(self.id, last=False)
-
-    def remove(self) -> None:
-        """Detach the hook; calling it again does nothing."""
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.remove()
+def attach(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> RemovableHandle:
+    """Add a hook to those of a module, behind the others or (``prepend``) before them."""
+    number = next(_IDS)
+    hooks[number] = hook
+    if prepend:
+        hooks.move_to_end(number, last=False)
+    return RemovableHandle(lambda: hooks.pop(number, None))

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..core.handle import RemovableHandle
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
 from . import state
-from .hooks import Hook, RemovableHandle
+from .hooks import Hook, attach
 from .parameter import Parameter, host_array, set_value
 
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -130,7 +131,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
         """
-        return RemovableHandle(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+        return attach(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self,
@@ -145,7 +146,7 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``; with ``always_call`` it
         also runs (output None) when ``forward`` raises.
         """
-        return RemovableHandle(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+        return attach(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
 
     # --- attributes -------------------------------------------------------------------------
 

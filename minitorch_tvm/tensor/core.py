@@ -14,6 +14,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core import strides as st
 from ..core.dtype import DType
+from ..core.handle import RemovableHandle
 from ..core.shape import Size, numel, wrap_dim
 from ..ir.node import MODE, WATCHED, Node, leaf
 from ..ops import build as b
@@ -407,10 +408,10 @@ class TensorBase(Gradient):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         self.node.origin.owner = weakref.ref(self)
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; a returned tensor replaces it.
 
-        Returns a function that removes the hook.
+        Returns a handle whose ``remove()`` detaches the hook.
         """
         node = self.node.origin
         if not node.requires_grad:
@@ -430,7 +431,7 @@ class TensorBase(Gradient):
             if call in hooks:
                 hooks.remove(call)
 
-        return remove
+        return RemovableHandle(remove)
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""

@@ -222,6 +222,10 @@ def hooks_and_retain_grad(m: Any) -> Any:
     with m.no_grad():
         y.add_(1)
     y.register_hook(lambda g: g * 10)
+    removed = y.register_hook(lambda g: g * 100)
+    removed.remove()
+    with y.register_hook(lambda g: g * 1000):
+        pass
     (before + y * 5).sum().backward()
     return [*seen, y.grad, x.grad]
 

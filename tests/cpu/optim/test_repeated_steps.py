@@ -315,7 +315,7 @@ def _failing_hook(r: _Run) -> None:
     def fail(_: Any) -> None:
         raise ValueError("no")
 
-    remove = p.register_hook(fail)
+    remove = p.register_hook(fail).remove
     try:
         r.gradients()
     except ValueError:

@@ -186,8 +186,8 @@ def test_backward_inputs_limits_who_receives() -> None:
 def test_hooks_see_and_replace_gradients() -> None:
     x = leaf(1.0, 2.0)
     seen: list[Any] = []
-    remove_spy = x.register_hook(lambda g: seen.append(g.tolist()))
-    remove_double = x.register_hook(lambda g: g * 2)
+    remove_spy = x.register_hook(lambda g: seen.append(g.tolist())).remove
+    remove_double = x.register_hook(lambda g: g * 2).remove
     y = x * 3
     y.register_hook(lambda g: g + 1)
     y.sum().backward()

@@ -197,7 +197,7 @@ def _frozen(fit: _Fit, loss: Any) -> None:
 
 
 def _late_hook(fit: _Fit, loss: Any) -> None:
-    remove = fit.w.register_hook(lambda g: g * 100.0)
+    remove = fit.w.register_hook(lambda g: g * 100.0).remove
     fit.look()
     remove()
 

@@ -204,7 +204,7 @@ def _act(action: str, i: int, j: int, ts: list[Any], rng: Any) -> None:
         factor = float(j)
         x.register_hook(lambda g: g * factor)
     elif action == "fail":
-        remove = x.register_hook(_failing)
+        remove = x.register_hook(_failing).remove
         try:
             (x * x).sum().backward()
         finally:
@@ -474,7 +474,7 @@ def test_a_hook_that_fails_uses_up_part_of_a_graph() -> None:
         w = mt.tensor([1.0, 2.0], requires_grad=True)
         y = w * w
         loss = y.sum()
-        remove = y.register_hook(fail) if failing else lambda: None
+        remove = y.register_hook(fail).remove if failing else lambda: None
         if failing:
             with pytest.raises(ValueError, match="no"):
                 loss.backward()
