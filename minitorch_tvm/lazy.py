@@ -368,7 +368,7 @@ def _recording(roots: dict[int, Node], owed: Iterable[int] = ()) -> tuple[object
     None if something else may decide it too.
     """
     trace = MODE.trace
-    if not trace.whole or MODE.trace.capture is not None:
+    if not trace.whole or trace.capture is not None:
         return None
     if any(handle() is not None for other in others(trace) for handle in list(other.handles)):
         return None
@@ -419,8 +419,8 @@ def _flush(roots: dict[int, Node]) -> Known | None:
         targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
 
         def finish(results: list[Buffer]) -> None:
-            if MODE.trace.capture is not None:
-                MODE.trace.capture.evaluated(executor, plan)
+            if trace.capture is not None:
+                trace.capture.evaluated(executor, plan)
             computed(plan.outputs, results)
 
         executor.run([n.buffer for n in plan.buffers], plan.scalars, targets, finish)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core import config, errors
 from ..core.events import EVENTS
-from .node import MODE, Node, leaf, new_sequence, repeat
+from .node import Node, leaf, new_sequence, repeat
 from .trace import Prefix, Step, Trace
 
 
@@ -76,7 +76,7 @@ class Tape:
             owners.append(owner)
         EVENTS.add("repeated_backwards")
         count = len(self.steps)
-        if wait and MODE.trace.capture is None and config.CONFIG.mode != "eager":
+        if wait and trace.capture is None and config.CONFIG.mode != "eager":
             owed = Owed(self, trace, self._here())
             trace.prefix = self.end
             values += self.blanks  # at once: an interrupt must not come between the two
@@ -156,12 +156,13 @@ class Owed:
 
         No other thread may evaluate meanwhile.
         """
-        if self._made is None:
+        made = self._made
+        if made is None:
             if self._results is None:
-                self._record()
+                made = self._record()
             else:
-                self._made = {ct: self._leaf(ct, buffer) for ct, buffer in self._results.items()}
-        made: dict[int, Node] = self._made  # type: ignore[assignment]
+                made = {ct: self._leaf(ct, buffer) for ct, buffer in self._results.items()}
+                self._made = made
         for reference, ct in zip(self._owners, self.tape.cts.values(), strict=True):
             owner = reference()
             if owner is not None and owner._gradient is self:
@@ -172,7 +173,7 @@ class Owed:
         shape, dtype, _, _ = self.tape.steps[ct - self.tape.start][2]
         return leaf(buffer, shape, dtype)
 
-    def _record(self) -> None:
+    def _record(self) -> dict[int, Node]:
         """Do now what backward() would have done then."""
         tape = self.tape
         start, stop = tape.start, tape.start + len(tape.steps)
@@ -190,6 +191,7 @@ class Owed:
         self._values[start:stop] = references
         self._made = made  # at once: an interrupt must not come between the two
         self._held = []
+        return made
 
 
 def remember(

@@ -211,10 +211,9 @@ class TensorBase(Gradient):
             new = history.written_over(new, old)
         donor = old if old.buffer is not None else old.donor
         shared = donor is not None and donor.buffer.shared
-        stray = (
-            new.requires_grad and not MODE.trace.grad_enabled
-        )  # history that no_grad() keeps out
-        if old.requires_grad and not (old.grad_leaf or MODE.trace.grad_enabled):
+        enabled = MODE.trace.grad_enabled
+        stray = new.requires_grad and not enabled  # history that no_grad() keeps out
+        if old.requires_grad and not (old.grad_leaf or enabled):
             new = history.with_history(new, old)
         elif old.grad_leaf or new.grad_leaf or not new.inputs or shared or stray:
             # The new value becomes this tensor's own: it may be marked, and take over memory.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_gemm import LAYOUTS, Case, build, check
 
 import minitorch_tvm as mt
+from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
 from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, folded_tiles
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
@@ -108,6 +109,42 @@ def test_operands_that_stay(
             again.a[...], again.b[...], again.out[...] = case.a, case.b, before
             again.run()
             np.testing.assert_array_equal(again.out, case.out)
+
+
+def _stage(spec: Gemm, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The stage that is chosen for a product in memory."""
+    monkeypatch.undo()
+    a, b, c = (pointer_buffer((1 << 20,), "float32", name) for name in "abc")
+    stages = gemm.gemm_stages(
+        dataclasses.replace(spec, a_is_load=True, b_is_load=True),
+        lambda bt, i, k: load(a, k * spec.m + i if spec.a_transposed else i * spec.k + k),
+        lambda bt, k, j: load(b, j * spec.k + k if spec.b_transposed else k * spec.n + j),
+        lambda bt, i, j, value: store(c, value, i * spec.n + j),
+        Builder(),
+        dataclasses.replace(machine(), l1_bytes=48 << 10, l2_bytes=2 << 20),
+    )
+    assert stages is not None
+    (stage,) = stages
+    return stage
+
+
+def test_what_a_stage_does_not_multiply_or_pack_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results alone do not show it: operands that stay, fewer rows, folded k."""
+    plain = _stage(Gemm(1, 512, 512, 512, "float32", False, False), monkeypatch)
+    assert plain.queue is None  # neither operand fits
+    assert str(plain.body).count("ldtilecfg") == 1
+    stays = _stage(Gemm(1, 1024, 512, 128, "float32", False, True), monkeypatch)
+    assert stays.queue is not None
+    assert stays.tiles == 1024 // 32
+    assert str(stays.body).count("ldtilecfg") == 1
+    # At the start, and for each panel of rows.
+    narrow = _stage(Gemm(1, 1000, 512, 128, "float32", False, True), monkeypatch)
+    assert narrow.queue is not None
+    assert str(narrow.body).count("ldtilecfg") == 2
+    assert not any("folded" in helper.name for helper in narrow.helpers)
+    few = _stage(Gemm(1, 256, 784, 100, "float32", True, False), monkeypatch)
+    assert sum("folded" in helper.name for helper in few.helpers) == 2
+    assert few.tiles == 256 // 32  # rows of the result
 
 
 @pytest.mark.parametrize("stays", ["", "rows", "columns"])
