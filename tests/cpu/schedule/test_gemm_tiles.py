@@ -145,6 +145,7 @@ def test_what_a_stage_does_not_multiply_or_pack_again(monkeypatch: pytest.Monkey
     few = _stage(Gemm(1, 256, 784, 100, "float32", True, False), monkeypatch)
     assert sum("folded" in helper.name for helper in few.helpers) == 2
     assert few.tiles == 256 // 32  # rows of the result
+    assert folded_tiles(784) == 0  # half of the last of 25 blocks is not worth the code
 
 
 @pytest.mark.parametrize("stays", ["", "rows", "columns"])
