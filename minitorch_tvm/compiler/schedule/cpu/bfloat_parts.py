@@ -13,7 +13,6 @@ large that its parts would leave the range of normal numbers, which the unit tak
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -180,13 +179,15 @@ class Operand:
             later = (next_panel * EDGE, next_block * EDGE)
 
             def put(vector: _Vector) -> Stmt:
-                return self._split(packed, (place[0], place[1] + b), vector, range_)
+                lines = minimum(EDGE, self.lines - origin[0]) if self.lines_end else EDGE
+                return self._split(packed, (place[0], place[1] + b), vector, range_, lines)
 
             def from_block(r: Expr, c: Expr) -> tuple[list[Stmt], Expr]:
                 return [], load(block, r, ramp(c, LANES))
 
             def choose(inside: Stmt, edge: Stmt) -> Stmt:
-                whole = self.whole(panel, kb)
+                # Rows are read one by one, as many as there are.
+                whole = self.whole(None if self.is_row and self.natural else panel, kb)
                 if isinstance(whole, bool):
                     return inside if whole else edge
                 return when(whole, inside, edge)
@@ -212,12 +213,17 @@ class Operand:
             [store(packed.magnitude, x, *to, i) for i, x in enumerate(size[1])],
         )
 
-    def whole(self, panel: Expr, kb: Expr) -> Expr | bool:
-        """Whether a block lies inside the operand."""
-        if self.lines < EDGE or self.k < EDGE:
+    @property
+    def lines_end(self) -> bool:
+        """Whether a panel may have fewer lines than others."""
+        return self.lines % EDGE != 0
+
+    def whole(self, panel: Expr | None, kb: Expr) -> Expr | bool:
+        """Whether a block lies inside the operand; without ``panel``, whether its k do."""
+        if (self.lines < EDGE and panel is not None) or self.k < EDGE:
             return False
         conditions = []
-        if self.lines % EDGE:
+        if self.lines_end and panel is not None:
             conditions.append(panel < self.lines // EDGE)
         if self.k % EDGE:
             conditions.append(kb < self.k // EDGE)
@@ -301,6 +307,7 @@ class Operand:
         """
         rest = mod(self.k, EDGE)
         each = const(EDGE) // rest
+        tiles = (const(len(PRODUCTS) - 1) + each) // each
         side = 0 if self.is_row else 1
         # Lines of k, or k of lines; vectors of 16 k may run over what follows or past the block.
         shape = (PARTS, EDGE, EDGE + LANES) if self.is_row else (PARTS, EDGE, EDGE)
@@ -342,8 +349,10 @@ class Operand:
             value = (low >> _words(16)) | high
             return store(packed.tiles, value, *where, tile, half, ramp(row * LANES, LANES))
 
+        across = shape[2] // LANES
+
         def clear(i: Expr) -> Stmt:
-            r, v = div(i, shape[2] // LANES), mod(i, shape[2] // LANES)
+            r, v = div(i, across), mod(i, across)
             return store(folded, nothing, div(r, EDGE), mod(r, EDGE), ramp(v * LANES, LANES))
 
         if self.is_row:
@@ -353,9 +362,9 @@ class Operand:
             fill = serial(count, lambda i: seq(step(div(i, HALVES), mod(i, HALVES))), "k")
         return seq(
             alloc(folded),
-            serial(math.prod(shape) // LANES, clear, "i"),
+            serial(tiles * (EDGE * across), clear, "i"),
             fill,
-            serial(PARTS * HALVES * LANES, word, "i"),
+            serial(tiles * (HALVES * LANES), word, "i"),
         )
 
     def _split(
@@ -364,8 +373,12 @@ class Operand:
         where: tuple[Expr, Expr],
         vector: _Vector,
         range_: Range,
+        lines: Expr,
     ) -> Stmt:
-        """Store the three parts of a block and note its range."""
+        """Store the three parts of a block of so many lines and note its range.
+
+        What lies in further rows does not matter: the unit passes over them.
+        """
 
         def pair(row: Expr, half: Expr) -> Stmt:
             # Row 'row' of a tile: its lanes pair the k of this vector with those 16 further on.
@@ -383,7 +396,7 @@ class Operand:
             return seq(before, split_pair(found[0][1], found[1][1], range_, put))
 
         if self.is_row:
-            return serial(HALVES * LANES, lambda i: pair(mod(i, LANES), div(i, LANES)), "i")
+            return serial(lines, lambda i: pair(mod(i, LANES), div(i, LANES)), "i")
         return serial(LANES * HALVES, lambda i: pair(div(i, HALVES), mod(i, HALVES)), "i")
 
 

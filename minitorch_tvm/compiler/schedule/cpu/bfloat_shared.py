@@ -42,9 +42,15 @@ _ANY = 1 << 14  # more blocks or panels than any call has; sizes of addresses, n
 class _Loose(Operand):
     """An operand whose numbers of lines and k are known at run time only."""
 
-    def whole(self, panel: Expr, kb: Expr) -> Expr | bool:
-        """Whether a block lies inside the operand."""
-        return tvm().tirx.all((panel + 1) * EDGE <= self.lines, (kb + 1) * EDGE <= self.k)
+    @property
+    def lines_end(self) -> bool:
+        """Whether a panel may have fewer lines than others."""
+        return True
+
+    def whole(self, panel: Expr | None, kb: Expr) -> Expr | bool:
+        """Whether a block lies inside the operand; without ``panel``, whether its k do."""
+        t, inside = tvm().tirx, (kb + 1) * EDGE <= self.k
+        return inside if panel is None else t.all((panel + 1) * EDGE <= self.lines, inside)
 
     def _is_folded(self, kb: Expr) -> Expr | bool:
         """Whether a block is the last one, and folded."""

@@ -70,8 +70,15 @@ _MANY_BLOCKS = 8
 # Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
 # the next part of the same ones.  Processors remember where some 64 pages are.
 _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
+# Cycles per line of a panel that comes from the second-level cache, again for every row block, and
+# the share of the first-level one within which it does not.
+_LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
+# How much longer groups of panels take, by the share that the last one lacks.
+_UNEVEN = 0.3
+# Cycles per line that another core has packed.
+_FOREIGN_CYCLES = 10
 # What the last tiles cost where cores differ in speed, in tiles.
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
@@ -127,7 +134,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
             if direct or nv - last < _WORTH_A_TILE * vectors:
                 last = nv
             for mr in range(ceil_div(top, 2), top + 1):
-                cost = _cycles(pb, lanes, mr, (nv, last), direct)
+                cost = _cycles(pb, cpu, mr, (nv, last), direct)
                 if best is None or cost < best[0]:
                     best = (cost, mr, nv, last, direct)
                 if not direct and _may_own(pb, cpu, mr, nv * lanes):
@@ -142,7 +149,8 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     if alone is not None and not direct:
         tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
         tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
-        if alone[0] < best[0] * _delay(tiles, cpu) + _STAGE_CYCLES * cpu.workers:
+        stage = _STAGE_CYCLES * cpu.workers + _FOREIGN_CYCLES * (cpu.workers - 1) * pb.k * vectors
+        if alone[0] < best[0] * _delay(tiles, cpu) + stage:
             _, mr, nv, last = alone
             k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
             return best[0], Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
@@ -166,20 +174,23 @@ def _delay(tiles: int, cpu: CpuTarget) -> float:
     return rounds * cpu.workers / tiles + _DELAY / rounds
 
 
-def _cycles(pb: Problem, lanes: int, mr: int, nv: tuple[int, int], direct: bool) -> float:
+def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: bool) -> float:
     """Estimated cycles of a product; ``nv`` are the vectors of a panel and of the last one.
 
     The coefficients are measured: what is issued beside the arithmetic delays it, the more so when
     another thread shares the core.
     """
+    lanes = cpu.lanes(pb.itemsize)
     vectors, blocks = ceil_div(pb.n, lanes), ceil_div(pb.m, mr)
+    panel_bytes = pb.k * nv[0] * lanes * pb.itemsize
+    line = _LINE_CYCLES if blocks > 1 and panel_bytes > _NEAR_SHARE * cpu.l1_bytes else 0.0
     per_vector = 0.35
     if direct and blocks > 1:
         # Lines come from many pages, and vectors may cross lines.
         per_vector = 0.5 if pb.n % lanes == 0 else 0.9
 
     def block(v: int) -> float:
-        step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, _LATENCY)
+        step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, line * v, _LATENCY)
         return pb.k * (step + 0.2 * mr + per_vector * v) + 3 * mr * v + 20
 
     full, last = nv
@@ -255,12 +266,16 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     else:
         choices = list(range(1, min(panels, stay) + 1))
     for panel_group in choices:
+        # Threads own equal numbers of neighbouring tiles: with a smaller last group, one finishes
+        # early and goes on with the other's, whose lines are in the other's cache.
+        uneven = 1 + _UNEVEN * (ceil_div(panels, panel_group) * panel_group / panels - 1)
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
         for row_group in range(1, most + 1):
             tiles = pb.batch * panels / panel_group * blocks / row_group
             cost = (1 + again / panel_group + 0.05 / row_group) * (1 + 2 / tiles)
+            cost *= uneven
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
     if best is None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...loops import ceil_div
 from ...target import CpuTarget
 from .bfloat_parts import BLOCK_BYTES, EDGE, PRODUCTS, folded_tiles
 from .gemm_problem import Problem
 
-# Shares of the second-level cache: for all that a tile keeps there, and for the columns of a long
-# visit, of which there are this many panels at most.
-_CACHE_SHARE, _VISIT_SHARE, _MOST_PANELS = 0.7, 0.43, 16
-_LONGEST_VISIT = 16  # blocks of k
-_RESIDENT_SHARE = 0.45  # for an operand that a core packs once, and a panel of the other
-_ROW_SHARE = 0.5  # of the first-level cache, for the rows of a short visit
+# Shares of the second-level cache: for all that a tile keeps there, and for an operand that a core
+# packs once, with a panel of the other.
+_CACHE_SHARE, _RESIDENT_SHARE = 0.7, 0.45
+_SHORTEST_VISIT, _LONGEST_VISIT, _STEP = 4, 32, 1.4  # blocks of k, and between numbers of visits
 # How much longer it takes where tiles are columns of the result: rows of 32 elements are finished,
 # in lines that other cores read and wrote, since the products before and behind share out rows.
 _NARROW = 1.15
@@ -23,7 +21,7 @@ _LEAST_ROWS = 4  # the fewest that save time
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 # Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
 # packed element, of an element that is transposed on the way in or out, or computed.
-_BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 300, 800
+_BLOCK_CYCLES, _SUM_CYCLES, _FINISH_CYCLES = 500, 440, 800
 _PACK_CYCLES, _TURN_CYCLES, _ACROSS_CYCLES, _COMPUTED_CYCLES = 1.1, 0.5, 0.6, 1.0
 
 
@@ -46,6 +44,26 @@ class Plan:
 
     pb: Problem
     cpu: CpuTarget
+    visit: int
+
+    @classmethod
+    def of(cls, pb: Problem, cpu: CpuTarget) -> Plan:
+        """The plan with the visits that need the fewest cycles.
+
+        Long visits are few, each of which fetches and stores the sums; short ones leave room for
+        more columns in a tile, for which its rows are packed once.  Which blocks the unit cannot
+        multiply is decided visit by visit, and what is computed must not depend on threads: this
+        reckons with two.
+        """
+        blocks = ceil_div(pb.k, EDGE)
+        few, many = (ceil_div(blocks, n) for n in (_LONGEST_VISIT, _SHORTEST_VISIT))
+        visits, count = set(), float(few)
+        while count < many + 1:
+            visits.add(ceil_div(blocks, int(count)))
+            count = max(count * _STEP, count + 1)
+        two = replace(cpu, workers=2)
+        best = min((cls(pb, two, visit) for visit in sorted(visits)), key=lambda p: p.tiles.cycles)
+        return cls(pb, cpu, best.visit)
 
     @property
     def panels(self) -> tuple[int, int]:
@@ -67,20 +85,6 @@ class Plan:
         height = rows + (max(rest, _LEAST_ROWS) / EDGE if rest else 0)
         folded = folded_tiles(self.pb.k)
         return height, self.blocks - 1 + folded / len(PRODUCTS) if folded else self.blocks
-
-    @property
-    def visit(self) -> int:
-        """Blocks of k in a visit; the sums' values do not depend on it, but for irregular ones.
-
-        Long visits, where there are few columns, save visits to the sums; short ones keep their
-        rows in the first-level cache.  What lies between does neither, and is slower than both.
-        """
-        many = ceil_div(self.blocks, ceil_div(self.blocks, _LONGEST_VISIT))
-        panel = (min(self.panels[1], _MOST_PANELS) + 1) * BLOCK_BYTES
-        if many * panel <= _VISIT_SHARE * self.cpu.l2_bytes:
-            return many
-        few = max(int(self.cpu.l1_bytes * _ROW_SHARE) // BLOCK_BYTES, 1)
-        return ceil_div(self.blocks, ceil_div(self.blocks, few))
 
     @property
     def keeps(self) -> bool:

@@ -73,8 +73,10 @@ from .matrix_unit import (
     ROW_EXACT,
     address,
     configure,
+    idle_memory,
     may_use,
     multiply,
+    stay_awake,
     tile,
     unit,
 )
@@ -90,7 +92,7 @@ def cycles(pb: Problem, cpu: CpuTarget) -> float:
 
     What is computed, and in which order, must not depend on threads: this reckons with two.
     """
-    return Plan(pb, replace(cpu, workers=2)).best.cycles
+    return Plan.of(pb, replace(cpu, workers=2)).best.cycles
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
@@ -101,8 +103,8 @@ def suits(pb: Problem, cpu: CpuTarget) -> bool:
 def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
     pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))
-    plan = Plan(pb, cpu)
-    cut = Plan(pb, replace(cpu, workers=2)).best
+    plan = Plan.of(pb, cpu)
+    cut = replace(plan, cpu=replace(cpu, workers=2)).best
     visit = plan.blocks if cut.stays else plan.visit
     rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit, folds=True)
     columns = Operand(
@@ -170,6 +172,7 @@ class _Product:
         group = 1 if rows_stay and not pb.swapped else min(stays.panels, _GROUP)
         high, wide = (group, 1) if rows_stay else (1, group)
         sums = local_buffer((high, EDGE, wide * EDGE + LANES), "float32", "sums")
+        turned = local_buffer((EDGE, high * EDGE), "float32", "turned")
         every = packed_memory(stays.panels, stays.blocks, 1, local_buffer)
         one = packed_memory(1, moves.blocks, 1, local_buffer)
         zero = const(0)
@@ -190,7 +193,7 @@ class _Product:
             panels, panel = (count, first, group), (const(1), tile, 1)
             row, column = (panels, panel) if rows_stay else (panel, panels)
             if pb.swapped:
-                finish = self._finish_turned(zero, row, column, sums)
+                finish = self._finish_turned(zero, row, column, sums, turned)
             else:
                 finish = self._finish(zero, row[1], column, (sums, zero, zero))
             return seq(serial(count, block, "p"), finish)
@@ -205,6 +208,7 @@ class _Product:
         start = seq(
             configure(),
             [alloc(m) for m in (sums, every.tiles, every.magnitude, one.tiles, one.magnitude)],
+            alloc(turned) if pb.swapped else [],
             serial(stays.panels, lambda p: self._pack(stays, every, zero, zero, p, p), "p"),
         )
         around = (start, unit("tilerelease"))
@@ -245,6 +249,7 @@ class _Product:
         # Lines of sums apart by a multiple of 4 KB would share few places of the cache.
         pitch = column[2] * EDGE + LANES
         sums = local_buffer((row[2] if self.keeps else 1, EDGE, pitch), "float32", "sums")
+        turned = local_buffer((EDGE, row[2] * EDGE), "float32", "turned")
         plain = local_buffer((row[2], column[2]), "int32", "plain")
         wide = packed_memory(column[2], self.columns.visit, 1, local_buffer)
         one = packed_memory(1, self.rows.visit, 1, local_buffer)
@@ -279,11 +284,12 @@ class _Product:
         packed = (wide.tiles, wide.magnitude, one.tiles, one.magnitude)
         return seq(
             configure(),
-            [alloc(m) for m in (sums, plain, *packed)],
+            # All of it here: TVM would free large memory declared further down before it has it.
+            [alloc(m) for m in (sums, plain, *packed, *((turned,) if swapped else ()))],
             grid(plain.shape, lambda r, c: store(plain, zero, r, c)),
             serial(visits, visit, "v"),
             unit("tilerelease"),
-            self._finish_turned(bt, row, column, sums) if swapped else [],
+            self._finish_turned(bt, row, column, sums, turned) if swapped else [],
         )
 
     def _block(
@@ -311,8 +317,12 @@ class _Product:
         visit = self.rows.visit
         count = whole if visits == 1 else minimum(visit, whole - v * visit)
 
+        idle = idle_memory()
+
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
-            return serial(count, lambda b: self._step(b, places, products), "b")
+            return serial(
+                count, lambda b: seq(self._step(b, places, products), stay_awake(idle)), "b"
+            )
 
         steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
         steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
@@ -330,7 +340,7 @@ class _Product:
         if flag is not None:
             fast = t.all(fast, t.EQ(load(*flag), const(0)))
             slow = seq(store(flag[0], const(1), *flag[1:]), in_float32)
-        return when(fast, seq(before, steps, after), slow)
+        return when(fast, seq(alloc(idle), before, steps, after), slow)
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
         """Statements that bring a block of sums to the unit, and back."""
@@ -427,10 +437,14 @@ class _Product:
 
         return _sizes(pb.n, column, write)
 
-    def _finish_turned(self, bt: Expr, row: _Extent, column: _Extent, sums: Memory) -> Stmt:
-        """Transpose the sums of a tile, whose columns are the user's rows, and hand them on."""
+    def _finish_turned(
+        self, bt: Expr, row: _Extent, column: _Extent, sums: Memory, turned: Memory
+    ) -> Stmt:
+        """Transpose the sums of a tile, whose columns are the user's rows, and hand them on.
+
+        ``turned``: memory for a panel of columns by the rows of the tile.
+        """
         pb = self.pb
-        turned = local_buffer((EDGE, row[2] * EDGE), "float32", "turned")
         every, per_panel = ramp(0, _SQUARE), EDGE // _SQUARE
 
         def panel(c: Expr) -> Stmt:
@@ -456,7 +470,7 @@ class _Product:
 
             return seq(grid((row[0], per_panel, per_panel), square), _sizes(pb.m, row, write))
 
-        return seq(alloc(turned), serial(column[0], panel, "c"))
+        return serial(column[0], panel, "c")
 
 
 def _sizes(size: int, extent: _Extent, write: Callable[[Expr], Stmt]) -> Stmt:
