@@ -75,6 +75,8 @@ _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
+# Bytes of a line, and cycles for one that two cores write parts of.
+_LINE, _SHARED_CYCLES = 64, 100
 # How much longer groups of panels take, by the share that the last one lacks.
 _UNEVEN = 0.3
 # Cycles per line that another core has packed.
@@ -261,6 +263,7 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
         again = _SHORT_PART * 64 / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
     whole = pb.k * panels * nr * pb.itemsize
+    work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
     if not pb.row_k_inner and blocks >= _MANY_BLOCKS and whole <= cpu.l2_bytes // 2:
         choices = [panels]  # a tile with all panels packs its own rows
     else:
@@ -269,13 +272,16 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
         # Threads own equal numbers of neighbouring tiles: with a smaller last group, one finishes
         # early and goes on with the other's, whose lines are in the other's cache.
         uneven = 1 + _UNEVEN * (ceil_div(panels, panel_group) * panel_group / panels - 1)
+        # Where lines of the result do not begin with its rows, two threads write parts of one.
+        apart = panel_group < panels and pb.n * pb.itemsize % _LINE and not pb.swapped
+        shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
         for row_group in range(1, most + 1):
             tiles = pb.batch * panels / panel_group * blocks / row_group
             cost = (1 + again / panel_group + 0.05 / row_group) * (1 + 2 / tiles)
-            cost *= uneven
+            cost *= uneven + shared
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
     if best is None:
@@ -539,12 +545,14 @@ class _Compute:
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
         def write(skip: int, width: int) -> Stmt:
-            return pb.write_tile(
-                bt,
-                (i0 + known, panel.j0 + skip),
-                (t.mr - known, width),
-                lambda i, j: load(out, known + i, skip + j),
-            )
+            origin, rows = (i0 + known, panel.j0 + skip), t.mr - known
+
+            def value(i: Expr, j: Expr) -> Expr:
+                return load(out, known + i, skip + j)
+
+            if pb.swapped or width < t.lanes:
+                return pb.write_tile(bt, origin, (rows, width), value)
+            return pb.write_vectors(bt, origin, (rows, width), value, t.lanes)
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

@@ -40,6 +40,7 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
 _SQUARE = 8
+_SHORT = 64  # turns of a loop that LLVM may unroll
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
 
@@ -105,6 +106,47 @@ class Problem:
         if self.swapped:
             return serial(cols, lambda j: serial(rows, lambda i: one(i, j), "i"), "j")
         return serial(rows, lambda i: serial(cols, lambda j: one(i, j), "j"), "i")
+
+    def write_vectors(
+        self,
+        bt: Expr,
+        origin: tuple[Expr, Expr],
+        extent: tuple[Expr, int],
+        value: Callable[[Expr, Expr], Expr],
+        lanes: int,
+    ) -> Stmt:
+        """As :meth:`write_tile`, of columns that are the user's, so many at a time.
+
+        LLVM would unroll short rows, and then take elements of different rows for its vectors.
+        """
+        (i0, j0), (rows, cols) = origin, extent
+        whole = cols // lanes
+
+        def one(i: Expr, j: Expr) -> Stmt:
+            return self.write(bt, i0 + i, j0 + j, value(i, j))
+
+        def row(i: Expr) -> Stmt:
+            def vector(v: Expr) -> Stmt:
+                return vectorized(lanes, lambda c: one(i, v * lanes + c), "c")
+
+            vectors = serial(whole, vector, "v")
+            rest = cols - whole * lanes
+            if not rest:
+                return vectors
+            return seq(vectors, serial(rest, lambda j: one(i, whole * lanes + j), "j"))
+
+        return serial(rows, row, "i")
+
+
+def opaque(size: Expr, number: Expr) -> Expr:
+    """A short loop's length as a number that LLVM does not know.
+
+    It would unroll the loop and take the next outer one for vectors, whose elements lie apart.
+    ``number`` is not negative, which LLVM does not know either.
+    """
+    if not isinstance(size, int) or size > _SHORT:
+        return size
+    return minimum(size, number + size)
 
 
 def zeros(dtype: str, lanes: int) -> Expr:

@@ -67,7 +67,7 @@ from .bfloat_parts import (
 from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, packer, strides
 from .conv_layout import transpose_rows
 from .gemm_plan import Plan
-from .gemm_problem import Problem
+from .gemm_problem import Problem, opaque
 from .matrix_unit import (
     COLUMN_EXACT,
     ROW_EXACT,
@@ -479,17 +479,6 @@ def _sizes(size: int, extent: _Extent, write: Callable[[Expr], Stmt]) -> Stmt:
     groups = ceil_div(size, most * EDGE)
     full, last = most * EDGE, size - (groups - 1) * most * EDGE
     if last == full or groups == 1:
-        return write(_opaque(last, first))
-    whole, rest = write(_opaque(full, first)), write(_opaque(last, first))
+        return write(opaque(last, first))
+    whole, rest = write(opaque(full, first)), write(opaque(last, first))
     return when(first < (groups - 1) * most, whole, rest)
-
-
-def _opaque(size: Expr, number: Expr) -> Expr:
-    """A short loop's length as a number that LLVM does not know.
-
-    It would unroll the loop and take the next outer one for vectors, whose elements lie apart.
-    ``number`` is not negative, which LLVM does not know either.
-    """
-    if not isinstance(size, int) or size > 2 * EDGE:
-        return size
-    return minimum(size, number + size)
