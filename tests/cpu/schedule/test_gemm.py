@@ -16,6 +16,7 @@ from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu import gemm_outer
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import global_func, tvm
 
@@ -245,6 +246,38 @@ def test_a_small_product_is_one_stage(
     two.a[...], two.b[...], two.out[...] = one.a, one.b, before
     two.run()
     np.testing.assert_array_equal(one.out, two.out)
+
+
+def _tiling(m: int, n: int, k: int, b_transposed: bool) -> gemm_outer.Tiling:
+    """How a product of float32 is cut for two cores with AVX-512."""
+    cpu = dataclasses.replace(
+        host(), vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2
+    )
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("nothing is read while a tiling is chosen")
+
+    pb = Problem(
+        *(1, m, n, k, "float32", none, none, True, b_transposed),
+        *(True, True, none, True, True, False),
+    )
+    return gemm_outer.choose(pb, cpu)[1]
+
+
+def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:
+    """Three rows by seven vectors waste no lane, but would fetch 7 lines for 21 multiply-adds."""
+    tiling = _tiling(100, 100, 256, True)
+    assert tiling.own_panels
+    assert tiling.mr >= 8
+    assert 256 * tiling.nr * 4 <= 48 << 10
+
+
+def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 400 bytes: a tile that has some of the columns would end within lines."""
+    tiling = _tiling(100, 100, 10, False)
+    assert tiling.panel_group * tiling.nr >= 100
+    monkeypatch.setattr(gemm_outer, "_SHARED_CYCLES", 0)
+    assert _tiling(100, 100, 10, False).panel_group == 1
 
 
 def test_rows_near_by_are_not_packed() -> None:

@@ -19,6 +19,7 @@ from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
 from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, folded_tiles
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm_plan import Cut, Plan
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import global_func
@@ -133,6 +134,8 @@ def test_what_a_stage_does_not_multiply_or_pack_again(monkeypatch: pytest.Monkey
     plain = _stage(Gemm(1, 512, 512, 512, "float32", False, False), monkeypatch)
     assert plain.queue is None  # neither operand fits
     assert str(plain.body).count("ldtilecfg") == 1
+    # Of a block's sums, and one after each kind of step: what stores tiles must not fall asleep.
+    assert str(plain.body).count("tilestored64") == 4 + 3
     stays = _stage(Gemm(1, 1024, 512, 128, "float32", False, True), monkeypatch)
     assert stays.queue is not None
     assert stays.tiles == 1024 // 32
@@ -189,14 +192,29 @@ def test_last_rows(m: int, stays: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(case, np.maximum(case.want() + case.extra, 0.0))
 
 
-@pytest.mark.parametrize("l2_bytes", [64 << 10, 256 << 10, 8 << 20])
-def test_visits_for_caches(l2_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # 35 blocks of k: in visits of 4, or of 12 where the cache holds them for all columns.
+# 35 blocks of k: longer visits where the cache holds more of the columns.
+@pytest.mark.parametrize(("l2_bytes", "visit"), [(64 << 10, 5), (1 << 20, 12), (8 << 20, 18)])
+def test_visits_for_caches(l2_bytes: int, visit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_by(monkeypatch, "")
+    found = []
+    of = Plan.of
+
+    def watched(pb: Problem, cpu: CpuTarget) -> Plan:
+        found.append(of(pb, cpu))
+        return found[-1]
+
+    monkeypatch.setattr(Plan, "of", watched)
     cpu = dataclasses.replace(machine(), l1_bytes=48 << 10, l2_bytes=l2_bytes)
     case = build(Gemm(1, 70, 330, 1100, "float32", False, True), cpu=cpu)
     case.run()
     check(case, case.want())
+    (plan,) = found
+    assert plan.visit == visit
+    whole = build(Gemm(1, 512, 512, 512, "float32", False, True), cpu=cpu)
+    assert (found[-1].visit == found[-1].blocks) == (l2_bytes > 1 << 20)
+    for workers in (1, 8):
+        assert of(found[-1].pb, dataclasses.replace(cpu, workers=workers)).visit == found[-1].visit
+    assert whole.stage_names == ["gemm"]
 
 
 @pytest.mark.parametrize("m", [1, 40, 70])
@@ -216,9 +234,11 @@ def test_operands_computed_on_the_way(a_transposed: bool, b_transposed: bool) ->
     check(case, np.maximum(1.5 * case.want() + case.extra, 0.0))
 
 
-def test_transposed_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+# Results of more than 384 rows are turned in memory that does not fit on the stack.
+@pytest.mark.parametrize("shape", [(1, 70, 100, 290), (1, 100, 511, 65)])
+def test_transposed_problem(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: -float(pb.swapped) - 1)
-    case = build(Gemm(1, 70, 100, 290, "float32", True, True), cpu=machine())
+    case = build(Gemm(*shape, "float32", True, True), cpu=machine())
     case.run()
     check(case, case.want())
 

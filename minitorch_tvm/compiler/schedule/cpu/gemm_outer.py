@@ -75,6 +75,8 @@ _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
+# Rows of so many vectors LLVM unrolls, and takes elements of different ones for its vectors.
+_UNROLLED_VECTORS = 2
 # Bytes of a line, and cycles for one that two cores write parts of.
 _LINE, _SHARED_CYCLES = 64, 100
 # How much longer groups of panels take, by the share that the last one lacks.
@@ -314,6 +316,7 @@ class _Compute:
         self.panel_groups = ceil_div(self.panels, tiling.panel_group)
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
         self.strip = self._strip()
+        self.tile: Expr = const(0)  # until the body is built
         # Nobody else needs the rows of a tile that has all panels.
         self.own_rows = self.panel_groups == 1 and (pb.row_batched or pb.batch == 1)
 
@@ -334,6 +337,7 @@ class _Compute:
         per_batch = self.row_groups * self.panel_groups
 
         def body(tile: Var) -> Stmt:
+            self.tile = tile
             bt = tile // per_batch if self.pb.batch > 1 else const(0)
             # Neighbouring tiles share panels.
             group = tile // self.row_groups % self.panel_groups
@@ -550,9 +554,9 @@ class _Compute:
             def value(i: Expr, j: Expr) -> Expr:
                 return load(out, known + i, skip + j)
 
-            if pb.swapped or width < t.lanes:
+            if pb.swapped or width > _UNROLLED_VECTORS * t.lanes:
                 return pb.write_tile(bt, origin, (rows, width), value)
-            return pb.write_vectors(bt, origin, (rows, width), value, t.lanes)
+            return pb.write_rows(bt, origin, (rows, width), value, t.lanes, self.tile)
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

@@ -62,8 +62,14 @@ class Plan:
             visits.add(ceil_div(blocks, int(count)))
             count = max(count * _STEP, count + 1)
         two = replace(cpu, workers=2)
-        best = min((cls(pb, two, visit) for visit in sorted(visits)), key=lambda p: p.tiles.cycles)
-        return cls(pb, cpu, best.visit)
+        plans = [cls(pb, two, visit) for visit in sorted(visits)]
+        fitting = [p for p in plans if p.bytes(1, 1) <= p.limit] or plans[:1]
+        return cls(pb, cpu, min(fitting, key=lambda p: p.tiles.cycles).visit)
+
+    @property
+    def limit(self) -> int:
+        """Bytes of the second-level cache that a tile may use."""
+        return int(self.cpu.l2_bytes * _CACHE_SHARE)
 
     @property
     def panels(self) -> tuple[int, int]:
@@ -147,11 +153,10 @@ class Plan:
     @functools.cached_property
     def tiles(self) -> Cut:
         """The tiles that need the fewest cycles, if each packs what it needs."""
-        limit = int(self.cpu.l2_bytes * _CACHE_SHARE)
         found = []
         for r in _even(self.panels[0]):
             for c in _even(self.panels[1]):
-                if (r, c) != (1, 1) and self.bytes(r, c) > limit:
+                if (r, c) != (1, 1) and self.bytes(r, c) > self.limit:
                     break
                 found.append(Cut(self.cycles(r, c), r, c))
         return min(found)

@@ -107,33 +107,36 @@ class Problem:
             return serial(cols, lambda j: serial(rows, lambda i: one(i, j), "i"), "j")
         return serial(rows, lambda i: serial(cols, lambda j: one(i, j), "j"), "i")
 
-    def write_vectors(
+    def write_rows(
         self,
         bt: Expr,
         origin: tuple[Expr, Expr],
         extent: tuple[Expr, int],
         value: Callable[[Expr, Expr], Expr],
         lanes: int,
+        number: Expr,
     ) -> Stmt:
-        """As :meth:`write_tile`, of columns that are the user's, so many at a time.
+        """As :meth:`write_tile`, of columns that are the user's, in loops as long as a vector.
 
-        LLVM would unroll short rows, and then take elements of different rows for its vectors.
+        ``number``: as for :func:`opaque`.
         """
         (i0, j0), (rows, cols) = origin, extent
-        whole = cols // lanes
+        whole = cols // lanes * lanes
 
-        def one(i: Expr, j: Expr) -> Stmt:
-            return self.write(bt, i0 + i, j0 + j, value(i, j))
+        def part(i: Expr, first: Expr, count: int) -> Stmt:
+            def one(c: Expr) -> Stmt:
+                return self.write(bt, i0 + i, j0 + first + c, value(i, first + c))
+
+            return serial(opaque(count, number), one, "c")
 
         def row(i: Expr) -> Stmt:
-            def vector(v: Expr) -> Stmt:
-                return vectorized(lanes, lambda c: one(i, v * lanes + c), "c")
-
-            vectors = serial(whole, vector, "v")
-            rest = cols - whole * lanes
-            if not rest:
-                return vectors
-            return seq(vectors, serial(rest, lambda j: one(i, whole * lanes + j), "j"))
+            parts = []
+            if whole:
+                vectors = whole // lanes
+                parts.append(serial(vectors, lambda v: part(i, v * lanes, lanes), "v"))
+            if whole < cols:
+                parts.append(part(i, const(whole), cols - whole))
+            return seq(parts)
 
         return serial(rows, row, "i")
 
