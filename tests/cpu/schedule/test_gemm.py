@@ -272,6 +272,13 @@ def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:
     assert 256 * tiling.nr * 4 <= 48 << 10
 
 
+def test_threads_own_equal_groups_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three panels of four, and the last alone, would send one thread to the other's columns."""
+    assert _tiling(100, 256, 100, False).panel_group in (1, 2, 4)
+    monkeypatch.setattr(gemm_outer, "_UNEVEN", 0)
+    assert _tiling(100, 256, 100, False).panel_group == 3
+
+
 def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 400 bytes: a tile that has some of the columns would end within lines."""
     tiling = _tiling(100, 100, 10, False)

@@ -6,17 +6,25 @@ Needs a processor with the unit; the schedules that others use are tested in tes
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linked import Linked
 from test_gemm import LAYOUTS, Case, build, check
 
 import minitorch_tvm as mt
+from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
-from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS, folded_tiles
+from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import (
+    PRODUCTS,
+    Operand,
+    folded_tiles,
+    packed_memory,
+)
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm_plan import Cut, Plan
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
@@ -180,6 +188,28 @@ def test_few_k_are_folded(rest: int, whole: int, a_transposed: bool, b_transpose
     a = (case.a.swapaxes(1, 2) if a_transposed else case.a).astype(np.float64)
     b = (case.b.swapaxes(1, 2) if b_transposed else case.b).astype(np.float64)
     assert (np.abs(case.out - a @ b) / (np.abs(a) @ np.abs(b))).max() <= 2.0**-22
+
+
+# Lines of 16 words: one per row, block and part; or a tile of two halves.
+@pytest.mark.parametrize(("lines", "k", "written"), [(5, 64, 5 * 2 * 3), (32, 4, 32), (7, 4, 32)])
+def test_only_what_is_multiplied_is_packed(lines: int, k: int, written: int) -> None:
+    """Rows that a panel has, or, of folded k, the tiles that hold them."""
+    source = pointer_buffer((lines, k), "float32", "source")
+    packed = packed_memory(1, -(-k // 32), 1, pointer_buffer)
+    operand = Operand(
+        True, lines, k, True, True, lambda _, line, at: load(source, line, at), 8, folds=True
+    )
+    values = np.random.default_rng(3).uniform(1, 2, (lines, k)).astype(np.float32)
+    tiles, magnitude = (np.zeros(m.shape, m.dtype) for m in (packed.tiles, packed.magnitude))
+    tiles[...] = untouched = 0x7FC07FC0
+
+    def place(buffer: Any) -> Place:
+        known = (source, packed.tiles, packed.magnitude)
+        return Place([m.same_as(buffer) for m in known].index(True))
+
+    Linked([operand.stage(packed)], place, cpu=machine())([values, tiles, magnitude])
+    rows = tiles.reshape(-1, 16)
+    assert (rows != untouched).any(axis=1).sum() == written
 
 
 @pytest.mark.parametrize("m", [1, 3, 15, 16, 17, 31, 33, 49, 68])

@@ -174,6 +174,16 @@ def test_products_stay_in_registers(
     check_tile(text, isa, isa.accumulators if shape[0] > 90 else isa.accumulators // 2)
 
 
+def test_results_are_finished_along_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM would unroll a tile's short rows, and gather elements of different ones."""
+    other = filled(100, 100)
+    text = assembly(
+        lambda: [other * product("NN", 100, 100, 10)[2]], ISAS["avx512"].cpu, monkeypatch
+    )
+    assert re.search(r"vmulps\t", text)
+    assert not re.search(r"vgather|vscatter", text)
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

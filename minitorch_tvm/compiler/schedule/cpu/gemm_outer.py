@@ -27,20 +27,19 @@ from ...loops import (
     Memory,
     Stage,
     Stmt,
-    Var,
     alloc,
     ceil_div,
     const,
     load,
     local_buffer,
     minimum,
-    parallel_stage,
     prefetch,
     ramp,
     seq,
     serial,
     splat,
     store,
+    var,
     vectorized,
     when,
 )
@@ -51,6 +50,7 @@ from .gemm_problem import (
     Problem,
     fill_row_blocks,
     materialise_rows,
+    opaque,
     pack_rows,
     row_blocks,
     zeros,
@@ -262,7 +262,7 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
     again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
     if blocks == 1 and k_block < pb.k:
-        again = _SHORT_PART * 64 / (nr * pb.itemsize)
+        again = _SHORT_PART * _LINE / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
     whole = pb.k * panels * nr * pb.itemsize
     work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
@@ -316,7 +316,7 @@ class _Compute:
         self.panel_groups = ceil_div(self.panels, tiling.panel_group)
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
         self.strip = self._strip()
-        self.tile: Expr = const(0)  # until the body is built
+        self.tile = var("tile")
         # Nobody else needs the rows of a tile that has all panels.
         self.own_rows = self.panel_groups == 1 and (pb.row_batched or pb.batch == 1)
 
@@ -336,15 +336,13 @@ class _Compute:
         t = self.t
         per_batch = self.row_groups * self.panel_groups
 
-        def body(tile: Var) -> Stmt:
-            self.tile = tile
-            bt = tile // per_batch if self.pb.batch > 1 else const(0)
-            # Neighbouring tiles share panels.
-            group = tile // self.row_groups % self.panel_groups
-            rows = tile % self.row_groups
-            return self._tile(bt, rows * t.row_group, group * t.panel_group)
-
-        return parallel_stage("gemm", self.pb.batch * per_batch, body)
+        tile = self.tile
+        bt = tile // per_batch if self.pb.batch > 1 else const(0)
+        # Neighbouring tiles share panels.
+        group = tile // self.row_groups % self.panel_groups
+        rows = tile % self.row_groups
+        body = self._tile(bt, rows * t.row_group, group * t.panel_group)
+        return Stage("gemm", self.pb.batch * per_batch, tile, body)
 
     def _tile(self, bt: Expr, mb0: Expr, p0: Expr) -> Stmt:
         t, pb = self.t, self.pb
@@ -549,14 +547,20 @@ class _Compute:
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
         def write(skip: int, width: int) -> Stmt:
-            origin, rows = (i0 + known, panel.j0 + skip), t.mr - known
+            # As long as a vector, in loops that LLVM cannot unroll, or all at once.
+            short = not pb.swapped and width <= _UNROLLED_VECTORS * t.lanes
+            step = t.lanes if short else width
 
-            def value(i: Expr, j: Expr) -> Expr:
-                return load(out, known + i, skip + j)
+            def strip(first: int) -> Stmt:
+                count = min(step, width - first)
+                return pb.write_tile(
+                    bt,
+                    (i0 + known, panel.j0 + skip + first),
+                    (t.mr - known, opaque(count, self.tile) if short else count),
+                    lambda i, j: load(out, known + i, skip + first + j),
+                )
 
-            if pb.swapped or width > _UNROLLED_VECTORS * t.lanes:
-                return pb.write_tile(bt, origin, (rows, width), value)
-            return pb.write_rows(bt, origin, (rows, width), value, t.lanes, self.tile)
+            return seq([strip(first) for first in range(0, width, step)])
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

@@ -107,39 +107,6 @@ class Problem:
             return serial(cols, lambda j: serial(rows, lambda i: one(i, j), "i"), "j")
         return serial(rows, lambda i: serial(cols, lambda j: one(i, j), "j"), "i")
 
-    def write_rows(
-        self,
-        bt: Expr,
-        origin: tuple[Expr, Expr],
-        extent: tuple[Expr, int],
-        value: Callable[[Expr, Expr], Expr],
-        lanes: int,
-        number: Expr,
-    ) -> Stmt:
-        """As :meth:`write_tile`, of columns that are the user's, in loops as long as a vector.
-
-        ``number``: as for :func:`opaque`.
-        """
-        (i0, j0), (rows, cols) = origin, extent
-        whole = cols // lanes * lanes
-
-        def part(i: Expr, first: Expr, count: int) -> Stmt:
-            def one(c: Expr) -> Stmt:
-                return self.write(bt, i0 + i, j0 + first + c, value(i, first + c))
-
-            return serial(opaque(count, number), one, "c")
-
-        def row(i: Expr) -> Stmt:
-            parts = []
-            if whole:
-                vectors = whole // lanes
-                parts.append(serial(vectors, lambda v: part(i, v * lanes, lanes), "v"))
-            if whole < cols:
-                parts.append(part(i, const(whole), cols - whole))
-            return seq(parts)
-
-        return serial(rows, row, "i")
-
 
 def opaque(size: Expr, number: Expr) -> Expr:
     """A short loop's length as a number that LLVM does not know.
