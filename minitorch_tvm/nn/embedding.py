@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 from ..tensor import Tensor
+from ..tensor.host import host_array, set_value
 from . import functional as F
 from . import init
 from .functions import padding_row, reject_embedding_options
 from .module import Module
-from .parameter import Parameter, host_array, new_parameter, set_value
+from .parameter import Parameter, new_parameter
 
 
 class Embedding(Module):

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import random as rng
 from ..tensor import Tensor
-from .parameter import set_value
+from ..tensor.host import set_value
 
 _LINEAR = ("linear", *[f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)])
 

@@ -11,9 +11,10 @@ from ..core.dtype import DType
 from ..core.handle import RemovableHandle
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
+from ..tensor.host import host_array, set_value
 from . import state
 from .hooks import Hook, attach
-from .parameter import Parameter, host_array, set_value
+from .parameter import Parameter
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 

@@ -12,10 +12,11 @@ from ..core import dtype as dt
 from ..ir.node import Node
 from ..ops import build as b
 from ..tensor import Tensor, tensor
+from ..tensor.host import set_value
 from . import functional as F
 from . import init
 from .module import Module
-from .parameter import Parameter, new_parameter, set_value
+from .parameter import Parameter, new_parameter
 
 
 class _Affine(Module):

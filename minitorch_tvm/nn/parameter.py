@@ -1,24 +1,18 @@
-"""Parameter, and writing to tensors from the host without recording anything."""
+"""Parameter: a tensor that modules count among their parameters."""
 
 from __future__ import annotations
 
-import sys
-import weakref
 from typing import Any
 
 import numpy as np
 
-from .. import autograd
 from ..core import dtype as dt
 from ..core.arguments import bounded
-from ..core.dtype import DType
 from ..ir.node import Node, leaf
 from ..ops.movement import Full
 from ..runtime.memory import buffer_of
 from ..tensor import Tensor
 from ..tensor.formatting import render
-
-Array = np.ndarray[Any, Any]
 
 
 def _own_leaf(t: Tensor) -> Node:
@@ -80,43 +74,3 @@ def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
         raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
     return Parameter(Tensor._wrap(leaf(buffer_of(np.zeros(shape), kind), shape, kind)))
-
-
-def host_array(t: Tensor) -> Array:
-    """The values of ``t`` (evaluated), as a view of its memory: read it, do not keep it."""
-    return t._array("host read")
-
-
-def _unshared(node: Node) -> bool:
-    """True if nothing but its tensor reads the node (and nothing but the node its memory)."""
-    # The node: the tensor, the caller's local, this argument, getrefcount's own.
-    # The memory: the node and getrefcount's argument.
-    return sys.getrefcount(node) <= 4 and sys.getrefcount(node.buffer) <= 2
-
-
-def set_value(t: Tensor, array: Any, dtype: DType | None = None) -> None:
-    """Give the leaf ``t`` new values at once, computed on the host (``dtype`` converts it).
-
-    The memory is overwritten if nothing else reads it, else replaced: values recorded before, but
-    not evaluated yet, must still see the old ones.  ``requires_grad`` and identity are kept.
-    """
-    kind = t.dtype if dtype is None else dtype
-    node = t.node
-    array = np.broadcast_to(array, node.shape)
-    in_place = t._base is None and kind is node.dtype and node.buffer is not None
-    if in_place and _unshared(node):
-        if node.buffer.nbytes:
-            node.buffer.numpy(node.shape, kind)[...] = array
-        t._version += 1
-        return
-    if t._base is not None or (node.buffer is not None and node.buffer.shared):
-        # A view, or the user's own array: only an ordinary write reaches what lies behind it.
-        with autograd.no_grad():
-            t._assign(leaf(buffer_of(array, kind), node.shape, kind), "set_value")
-        return
-    fresh = leaf(buffer_of(array, kind), node.shape, kind)
-    if node.requires_grad and kind.is_floating_point:
-        fresh.mark(requires_grad=True, grad_leaf=True)
-        fresh.owner = weakref.ref(t)
-    t._node = fresh
-    t._version += 1

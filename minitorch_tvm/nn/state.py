@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..tensor import Tensor
-from .parameter import Parameter, host_array, set_value
+from ..tensor.host import host_array, set_value
+from .parameter import Parameter
 
 if TYPE_CHECKING:
     from .module import Module

@@ -19,6 +19,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from . import formatting, gathering
 from .core import Number, TensorBase, node_of
+from .host import copied
 from .views import Views
 
 Operand = Any
@@ -575,6 +576,8 @@ class Tensor(Views):
         if isinstance(source, (bool, int, float)):
             return self.fill_(source)
         node = node_of("copy_", "other", 1, source)
+        if copied(self, node):
+            return self
         broadcast(self._node.shape, node.shape)
         value = b.expand(b.cast(node, self.dtype), self._node.shape)
         if value is node:
