@@ -66,7 +66,8 @@ def _session() -> Any:
     # A parallel kernel calls back into the TVM runtime: its symbols must be global before the
     # first object is linked, or the first launch would jump to address zero.
     ctypes.CDLL(str(_library_folder() / "libtvm_runtime.so"), ctypes.RTLD_GLOBAL)
-    orcjit = importlib.import_module("tvm_ffi_orcjit")
+    with _names_read_once():
+        orcjit = importlib.import_module("tvm_ffi_orcjit")
     return orcjit.default_session()
 
 
@@ -127,15 +128,19 @@ def _defer(name: str, folder: Path) -> None:
     sys.modules[name] = module
 
 
+_NAMES: list[str] = []
+
+
 @contextlib.contextmanager
 def _names_read_once() -> Iterator[None]:
     """Let parts of TVM that ask for the names of all its functions read only those they must.
 
-    There are 2000 names, each a call of its own, and a dozen parts ask.  New ones come at the end.
+    There are 2000 names, each a call of its own, and a dozen parts ask, the linker among them.
+    New ones come at the end.
     """
     registry: Any = importlib.import_module("tvm_ffi.registry")
     original = registry.list_global_func_names
-    names: list[str] = []
+    names = _NAMES
 
     def list_global_func_names() -> list[str]:
         name = ffi.get_global_func("ffi.FunctionListGlobalNamesFunctor")()

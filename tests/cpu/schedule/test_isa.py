@@ -184,6 +184,16 @@ def test_results_are_finished_along_their_rows(monkeypatch: pytest.MonkeyPatch) 
     assert not re.search(r"vgather|vscatter", text)
 
 
+def test_results_are_finished_by_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of it for each row of a tile took LLVM three times as long as the product."""
+    other = filled(32, 256)
+    text = assembly(
+        lambda: [other * product("NN", 32, 256, 100)[2]], ISAS["avx512"].cpu, monkeypatch
+    )
+    assert 1 <= len(re.findall(r"vmulps\t", text)) <= 6
+    assert len(re.findall(r"^\.LBB", text, re.MULTILINE)) < 80
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

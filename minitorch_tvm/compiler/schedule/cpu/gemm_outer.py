@@ -53,6 +53,7 @@ from .gemm_problem import (
     opaque,
     pack_rows,
     row_blocks,
+    unbounded,
     zeros,
 )
 
@@ -547,20 +548,29 @@ class _Compute:
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
         def write(skip: int, width: int) -> Stmt:
-            # As long as a vector, in loops that LLVM cannot unroll, or all at once.
-            short = not pb.swapped and width <= _UNROLLED_VECTORS * t.lanes
-            step = t.lanes if short else width
+            rows: Expr = t.mr - known
 
-            def strip(first: int) -> Stmt:
-                count = min(step, width - first)
+            def strip(first: Expr, count: Expr) -> Stmt:
                 return pb.write_tile(
                     bt,
                     (i0 + known, panel.j0 + skip + first),
-                    (t.mr - known, opaque(count, self.tile) if short else count),
+                    (rows, count),
                     lambda i, j: load(out, known + i, skip + first + j),
                 )
 
-            return seq([strip(first) for first in range(0, width, step)])
+            if pb.swapped or width > _UNROLLED_VECTORS * t.lanes:
+                return strip(0, width)
+            # As long as a vector, in loops that LLVM can neither unroll nor take for vectors.
+            rows, tile = unbounded(rows, self.tile), self.tile
+
+            def some(c: Expr) -> Stmt:
+                first: Expr = c * t.lanes
+                if width % t.lanes == 0:
+                    return strip(first, opaque(t.lanes, tile))
+                rest = width - first
+                return strip(first, minimum(minimum(t.lanes, rest), tile + rest))
+
+            return serial(unbounded(ceil_div(width, t.lanes), tile), some, "c")
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

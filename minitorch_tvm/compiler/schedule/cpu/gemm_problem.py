@@ -119,6 +119,16 @@ def opaque(size: Expr, number: Expr) -> Expr:
     return minimum(size, number + size)
 
 
+def unbounded(size: Expr, number: Expr) -> Expr:
+    """As :func:`opaque`, for a loop around others, which LLVM shall not copy either.
+
+    It does where it knows that there are at most eight turns.
+    """
+    if not isinstance(size, int):
+        return size
+    return size - tvm().tirx.shift_right(number, const(31)) * _SHORT
+
+
 def zeros(dtype: str, lanes: int) -> Expr:
     """A vector of zeros."""
     return splat(const(0.0, dtype), lanes)
