@@ -209,6 +209,7 @@ def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(native.Build, "add", watched)
     lazy.clear_cache()
     # What other tests still hold is not to be shared.
+    monkeypatch.setattr(kernels, "_ENTRIES", {})
     monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
     monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
     helpers = product(256, 256)
