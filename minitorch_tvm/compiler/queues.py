@@ -104,11 +104,10 @@ class Queues:
         ``workers`` is their number as LLVM does not know it: it would copy ``body`` for each.
         """
         t = tvm().tirx
-        worker = var("worker")
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
-        own = t.address_of(load(self.memory, worker + step * self.workers, 0))
 
-        def from_queue(distance: Expr) -> Stmt:
+        def from_queue(worker: Expr, distance: Expr) -> Stmt:
+            own = t.address_of(load(self.memory, worker + step * self.workers, 0))
             owner = (worker + distance) % self.workers
             take = seq(
                 _take(self.memory, owner + step * self.workers, tile),
@@ -120,9 +119,16 @@ class Queues:
             )
             return seq(store(more, const(1), 0), t.While(load(more, 0) != 0, take))
 
-        everything = seq(alloc(tile), alloc(more), serial(workers, from_queue, "d"))
-        # A parallel loop over workers gives each thread its own, or several if threads are fewer.
-        return t.For(worker, const(0), const(self.workers), t.ForKind.PARALLEL, everything)
+        return self.each(
+            lambda worker: seq(
+                alloc(tile), alloc(more), serial(workers, lambda d: from_queue(worker, d), "d")
+            )
+        )
+
+    def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """Run ``body(worker)`` once by every thread, or several times if threads are fewer."""
+        t, worker = tvm().tirx, var("worker")
+        return t.For(worker, const(0), const(self.workers), t.ForKind.PARALLEL, body(worker))
 
     def barrier(self) -> Stmt:
         """Wait for all threads."""

@@ -25,6 +25,7 @@ from typing import Any
 
 from ..core.tvm_api import tvm
 from ..ir.program import STEPS_SLOT
+from . import apart
 from .loops import (
     Expr,
     Memory,
@@ -49,7 +50,7 @@ _WORD = 8
 _STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
 # How many there are, at which word some of them start, and at which byte the queues do.  A program
 # of one worker runs on the calling thread.
-_HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues")
+_HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues", *apart.WORDS)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Layout:
             "addresses": self.addresses,
             "queues": self.queues,
         }
-        words = [header[name] for name in _HEADER]
+        words = [header.get(name, 0) for name in _HEADER]
         run = 0
         for step in self.steps:
             words += [run, run + step.runs, step.tiles, int(step.wait), step.alone]
@@ -211,10 +212,13 @@ def entry_function(workers: int) -> Any:
             )
             return seq(share, when(field(step, 3) != 0, queues.barrier()))
 
-        launch = t.tirx.AttrStmt(
-            const(0), "pragma_parallel_launch_point", const(1), serial(count, shared, "step")
-        )
+        work = serial(count, shared, "step")
         start = serial(count, lambda step: queues.fill(step, field(step, 2)), "step")
+        if apart.available():
+            threads = apart.Apart(words, _HEADER.index(apart.WORDS[0]))
+            start = seq(start, threads.announce())
+            work = seq(queues.each(lambda _: threads.leave()), work)
+        launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), work)
         offset = load(words, _HEADER.index("queues")).astype("uint64")
         together = seq(declared(queues.memory, offset), start, launch)
         body = seq(prepare, when(head("workers") == 1, alone, together))

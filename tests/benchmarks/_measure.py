@@ -21,6 +21,7 @@ from _rows import ROWS, SCALED, weights
 
 HERE = Path(__file__).resolve().parent
 SETTLE = 0.02  # seconds: idle OpenMP workers of the side before spin a few milliseconds
+SPIN = "24"  # so many bits of cycles OpenBLAS's idle workers spin, by default a tenth of a second
 TURN = 0.3  # seconds that one request for steps should take
 Answer = dict[str, Any]
 SCRATCH = tempfile.TemporaryDirectory(prefix="mtvm-bench-")
@@ -89,6 +90,7 @@ def set_threads(count: int) -> None:
     os.sched_setaffinity(0, cores)  # inherited; JAX has no other setting
     for name in ("OMP", "OPENBLAS", "MKL", "MTVM", "TVM"):
         os.environ[f"{name}_NUM_THREADS"] = str(len(cores))
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = SPIN
 
 
 @contextlib.contextmanager
