@@ -60,6 +60,7 @@ def new_sequence() -> int:
 
 _reference = weakref.ref
 _frame = sys._getframe
+_new = object.__new__
 
 
 _SPEC_IDS: dict[tuple[Shape, DType], int] = {}
@@ -252,8 +253,11 @@ def apply(op: Op, *inputs: Node) -> Node:
     after = trace.prefix.following.get(key)
     if after is None:
         after = _entered(trace, op, inputs)
-    shape, dtype, spec_id, grad = after.result
-    node = Node(op, inputs, shape, dtype, grad, spec_id)
+    # As Node(), in two thirds of the time.
+    node = _new(Node)
+    node.op, node.inputs = op, inputs
+    node.shape, node.dtype, node.spec_id, node.requires_grad = after.result
+    node.sequence = next(_SEQUENCE)
     values = trace.values
     node.at = base + len(values)
     reference = _reference(node)
@@ -262,17 +266,25 @@ def apply(op: Op, *inputs: Node) -> Node:
     place: errors.Provenance | None = after.place
     try:
         frame = _frame(after.depth)
-        there = frame.f_lasti == after.place[1] and frame.f_code is after.place[0]
+        if frame.f_lasti != after.place[1] or frame.f_code is not after.place[0]:
+            place = _place_of(after)
     except ValueError:  # the stack is not that deep
-        there = False
-    if not there:  # the user's frame is to be looked for, which takes six times as long
-        place = errors.OVERRIDE.place
-        if place is None:
-            place = errors.user_place()
-            if place is not None:
-                after.place, after.depth = place, errors.user_depth() - 1
+        place = _place_of(after)
     node.place = place
     return node
+
+
+def _place_of(after: Prefix) -> errors.Provenance | None:
+    """Where the value that is being recorded comes from.
+
+    The user's frame is looked for, which takes six times as long as to find it where it was.
+    """
+    place = errors.OVERRIDE.place
+    if place is None:
+        place = errors.user_place()
+        if place is not None:
+            after.place, after.depth = place, errors.user_depth() - 2
+    return place
 
 
 def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...]) -> Prefix:

@@ -32,7 +32,9 @@ class Tape:
         """``results`` are on autograd paths to the root, which comes first; ``gradients`` pairs
         leaves with their cotangents."""
         self.start, self.steps, self.end = start, steps, end
-        self.results, self.freed, self.gradients = results, freed, gradients
+        self.results, self.gradients = results, gradients
+        number = {p: i for i, p in enumerate(results)}
+        self.freed = [number[p] for p in freed]
         self.cts = dict(gradients)
         self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
         needed: set[int] = set()
@@ -61,10 +63,12 @@ class Tape:
     def play(self, trace: Trace, root: Node, keep: bool) -> bool:
         """Do what backward() did; False, with nothing done, if somebody watches it."""
         values: list[Any] = trace.values
+        passed = []
         for p in self.results:
             node = values[p]()
             if node.freed or node.hooks or node.owner is not None:
                 return False
+            passed.append(node)
         owners, wait = [], self.may_wait and trace.debt() is None
         for p, _ in self.gradients:
             node = values[p]()
@@ -81,23 +85,22 @@ class Tape:
             trace.prefix = self.end
             values += self.blanks  # at once: an interrupt must not come between the two
             trace.owed = weakref.ref(owed)
-            self._use_up(trace, root, keep)
+            self._use_up(trace, root, keep, passed)
             for owner in owners:
                 owner._gradient = owed
         else:
             nodes = trace.nodes()
             repeat(self.steps, self.end, nodes)
-            self._use_up(trace, root, keep)
+            self._use_up(trace, root, keep, passed)
             for owner, (_, ct) in zip(owners, self.gradients, strict=True):
                 if owner is not None:
                     owner._accumulate_grad(nodes[ct])
         trace.derived += count
         return True
 
-    def _use_up(self, trace: Trace, root: Node, keep: bool) -> None:
-        values: list[Any] = trace.values
-        for p in self.freed:
-            values[p]().freed = True
+    def _use_up(self, trace: Trace, root: Node, keep: bool, passed: list[Node]) -> None:
+        for i in self.freed:
+            passed[i].freed = True
         if not keep:
             trace.used_up(root)
 

@@ -149,9 +149,13 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
+        plainly = set_to_none and MODE.trace.capture is None
         for group in self.param_groups:
             for p in group["params"]:
-                p._clear_grad(set_to_none)
+                if plainly:
+                    p._gradient = None
+                else:
+                    p._clear_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, and evaluate everything pending.

@@ -10,6 +10,7 @@ import pytest
 
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, _waits, assemble
 from minitorch_tvm.compiler.loops import Memory, Stage, load, parallel_stage, pointer_buffer, store
+from minitorch_tvm.compiler.steps import _HEADER
 
 
 def _copy(name: str, source: Memory, to: Memory) -> Stage:
@@ -33,7 +34,8 @@ def _calls(dependent: bool, tiles: int = 8) -> list[StageCall]:
 def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
     # Of each step: runs from, to, tiles, whether all threads wait, and calls of one thread alone.
     words = np.frombuffer(assemble(_calls(dependent), 2).steps, np.int64)
-    assert words[7 : 7 + 5 * 2].tolist() == [0, 1, 8, int(dependent), 8, 1, 2, 8, 0, 8]
+    first = len(_HEADER)
+    assert words[first : first + 5 * 2].tolist() == [0, 1, 8, int(dependent), 8, 1, 2, 8, 0, 8]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_short_programs_stay_on_the_calling_thread(
     tiles: int, cycles: float, dependent: bool, workers: int
 ) -> None:
     assembly = assemble(_calls(dependent, tiles), 2, cycles)
-    assert np.frombuffer(assembly.steps, np.int64)[2] == workers
+    assert np.frombuffer(assembly.steps, np.int64)[_HEADER.index("workers")] == workers
 
 
 @pytest.mark.parametrize(

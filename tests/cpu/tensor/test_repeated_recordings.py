@@ -515,7 +515,7 @@ def test_an_interrupt_while_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         y = x * x
         with monkeypatch.context() as patch:
-            patch.setattr(node_module, "Node", interrupted)
+            patch.setattr(node_module, "_new", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 x.relu()
         assert steps() == len(MODE.trace.values) == 2
