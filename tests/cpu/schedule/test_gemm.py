@@ -222,6 +222,38 @@ def test_few_rows_and_columns_on_many_pages(
     np.testing.assert_array_equal(case.out, whole.out)  # only the order of reading differs
 
 
+@pytest.mark.parametrize("column", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1030, 515), (1, 1024, 512), (3, 300, 1101), (1, 2500, 129)])
+def test_a_large_matrix_is_streamed(shape: tuple[int, ...], column: bool) -> None:
+    """One row times whole rows of it, or the same transposed."""
+    batch, n, k = shape
+    m, n = (n, 1) if column else (1, n)
+    for transposed in (False, True):  # the vector, which is the same in memory
+        forms = (True, transposed) if column else (transposed, False)
+        spec = Gemm(batch, m, n, k, "float32", *forms)
+        case = build(spec)
+        assert case.stage_names == ["gemm_stream", "gemm_stream_sum"]
+        case.run()
+        check(case, case.want())
+        scales = {"b_scale" if column else "a_scale": 0.5}  # the vector is computed on the way
+        fused = build(spec, epilogue="accumulate", **scales)
+        before = fused.out.astype(np.float64)
+        fused.run()
+        assert fused.stage_names == ["gemm_stream", "gemm_stream_sum"]
+        check(fused, before + 0.5 * fused.want())
+
+
+def test_small_or_computed_matrices_are_not_streamed() -> None:
+    for spec, scale in (
+        (Gemm(1, 1, 300, 200, "float32", False, False), None),
+        (Gemm(1, 1, 1030, 515, "float32", False, False), 0.5),
+    ):
+        case = build(spec, b_scale=scale)
+        assert "gemm_stream" not in case.stage_names
+        case.run()
+        check(case, case.want() * (scale or 1.0))
+
+
 @pytest.mark.parametrize("computed", [False, True])
 @pytest.mark.parametrize("b_transposed", [False, True])
 @pytest.mark.parametrize("shape", [(1, 64, 70, 50), (2, 33, 129, 65), (1, 40, 16, 90)])

@@ -2,6 +2,7 @@
 
 * dot products along k (:mod:`.gemm_dot`): one side too narrow to fill vectors, the other stored
   with k innermost.  The wide operand is streamed once.
+* whole rows of a large matrix, streamed once (:mod:`.gemm_stream`): one row times such a matrix.
 * outer products in registers (:mod:`.gemm_outer`): everything else, as it stands or transposed,
   whichever packs less and fills vectors better.
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from ...loops import Builder, Stage, Stmt, Var, ceil_div, const, minimum, parallel_stage, serial
 from ...target import CpuTarget
-from . import gemm_tiles
+from . import gemm_stream, gemm_tiles
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import choose, outer_stages
 from .gemm_problem import Load, Problem, Write
@@ -101,6 +102,8 @@ def gemm_stages(
     for candidate in narrow_first:
         if suits(candidate, cpu):
             return dot_stages(candidate, builder, cpu)
+        if gemm_stream.suits(candidate, cpu):
+            return gemm_stream.stream_stages(candidate, builder)
     if gemm_tiles.suits(problem, cpu):
         fewest = min(gemm_tiles.cycles(p, cpu) for p in (problem, problem.swap()))
         if fewest < _DISTURBED * min(choose(p, cpu)[0] for p in (problem, problem.swap())):
