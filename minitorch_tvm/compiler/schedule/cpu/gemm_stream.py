@@ -49,9 +49,7 @@ def stream_stages(pb: Problem, builder: Builder) -> list[Stage]:
     sums = builder.scratch_buffer((pb.batch, parts, pb.n), pb.dtype, "sums")
 
     def add(bt: Expr, part: Expr, k: Expr, count: int) -> Stmt:
-        factors, bound = zip(
-            *(bind(f"x{i}", pb.row(bt, 0, k + i)) for i in range(count)), strict=True
-        )
+        read = [bind(f"x{i}", pb.row(bt, 0, k + i)) for i in range(count)]
 
         def one(j: Expr) -> Stmt:
             value = load(sums, bt, part, j)
