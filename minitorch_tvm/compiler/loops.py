@@ -266,7 +266,34 @@ def unrolled(extent: int, body: Callable[[Var], Stmt], name: str = "u") -> Stmt:
 
 def vectorized(extent: int, body: Callable[[Var], Stmt], name: str = "v") -> Stmt:
     """As :func:`serial`, executed as vectors of ``extent`` lanes."""
-    return _loop(extent, body, name, "VECTORIZED")
+
+    def lane(v: Var) -> Stmt:
+        _LANES.append((v, extent))
+        try:
+            return body(v)
+        finally:
+            _LANES.pop()
+
+    return _loop(extent, lane, name, "VECTORIZED")
+
+
+def in_vectors(
+    extent: int, lanes: int, body: Callable[[Expr], Stmt], number: Expr | None = None
+) -> Stmt:
+    """``for v in range(extent): body(v)`` in vectors, and one by one what they leave.
+
+    ``number`` is one that is not negative, which LLVM does not know: then it does not know either
+    how many are left, else it would unroll them, and take elements of the next outer loop, which
+    lie apart, for its vectors.
+    """
+    whole, rest = extent // lanes, extent % lanes
+    parts: list[Stmt] = []
+    if whole:
+        parts.append(serial(whole, lambda i: vectorized(lanes, lambda v: body(i * lanes + v))))
+    if rest:
+        count = rest if number is None else minimum(rest, number + rest)
+        parts.append(serial(count, lambda v: body(whole * lanes + v)))
+    return seq(parts)
 
 
 def grid(extents: Sequence[Expr], body: Callable[..., Stmt], names: str = "i") -> Stmt:
@@ -286,13 +313,22 @@ def bind(name: str, value: Expr) -> tuple[Var, Stmt]:
     return v, tvm().tirx.Bind(v, value)
 
 
+_LANES: list[tuple[Var, int]] = []
+"""Loops of vectors around the statement that is being built, and their lanes."""
+
+
 def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
     """A name for ``value`` that TVM cannot see through, and the statements that compute it.
 
     TVM's passes replace a variable bound to arithmetic by its value wherever they analyse it, so a
     chain in which every value is used twice would double in size at every step.  A cell of local
-    memory stops that; LLVM turns it back into a register.
+    memory stops that; LLVM turns it back into a register.  In a loop of vectors every lane has a
+    cell of its own.
     """
+    if _LANES:
+        lane, lanes = _LANES[-1]
+        memory = local_buffer((lanes,), str(value.ty.dtype), name)
+        return load(memory, lane), [alloc(memory), store(memory, value, lane)]
     if isinstance(value, tvm().ir.TensorLoad):
         v, statement = bind(name, value)
         return v, [statement]

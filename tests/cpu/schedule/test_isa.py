@@ -184,14 +184,26 @@ def test_results_are_finished_along_their_rows(monkeypatch: pytest.MonkeyPatch) 
     assert not re.search(r"vgather|vscatter", text)
 
 
-def test_results_are_finished_by_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of it for each row of a tile took LLVM three times as long as the product."""
+def test_results_are_finished_in_whole_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to LLVM, each row of a tile got loops of its own, which took it longer than the rest."""
     other = filled(32, 256)
     text = assembly(
         lambda: [other * product("NN", 32, 256, 100)[2]], ISAS["avx512"].cpu, monkeypatch
     )
-    assert 1 <= len(re.findall(r"vmulps\t", text)) <= 6
+    found = re.findall(r"vmulps\t.*%([xyz])mm\d+$", text, re.MULTILINE)
+    assert set(found) == {"z"}
+    assert len(found) <= 16  # vectors of a register tile
     assert len(re.findall(r"^\.LBB", text, re.MULTILINE)) < 80
+
+
+def test_convolutions_are_finished_along_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to LLVM, vectors held pixels of different channels, which were scattered."""
+    cpu = replace(target.host(), workers=2)
+    if not cpu.matrix_unit:
+        pytest.skip("no matrix unit")
+    x, w = filled(2, 16, 32, 32), filled(16, 16, 3, 3)
+    text = assembly(lambda: [F.conv2d(x, w, padding=1).relu()], cpu, monkeypatch)
+    assert text.count("vscatter") < 20  # of weights, once
 
 
 @pytest.mark.parametrize("m", [8, 11, 14])

@@ -33,6 +33,7 @@ from ...loops import (
     ceil_div,
     const,
     grid,
+    in_vectors,
     load,
     local_buffer,
     minimum,
@@ -475,7 +476,9 @@ class _Images:
             return seq(
                 grid((across, squares), lambda rx, b: turn(ry, v, rx, b)),
                 grid((LANES, squares), mingle) if across > 1 else [],
-                grid((count, p.x.outputs), element),
+                serial(
+                    count, lambda k: in_vectors(p.x.outputs, LANES, lambda x: element(k, x)), "k"
+                ),
             )
 
         def residue(ry: Expr) -> Stmt:

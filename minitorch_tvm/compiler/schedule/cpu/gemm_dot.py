@@ -132,6 +132,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             (i0 + i_skip, j0 + j_skip),
             (nr - i_skip, nc - j_skip),
             lambda i, j: load(out, (i_skip + i) * nc + j_skip + j),
+            lanes,
         )
         return seq(
             [alloc(b) for b in (*acc.values(), *row, *col, wide, out)],

@@ -50,10 +50,8 @@ from .gemm_problem import (
     Problem,
     fill_row_blocks,
     materialise_rows,
-    opaque,
     pack_rows,
     row_blocks,
-    unbounded,
     zeros,
 )
 
@@ -76,8 +74,6 @@ _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
-# Rows of so many vectors LLVM unrolls, and takes elements of different ones for its vectors.
-_UNROLLED_VECTORS = 2
 # Bytes of a line, and cycles for one that two cores write parts of.
 _LINE, _SHARED_CYCLES = 64, 100
 # How much longer groups of panels take, by the share that the last one lacks.
@@ -548,29 +544,14 @@ class _Compute:
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
         def write(skip: int, width: int) -> Stmt:
-            rows: Expr = t.mr - known
-
-            def strip(first: Expr, count: Expr) -> Stmt:
-                return pb.write_tile(
-                    bt,
-                    (i0 + known, panel.j0 + skip + first),
-                    (rows, count),
-                    lambda i, j: load(out, known + i, skip + first + j),
-                )
-
-            if pb.swapped or width > _UNROLLED_VECTORS * t.lanes:
-                return strip(0, width)
-            # As long as a vector, in loops that LLVM can neither unroll nor take for vectors.
-            rows, tile = unbounded(rows, self.tile), self.tile
-
-            def some(c: Expr) -> Stmt:
-                first: Expr = c * t.lanes
-                if width % t.lanes == 0:
-                    return strip(first, opaque(t.lanes, tile))
-                rest = width - first
-                return strip(first, minimum(minimum(t.lanes, rest), tile + rest))
-
-            return serial(unbounded(ceil_div(width, t.lanes), tile), some, "c")
+            return pb.write_tile(
+                bt,
+                (i0 + known, panel.j0 + skip),
+                (t.mr - known, width),
+                lambda i, j: load(out, known + i, skip + j),
+                t.lanes,
+                self.tile,
+            )
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

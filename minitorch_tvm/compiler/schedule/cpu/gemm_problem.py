@@ -21,6 +21,7 @@ from ...loops import (
     Var,
     ceil_div,
     const,
+    in_vectors,
     load,
     minimum,
     parallel_stage,
@@ -40,7 +41,6 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
 _SQUARE = 8
-_SHORT = 64  # turns of a loop that LLVM may unroll
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
 
@@ -96,37 +96,27 @@ class Problem:
         origin: tuple[Expr, Expr],
         extent: tuple[Expr, Expr],
         value: Callable[[Expr, Expr], Expr],
+        lanes: int,
+        number: Expr | None = None,
     ) -> Stmt:
-        """Finish the elements of a tile, the user's columns innermost (they are contiguous)."""
+        """Finish the elements of a tile, the user's columns innermost (they are contiguous).
+
+        In vectors where the number of these is known: left to LLVM, short rows become vectors of
+        elements of different rows, which lie apart.  ``number``: see :func:`.loops.in_vectors`.
+        """
         (i0, j0), (rows, cols) = origin, extent
 
         def one(i: Expr, j: Expr) -> Stmt:
             return self.write(bt, i0 + i, j0 + j, value(i, j))
 
+        def along(size: Expr, body: Callable[[Expr], Stmt], name: str) -> Stmt:
+            if isinstance(size, int):
+                return in_vectors(size, lanes, body, number)
+            return serial(size, body, name)
+
         if self.swapped:
-            return serial(cols, lambda j: serial(rows, lambda i: one(i, j), "i"), "j")
-        return serial(rows, lambda i: serial(cols, lambda j: one(i, j), "j"), "i")
-
-
-def opaque(size: Expr, number: Expr) -> Expr:
-    """A short loop's length as a number that LLVM does not know.
-
-    It would unroll the loop and take the next outer one for vectors, whose elements lie apart.
-    ``number`` is not negative, which LLVM does not know either.
-    """
-    if not isinstance(size, int) or size > _SHORT:
-        return size
-    return minimum(size, number + size)
-
-
-def unbounded(size: Expr, number: Expr) -> Expr:
-    """As :func:`opaque`, for a loop around others, which LLVM shall not copy either.
-
-    It does where it knows that there are at most eight turns.
-    """
-    if not isinstance(size, int):
-        return size
-    return size - tvm().tirx.shift_right(number, const(31)) * _SHORT
+            return serial(cols, lambda j: along(rows, lambda i: one(i, j), "i"), "j")
+        return serial(rows, lambda i: along(cols, lambda j: one(i, j), "j"), "i")
 
 
 def zeros(dtype: str, lanes: int) -> Expr:

@@ -67,7 +67,7 @@ from .bfloat_parts import (
 from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, packer, strides
 from .conv_layout import transpose_rows
 from .gemm_plan import Plan
-from .gemm_problem import Problem, opaque
+from .gemm_problem import Problem
 from .matrix_unit import (
     COLUMN_EXACT,
     ROW_EXACT,
@@ -432,8 +432,10 @@ class _Product:
         i0, j0 = panel * EDGE, column[1] * EDGE
         height: Expr = EDGE if pb.m % EDGE == 0 else minimum(EDGE, pb.m - i0)
 
-        def write(width: Expr) -> Stmt:
-            return pb.write_tile(bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j))
+        def write(width: int) -> Stmt:
+            return pb.write_tile(
+                bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j), LANES
+            )
 
         return _sizes(pb.n, column, write)
 
@@ -462,23 +464,22 @@ class _Product:
             i0, j0 = row[1] * EDGE, (column[1] + c) * EDGE
             width: Expr = EDGE if pb.n % EDGE == 0 else minimum(EDGE, pb.n - j0)
 
-            def write(height: Expr) -> Stmt:
+            def write(height: int) -> Stmt:
                 def value(i: Expr, j: Expr) -> Expr:
                     return load(turned, j, i)
 
-                return pb.write_tile(bt, (i0, j0), (height, width), value)
+                return pb.write_tile(bt, (i0, j0), (height, width), value, LANES)
 
             return seq(grid((row[0], per_panel, per_panel), square), _sizes(pb.m, row, write))
 
         return serial(column[0], panel, "c")
 
 
-def _sizes(size: int, extent: _Extent, write: Callable[[Expr], Stmt]) -> Stmt:
+def _sizes(size: int, extent: _Extent, write: Callable[[int], Stmt]) -> Stmt:
     """``write`` for as many lines as a tile has, or for those that the last one has."""
     _, first, most = extent
     groups = ceil_div(size, most * EDGE)
     full, last = most * EDGE, size - (groups - 1) * most * EDGE
     if last == full or groups == 1:
-        return write(opaque(last, first))
-    whole, rest = write(opaque(full, first)), write(opaque(last, first))
-    return when(first < (groups - 1) * most, whole, rest)
+        return write(last)
+    return when(first < (groups - 1) * most, write(full), write(last))
