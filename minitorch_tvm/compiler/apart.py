@@ -7,13 +7,14 @@ cannot run.  Whoever finds itself on the core of the calling thread therefore le
 forbidding itself that core for a moment.  Nothing is bound for longer: other programs are left all
 of the cores, and the system all of its choices.
 
-It does so only if fewer threads want to run than the machine has cores.  Beside a program that
+It does so only if no more threads want to run than the machine has cores.  Beside a program that
 keeps the other cores busy, the two on one core are better off than the one that leaves: every
 launch would wait for the other program's share of time to end.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -82,8 +83,8 @@ class Apart:
         t = tvm().tirx
         mask = local_buffer((_MASK,), "int64", "mask")
         text = local_buffer((_TEXT,), "uint8", "text")
-        number = local_buffer((3,), "int32", "number")
-        cores, runnable, file = range(3)
+        number = local_buffer((4,), "int32", "number")
+        cores, runnable, machine, file = range(4)
         letters, size = t.address_of(load(text, 0)), const(8 * _MASK, "uint64")
         word = (self._get("core") >> 6).astype("int32")
         bit = const(1, "int64") << (self._get("core") & 63)
@@ -105,10 +106,10 @@ class Apart:
                 t.Evaluate(_call("int32", "sscanf", letters, _RUNNABLE, target)),
             )
 
-        machine = load(number, file)
         idle = t.all(
-            t.EQ(load(number, cores), machine),  # not only some of them, others being idle
-            load(number, runnable) <= machine,
+            # Not only some of them: others may be idle.
+            t.EQ(load(number, cores), load(number, machine)),
+            load(number, runnable) <= load(number, machine),
         )
         leave = seq(
             store(mask, load(mask, word) & ~bit, word),
@@ -124,8 +125,8 @@ class Apart:
             store(number, const(1 << 30), runnable),
             allowed("get"),
             serial(_MASK, count, "i"),
-            store(number, _call("int32", "open", self._load_file, const(0)), file),
+            store(number, _call("int32", "open", self._load_file, const(os.O_CLOEXEC)), file),
             when(load(number, file) >= 0, look(load(number, file))),
-            store(number, _call("int32", "get_nprocs"), file),
+            store(number, _call("int32", "get_nprocs"), machine),
             when(idle, leave),
         )

@@ -127,8 +127,9 @@ class Layout:
             "slots": self.slots,
             "addresses": self.addresses,
             "queues": self.queues,
+            **dict.fromkeys(apart.WORDS, 0),
         }
-        words = [header.get(name, 0) for name in _HEADER]
+        words = [header[name] for name in _HEADER]
         run = 0
         for step in self.steps:
             words += [run, run + step.runs, step.tiles, int(step.wait), step.alone]

@@ -135,6 +135,15 @@ def test_attempts_become_rare_while_threads_keep_meeting(leave: dict[str, Leave]
     assert words[apart.WORDS.index("patience")] == 0
 
 
+def test_every_thread_of_a_launch_looks_where_it_is_first() -> None:
+    before, launch = steps.entry_function(2).script().split("parallel_launch_point")
+    assert before.count("sched_getcpu") == 1  # the caller's
+    assert "setaffinity" not in before
+    assert launch.index("sched_getcpu") < launch.index("sched_setaffinity")
+    assert launch.index("sched_setaffinity") < launch.index("pthread_mutex_trylock")
+    assert "sched_" not in steps.entry_function(1).script()
+
+
 def test_programs_say_where_their_caller_is() -> None:
     with_threads = mt.get_num_threads()
     mt.set_num_threads(2)
