@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from linked import Linked
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
+from minitorch_tvm.compiler.schedule.cpu import conv_unfolded
 from minitorch_tvm.compiler.schedule.cpu.conv import (
+    Access,
     Conv,
     conv_forward_stages,
     conv_grad_input_stages,
@@ -55,7 +58,9 @@ class Case:
     Outputs are accumulated into, so an element written twice or not at all is wrong.
     """
 
-    def __init__(self, s: Conv, cpu: target.CpuTarget = HOST, fused: bool = False) -> None:
+    def __init__(
+        self, s: Conv, cpu: target.CpuTarget = HOST, fused: bool = False, lines: bool = True
+    ) -> None:
         self.spec = s
         x, w, y = (s.n, s.c, s.h, s.w), (s.o, s.c, s.kh, s.kw), (s.n, s.o, s.oh, s.ow)
         self.shapes = {"x": x, "w": w, "ct": y, "bias": (s.o,), "y": y, "dx": x, "dw": w, "pre": y}
@@ -81,6 +86,26 @@ class Case:
 
             return write
 
+        def access(left: str, right: str, result: str, write: Any = None) -> Access:
+            own = [
+                replace(buffers[k], shape=(*v[:n], math.prod(v[n:])))
+                for k in (left, right, result)
+                for n, v in ((1 if k in ("w", "dw") else 2, self.shapes[k]),)
+            ]
+            plain = [lines and (not fused or k == "w") for k in (left, right)]
+
+            def write_line(*i: Any) -> Any:
+                return store(own[2], load(own[2], *i[:-1]) + i[-1], *i[:-1])
+
+            return Access(
+                read(left),
+                read(right),
+                write or accumulate(result),
+                (lambda *i: load(own[0], *i)) if plain[0] else None,
+                (lambda *i: load(own[1], *i)) if plain[1] else None,
+                write_line if lines and write is None else None,
+            )
+
         def bias_relu(n: Any, o: Any, i: Any, j: Any, value: Any) -> Any:
             total = value + load(buffers["bias"], o)
             top = tvm().tirx.max(total, const(0.0, s.dtype))
@@ -91,15 +116,10 @@ class Case:
         builder = Builder()
         found = [
             conv_forward_stages(
-                s,
-                read("x"),
-                read("w"),
-                bias_relu if fused else accumulate("y"),
-                builder,
-                cpu,
+                s, access("x", "w", "y", bias_relu if fused else None), builder, cpu
             ),
-            conv_grad_input_stages(s, read("ct"), read("w"), accumulate("dx"), builder, cpu),
-            conv_grad_weight_stages(s, read("x"), read("ct"), accumulate("dw"), builder, cpu),
+            conv_grad_input_stages(s, access("ct", "w", "dx"), builder, cpu),
+            conv_grad_weight_stages(s, access("x", "ct", "dw"), builder, cpu),
         ]
         self.stages: list[Stage] = [stage for part in found if part is not None for stage in part]
         assert all(part is not None for part in found)
@@ -151,6 +171,12 @@ def reference(s: Conv, x: np.ndarray, w: np.ndarray, ct: np.ndarray) -> dict[str
             dx[window] += np.einsum("noyx,oc->ncyx", ct, w[:, :, i, j])
             dw[:, :, i, j] = np.einsum("noyx,ncyx->oc", ct, padded[window])
     return {"y": y, "dx": dx[:, :, ph : ph + s.h, pw : pw + s.w], "dw": dw}
+
+
+@pytest.fixture(autouse=True)
+def directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No convolution is a product of unfolded images (test_conv_unfolded.py tests those)."""
+    monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
 
 
 # Batches of eight and more are packed image by image, smaller ones by stages of their own.
@@ -269,9 +295,10 @@ def test_buffers_beyond_32_bit_indices_are_declined() -> None:
     def never(*index: Any) -> Any:
         raise AssertionError(index)
 
-    assert conv_forward_stages(s, never, never, never, Builder(), HOST) is None
-    assert conv_grad_input_stages(s, never, never, never, Builder(), HOST) is None
-    assert conv_grad_weight_stages(s, never, never, never, Builder(), HOST) is None
+    access = Access(never, never, never)
+    assert conv_forward_stages(s, access, Builder(), HOST) is None
+    assert conv_grad_input_stages(s, access, Builder(), HOST) is None
+    assert conv_grad_weight_stages(s, access, Builder(), HOST) is None
 
 
 def test_kernel_larger_than_input_has_no_output() -> None:

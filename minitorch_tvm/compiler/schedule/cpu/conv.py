@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
+from ...loops import Builder, Expr, Stage, Stmt, ceil_div, const, grid, parallel_stage
 from ...target import CpuTarget
-from . import conv_tiles, conv_weight_tiles
+from . import conv_tiles, conv_unfolded, conv_weight_tiles
 from .conv_correlate import (
+    Axis,
     Write4,
     correlate,
     correlation,
@@ -15,13 +16,18 @@ from .conv_correlate import (
     gradient_axis,
     pack_weights,
 )
-from .conv_layout import Load4, split
+from .conv_layout import split
 from .conv_spec import Conv
+from .conv_unfolded import Access
 from .conv_weight import outer_products
+from .conv_words import OTHER_CYCLES
 
 # Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
 _PADDING = 128
 _PARTS = 16
+# What estimates of these schedules are multiplied by before those of products are compared to them:
+# products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, 0.6 to 0.8, 1.2 and 0.7 to 1.1.
+_ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 0.82, 1.25, 0.9
 
 
 def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Write4) -> list[Stage]:
@@ -51,28 +57,49 @@ def _indexable(s: Conv) -> bool:
     return max(activations, weights) < 1 << 31
 
 
-def _sparse(s: Conv, load_x: Load4) -> tuple[Conv, Load4]:
+def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
     """The same convolution of those pixels only that a kernel of one pixel reads."""
     if (s.kh, s.kw) != (1, 1) or s.stride == (1, 1) or s.padding != (0, 0):
-        return s, load_x
-    down, across = s.stride
+        return s, access
+    (down, across), read = s.stride, access.left
     dense = replace(s, h=s.oh, w=s.ow, stride=(1, 1))
-    return dense, lambda n, c, y, x: load_x(n, c, y * down, x * across)
+
+    def left(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
+        return read(n, c, y * down, x * across)
+
+    return dense, replace(access, left=left, left_line=None)
+
+
+def _vector_cycles(images: int, reduced: int, outputs: int, y: Axis, x: Axis, lanes: int) -> float:
+    """Estimated cycles of a correlation by multiply-adds, all cores together."""
+    taps = sum(y.taps(r).count for r in range(y.stride)) * sum(
+        x.taps(r).count for r in range(x.stride)
+    )
+    vectors = ceil_div(outputs, lanes)
+    return images * y.units * x.units * taps * reduced * vectors * OTHER_CYCLES
 
 
 def conv_forward_stages(
-    spec: Conv, load_x: Load4, load_w: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+    spec: Conv, access: Access, builder: Builder, cpu: CpuTarget
 ) -> list[Stage] | None:
     """Stages of ``y[n, o] = sum over c, i, j of x[n, c] * w[o, c]``."""
     s = spec
     if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
-        return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, write)
-    s, load_x = _sparse(s, load_x)
+        return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, access.write)
+    s, access = _sparse(s, access)
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
+    if on_unit is not None:
+        direct = _ON_UNIT * on_unit.cycles
+    else:
+        direct = _IN_VECTORS * _vector_cycles(s.n, s.c, s.o, y, x, cpu.lanes(s.itemsize))
+    product = conv_unfolded.forward(s, access, builder, cpu, direct)
+    if product is not None:
+        return product
+    load_x, load_w, write = access.left, access.right, access.write
     if on_unit is not None:
         return conv_tiles.correlate_on_unit("conv", on_unit, load_x, load_w, write, builder)
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
@@ -94,17 +121,25 @@ def conv_forward_stages(
 
 
 def conv_grad_input_stages(
-    spec: Conv, load_ct: Load4, load_w: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+    spec: Conv, access: Access, builder: Builder, cpu: CpuTarget
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to x: a correlation of ct with the same weights."""
     s = spec
     if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
-        return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, write)
+        return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, access.write)
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
+    if on_unit is not None:
+        direct = _ON_UNIT * on_unit.cycles
+    else:
+        direct = _IN_VECTORS * _vector_cycles(s.n, s.o, s.c, y, x, cpu.lanes(s.itemsize))
+    product = conv_unfolded.input_gradient(s, access, builder, cpu, direct)
+    if product is not None:
+        return product
+    load_ct, load_w, write = access.left, access.right, access.write
     if on_unit is not None:
 
         def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
@@ -130,16 +165,24 @@ def conv_grad_input_stages(
 
 
 def conv_grad_weight_stages(
-    spec: Conv, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+    spec: Conv, access: Access, builder: Builder, cpu: CpuTarget
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to w: outer products summed over all output pixels."""
     s = spec
     if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
-        return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, write)
-    s, load_x = _sparse(s, load_x)
+        return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, access.write)
+    s, access = _sparse(s, access)
     on_unit = conv_weight_tiles.plan(s, cpu)
+    if on_unit is not None:
+        direct = _WEIGHTS_ON_UNIT * on_unit.cycles
+    else:
+        direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
+    product = conv_unfolded.weight_gradient(s, access, builder, cpu, direct)
+    if product is not None:
+        return product
+    load_x, load_ct, write = access.left, access.right, access.write
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(
             on_unit, load_x, load_ct, write, builder, cpu
@@ -147,4 +190,10 @@ def conv_grad_weight_stages(
     return outer_products(s, load_x, load_ct, write, builder, cpu)
 
 
-__all__ = ["Conv", "conv_forward_stages", "conv_grad_input_stages", "conv_grad_weight_stages"]
+__all__ = [
+    "Access",
+    "Conv",
+    "conv_forward_stages",
+    "conv_grad_input_stages",
+    "conv_grad_weight_stages",
+]

@@ -64,6 +64,8 @@ _PIECES = 16
 _ROWS = 16  # outputs that plain arithmetic computes at once
 # Measured cycles: of a tile's sums fetched and stored, of 16 words of ct.
 _SUM_CYCLES, _CT_CYCLES = 60, 25
+# Of a byte of sums that comes from the third-level cache and returns there, as more of them do.
+_FAR_CYCLES, _CACHED_BYTES = 0.6, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -187,13 +189,17 @@ class _Shape:
         visit = self.blocks * block + self.height * self.width * _SUM_CYCLES
         per_pair: float = self.groups * self.panels * visit + 2 * self.image.cycles
         per_pair += self.s.o * self.blocks * _CT_CYCLES
-        return ceil_div(self.items, 2) * per_pair
+        size = 4 * math.prod(self.sums)
+        if size > _CACHED_BYTES:
+            per_pair += size * _FAR_CYCLES
+        # Two cores: what is computed must not depend on how many there are.
+        return ceil_div(ceil_div(self.items, 2), 2) * 2 * per_pair
 
-    @property
-    def other_cycles(self) -> float:
-        """The same for multiply-adds of vectors."""
-        s = self.s
-        return s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw / LANES * OTHER_CYCLES
+
+def vector_cycles(s: Conv, cpu: CpuTarget) -> float:
+    """The same for multiply-adds of vectors."""
+    terms = s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw
+    return terms / cpu.lanes(s.itemsize) * OTHER_CYCLES
 
 
 def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
@@ -204,7 +210,7 @@ def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
     for bands in range(wanted, max(wanted, s.oh // 4) + 1):
         p = _Shape(s, bands)
         if p.bytes <= cpu.l2_bytes * 3 // 4:
-            return p if p.cycles < p.other_cycles else None
+            return p if p.cycles < vector_cycles(s, cpu) else None
     return None
 
 

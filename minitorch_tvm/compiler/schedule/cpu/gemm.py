@@ -12,9 +12,21 @@ on the number of threads.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ...loops import Builder, Stage, Stmt, Var, ceil_div, const, minimum, parallel_stage, serial
+from ...loops import (
+    Builder,
+    Expr,
+    Stage,
+    Stmt,
+    Var,
+    ceil_div,
+    const,
+    minimum,
+    parallel_stage,
+    serial,
+)
 from ...target import CpuTarget
 from . import gemm_stream, gemm_tiles
 from .gemm_dot import dot_stages, suits
@@ -80,7 +92,40 @@ def gemm_stages(
         return []
     if spec.k == 0:
         return [_fill_zero(spec, write)]
-    problem = Problem(
+    problem = _problem(spec, load_a, load_b, write)
+    narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
+    for candidate in narrow_first:
+        if suits(candidate, cpu):
+            return dot_stages(candidate, builder, cpu)
+        if gemm_stream.suits(candidate, cpu):
+            return gemm_stream.stream_stages(candidate, builder)
+    if gemm_tiles.suits(problem, cpu):
+        on_unit, in_vectors = _cycles(problem, cpu)
+        if on_unit < in_vectors:
+            return gemm_tiles.tile_stages(problem, cpu)
+    return outer_stages(problem, builder, cpu)
+
+
+def cycles(spec: Gemm, cpu: CpuTarget) -> float:
+    """Estimated cycles of a product, all cores together."""
+
+    def none(*_: Expr) -> Expr:
+        raise AssertionError("an estimate reads nothing")
+
+    return min(_cycles(_problem(spec, none, none, none), cpu))
+
+
+def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:
+    """The same on the matrix unit (infinite if there is none), and by multiply-adds."""
+    both = problem, problem.swap()
+    on_unit = math.inf
+    if gemm_tiles.suits(problem, cpu):
+        on_unit = min(gemm_tiles.cycles(p, cpu) for p in both)
+    return on_unit, _DISTURBED * problem.batch * min(choose(p, cpu)[0] for p in both)
+
+
+def _problem(spec: Gemm, load_a: Load, load_b: Load, write: Write) -> Problem:
+    return Problem(
         batch=spec.batch,
         m=spec.m,
         n=spec.n,
@@ -98,17 +143,6 @@ def gemm_stages(
         swapped=False,
         costly=spec.costly,
     )
-    narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
-    for candidate in narrow_first:
-        if suits(candidate, cpu):
-            return dot_stages(candidate, builder, cpu)
-        if gemm_stream.suits(candidate, cpu):
-            return gemm_stream.stream_stages(candidate, builder)
-    if gemm_tiles.suits(problem, cpu):
-        fewest = min(gemm_tiles.cycles(p, cpu) for p in (problem, problem.swap()))
-        if fewest < _DISTURBED * min(choose(p, cpu)[0] for p in (problem, problem.swap())):
-            return gemm_tiles.tile_stages(problem, cpu)
-    return outer_stages(problem, builder, cpu)
 
 
 def _fill_zero(spec: Gemm, write: Write) -> Stage:

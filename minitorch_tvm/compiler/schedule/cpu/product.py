@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from ....core.shape import numel
+from ....core.shape import Shape, numel
 from ....ops import conv as cv
 from ....ops import elementwise as ew
 from ....ops.matmul import Matmul
-from ...loops import Expr, Stage, Stmt
-from ...lower import Accessor, KernelCode, accessor
+from ...loops import Expr, Stage, Stmt, load
+from ...lower import Accessor, Collapse, KernelCode, accessor, collapse
 from ...target import CpuTarget
 from .conv import conv_forward_stages, conv_grad_input_stages, conv_grad_weight_stages
 from .conv_spec import Conv
+from .conv_unfolded import Access, Line
 from .elementwise import unravel
 from .gemm import Gemm, gemm_stages
 
@@ -99,7 +100,35 @@ def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         cv.ConvGradWeight: conv_grad_weight_stages,
     }[type(op)]
 
+    # Indices before those that lines have as one: an output's of weights, image and channel.
+    ahead = (2, 2, 1) if isinstance(op, cv.ConvGradWeight) else (2, 1, 2)
+
     def write(a: Expr, b: Expr, c: Expr, d: Expr, value: Expr) -> Stmt:
         return code.finish((a, b, c, d), value)
 
-    return generator(spec, accessor(code, first), accessor(code, second), write, code.builder, cpu)
+    def line(v: int, shape: Shape, lead: int) -> Line | None:
+        if not code.is_memory(v):
+            return None
+        memory = code.buffer(v, (*shape[:lead], numel(shape[lead:])))
+        return lambda *index: load(memory, *index)
+
+    def write_line() -> Line | None:
+        lead = ahead[2]
+        merged = collapse(code, out, code.kernel.members)
+        last = {next(k for k, g in enumerate(merged.groups) if d in g) for d in range(lead, 4)}
+        if len(last) > 1:
+            return None
+        shapes = Collapse(out, (*((d,) for d in range(lead)), tuple(range(lead, 4))))
+        return lambda *index_and_value: code.finish(
+            index_and_value[:-1], index_and_value[-1], shapes
+        )
+
+    access = Access(
+        accessor(code, first),
+        accessor(code, second),
+        write,
+        line(first, p, ahead[0]),
+        line(second, q, ahead[1]),
+        write_line(),
+    )
+    return generator(spec, access, code.builder, cpu)

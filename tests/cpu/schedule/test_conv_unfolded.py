@@ -1,0 +1,186 @@
+"""Convolutions as products of unfolded images: every way, shapes, and where they are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_conv import AVX2, CASES, HOST, SMALL, Case, reference, spec
+
+from minitorch_tvm.compiler import target
+from minitorch_tvm.compiler.loops import Builder, Stage
+from minitorch_tvm.compiler.schedule.cpu import conv, conv_unfolded
+from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.core.tvm_api import global_func
+
+_fastest = conv_unfolded._fastest
+
+
+class Ways:
+    """Which of the ways there are is taken; and how many there were, and how many were taken."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.counts: list[int] = []
+
+    def take(self, ways: list[Any], below: float) -> list[Stage] | None:
+        self.counts.append(len(ways))
+        return ways[min(self.number, len(ways) - 1)].stages()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
+    """All convolutions are products, in the way that the test asks for."""
+    found = Ways()
+    monkeypatch.setattr(conv_unfolded, "_fastest", found.take)
+    for name in ("_ON_UNIT", "_IN_VECTORS", "_WEIGHTS_ON_UNIT", "_WEIGHTS_IN_VECTORS"):
+        monkeypatch.setattr(conv, name, float("inf"))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_every_direction(name: str, number: int, ways: Ways) -> None:
+    ways.number = number
+    case = Case(CASES[name])
+    if number >= max(ways.counts):
+        pytest.skip("there are not as many ways")
+    case.check()
+
+
+def test_all_ways_are_known(ways: Ways) -> None:
+    Case(CASES["odd everything"])
+    Case(CASES["one by one"])
+    Case(CASES["one by one"], lines=False)
+    assert ways.counts == [1, 2, 1, 2, 3, 1, 1, 1]  # the last without a gradient of weights
+
+
+@pytest.mark.parametrize("name", ["16 to 16", "odd everything", "dilated and strided", "rgb"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("cpu", [AVX2, HOST], ids=["avx2", "host"])
+def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, ways: Ways) -> None:
+    Case(replace(CASES[name], dtype=dtype), cpu).check()
+
+
+@pytest.mark.parametrize("name", ["first layer", "stride 2", "odd everything"])
+def test_fused_producer_and_epilogue(name: str, ways: Ways) -> None:
+    s = CASES[name]
+    case = Case(s, fused=True)
+    found = case.run()
+    relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
+    expected = reference(s, relu["x"], case.start["w"], relu["ct"])
+    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
+    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
+    for key in ("dx", "dw"):
+        truth = expected[key] + case.start[key]
+        scale = np.abs(truth).max()
+        np.testing.assert_allclose(found[key] / scale, truth / scale, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["second layer", "odd everything", "one by one"])
+def test_thread_count_does_not_change_a_bit(name: str, ways: Ways) -> None:
+    case = Case(CASES[name])
+    cores = usable_cores()
+    many = case.run()
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 1)
+    try:
+        one = case.run()
+    finally:
+        configure(1, cores)
+    for key, value in many.items():
+        assert value.tobytes() == one[key].tobytes(), key
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_pixel_reaches_exactly_its_window(bad: float, ways: Ways) -> None:
+    case = Case(spec(2, 16, (10, 12), 20, (3, 3), padding=(1, 1)))
+    case.arrays["x"][1, 5, 4, 7] = bad
+    case.arrays["ct"][0, 3, 2, 2] = bad
+    found = case.run()
+    hit = np.zeros(case.shapes["y"], bool)
+    hit[1, :, 3:6, 6:9] = True
+    np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
+    back = np.zeros(case.shapes["x"], bool)
+    back[0, :, 1:4, 1:4] = True
+    np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
+    weights = np.zeros(case.shapes["w"], bool)
+    weights[3] = True
+    weights[:, 5] = True
+    np.testing.assert_array_equal(~np.isfinite(found["dw"]), weights)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    number=st.integers(0, 2),
+    n=st.integers(1, 4),
+    c=st.integers(1, 20),
+    o=st.integers(1, 34),
+    size=st.tuples(st.integers(1, 18), st.integers(1, 18)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(SMALL, SMALL),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    dilation=st.tuples(SMALL, SMALL),
+)
+def test_any_geometry(
+    ways: Ways,
+    number: int,
+    n: int,
+    c: int,
+    o: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> None:
+    ways.number = number
+    Case(spec(n, c, size, o, kernel, stride, padding, dilation)).check()
+
+
+# Few channels, weights beyond a core's cache, a kernel of one pixel; and what stays as it was.
+# With the matrix unit, and without.
+CHOSEN = {
+    "first layer": (spec(64, 1, (28, 28), 32, (5, 5), padding=(2, 2)), {"dx"}, {"dx"}),
+    "photograph": (spec(4, 3, (112, 112), 64, (7, 7), (2, 2), (3, 3)), {"dx"}, {"dx"}),
+    "last": (spec(2, 512, (7, 7), 512, (3, 3), padding=(1, 1)), {"y", "dx", "dw"}, {"dw"}),
+    "pixels": (spec(8, 64, (56, 56), 64, (1, 1)), {"y", "dx"}, {"y", "dx"}),
+    "middle": (spec(8, 128, (28, 28), 128, (3, 3), padding=(1, 1)), set(), set()),
+    "second layer": (spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2)), set(), set()),
+}
+
+
+@pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_where_they_are_chosen(name: str, unit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    s, on_unit, in_vectors = CHOSEN[name]
+    found: list[bool] = []
+
+    def fastest(ways: list[Any], below: float) -> list[Stage]:
+        found.append(any(way.cycles < below for way in ways))
+        return []
+
+    monkeypatch.setattr(conv_unfolded, "_fastest", fastest)
+    monkeypatch.setattr(conv_unfolded, "_least", lambda s, cpu: 0.0)
+    machine = target.CpuTarget("sapphirerapids", (), 64, 32, 48 << 10, 2 << 20, matrix_unit=unit)
+
+    def unused(*_: Any) -> Any:
+        raise AssertionError("estimates read nothing")
+
+    access = conv.Access(*[unused] * 6)
+    for generate in (
+        conv.conv_forward_stages,
+        conv.conv_grad_input_stages,
+        conv.conv_grad_weight_stages,
+    ):
+        try:
+            assert generate(s, access, Builder(), machine) == []
+        except AssertionError:
+            found.append(False)  # what unfolding alone costs was too much
+    chosen = {name for name, taken in zip(("y", "dx", "dw"), found, strict=True) if taken}
+    assert chosen == (on_unit if unit else in_vectors)
