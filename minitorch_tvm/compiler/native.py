@@ -26,7 +26,7 @@ _FUNCTION = 50
 # How much is compiled at a time.  Threads begin the sooner, the less the first pieces hold; later
 # ones are larger, as each costs some 15 ms beside its functions, but not so large that a thread
 # would wait long for the last of another.
-_SMALLEST, _LARGEST = 100, 800
+_SMALLEST, _LARGEST = 200, 800
 # LLVM's levels.  The function that calls stages has nothing to optimise, and comes last.
 _LEVEL, _DISPATCH_LEVEL = 3, 0
 

@@ -62,10 +62,15 @@ def _library_folder() -> Path:
 
 
 @functools.cache
-def _session() -> Any:
+def _load_runtime() -> None:
     # A parallel kernel calls back into the TVM runtime: its symbols must be global before the
     # first object is linked, or the first launch would jump to address zero.
     ctypes.CDLL(str(_library_folder() / "libtvm_runtime.so"), ctypes.RTLD_GLOBAL)
+
+
+@functools.cache
+def _session() -> Any:
+    _load_runtime()
     with _names_read_once():
         orcjit = importlib.import_module("tvm_ffi_orcjit")
     return orcjit.default_session()
@@ -168,6 +173,21 @@ _BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
 """TVM's switch for loading its backends, all of them for other devices than the CPU."""
 
 
+def load_ahead() -> None:
+    """Begin to load the compiler's library, the half of importing TVM that needs no interpreter.
+
+    Whoever imports TVM then waits for what is left of it; errors are for them to report.
+    """
+    if "tvm" in sys.modules:
+        return
+    _load_runtime()
+    path = os.fsencode(_library_folder() / "libtvm_compiler.so")
+    # Called like this the interpreter goes on meanwhile; ctypes.CDLL(path) would stop it.
+    load = ctypes.CDLL(None).dlopen
+    flags = os.RTLD_NOW | os.RTLD_LOCAL
+    threading.Thread(target=load, args=(path, flags), name="load TVM", daemon=True).start()
+
+
 @functools.cache
 def tvm() -> Any:
     """The compiler: the ``tvm`` package, imported at the first call.
@@ -205,5 +225,5 @@ def tvm() -> Any:
 
 def global_func(name: str) -> Any:
     """A function of TVM's runtime registry."""
-    _session()
+    _load_runtime()
     return ffi.get_global_func(name)

@@ -114,9 +114,16 @@ class Problem:
                 return in_vectors(size, lanes, body, number)
             return serial(size, body, name)
 
+        def across(size: Expr, inner: Expr) -> Expr:
+            # Nor must LLVM know how often what is left is done: it would write that out as often.
+            if number is None or not isinstance(size, int) or not isinstance(inner, int):
+                return size
+            return minimum(size, number + size) if inner % lanes else size
+
         if self.swapped:
-            return serial(cols, lambda j: along(rows, lambda i: one(i, j), "i"), "j")
-        return serial(rows, lambda i: along(cols, lambda j: one(i, j), "j"), "i")
+            lines = across(cols, rows)
+            return serial(lines, lambda j: along(rows, lambda i: one(i, j), "i"), "j")
+        return serial(across(rows, cols), lambda i: along(cols, lambda j: one(i, j), "j"), "i")
 
 
 def zeros(dtype: str, lanes: int) -> Expr:
