@@ -196,6 +196,16 @@ def test_results_are_finished_in_whole_vectors(monkeypatch: pytest.MonkeyPatch) 
     assert len(re.findall(r"^\.LBB", text, re.MULTILINE)) < 80
 
 
+def test_elements_that_vectors_leave_have_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM wrote the four columns that are left of 100 out for each of 16 rows."""
+    other = filled(32, 100)
+    text = assembly(
+        lambda: [other * product("NN", 32, 100, 10)[2]], ISAS["avx512"].cpu, monkeypatch
+    )
+    loops = len(re.findall(r"^\.LBB", text, re.MULTILINE))
+    assert loops < 75
+
+
 def test_convolutions_are_finished_along_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left to LLVM, vectors held pixels of different channels, which were scattered."""
     cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
