@@ -213,6 +213,10 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
 
     def expand(self, *xs: Node) -> Node:
         ct, *inputs = xs
+        of = cast(Expandable, self.of)
+        known = of.cotangent(self.index, ct, *inputs)
+        if known is not None:
+            return known
         create_graph = MODE.trace.grad_enabled
         MODE.trace.grad_enabled = True
         try:
@@ -222,7 +226,7 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
                 flows = end.dtype.is_floating_point
                 end.mark(requires_grad=flows, grad_leaf=flows)
             wanted = ends[self.index]
-            result = cast(Expandable, self.of).expand(*ends)
+            result = of.expand(*ends)
             found: dict[int, tuple[Node, Node]] = {}
             if result.requires_grad:
                 found = cotangents([(result, ct)], lambda n: n is wanted, True, create_graph)

@@ -216,7 +216,7 @@ class _Fuser(Grouping):
             return True
         if isinstance(value.op, _GUARDED) and len(readers) > 1:
             return True
-        if self._finishes(v, reads):
+        if self._finishes(v, reads) or self._narrows(v, reads):
             return True
         if len(readers) == 1:
             return False
@@ -246,6 +246,40 @@ class _Fuser(Grouping):
             if alone and self._joins(v, reads, group):
                 return True
         return False
+
+    def _narrows(self, v: int, reads: _Reads) -> bool:
+        """True if several values of one kernel need no memory once ``v`` is computed there.
+
+        What backward passes make of an activation is often a function of several values that the
+        forward pass computed together: one array instead of two or more.
+        """
+        by_group: dict[int, list[int]] = {}
+        for r, same in reads.direct.items():
+            group = self.group_of.get(r)
+            if group is not None and same and self.values[r].shape == self.values[v].shape:
+                by_group.setdefault(group, []).append(r)
+        return any(
+            len(found) > 1
+            and sum(self._only_for(r, v, group) for r in found) > 1
+            and self._joins(v, reads, group)
+            for group, found in by_group.items()
+        )
+
+    def _only_for(self, r: int, v: int, group: int) -> bool:
+        """True if of what is computed outside ``group`` only ``v`` needs ``r``."""
+        waiting, seen = [r], {r}
+        while waiting:
+            value = waiting.pop()
+            if value in self.outputs:
+                return False
+            for u in self.users[value]:
+                if u == v or self.group_of.get(u) == group or u in seen:
+                    continue
+                if u > v or self.stored(u):
+                    return False
+                seen.add(u)
+                waiting.append(u)
+        return True
 
     def _inlined_into(self, u: int, v: int) -> bool:
         """True if ``u`` is an unstored value that only ``v`` (through others) reads."""

@@ -23,6 +23,13 @@ from . import build as b
 class Expandable(Op, kind=Kind.COMPOSITE):
     """An op that is defined by the primitive ops it stands for: see :meth:`Op.expand`."""
 
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node | None:
+        """That of an input, if there is a better way than differentiating what it stands for.
+
+        Records primitive ops, which are differentiated for derivatives of derivatives.
+        """
+        return None
+
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         raise AssertionError(f"{self} reached the compiler")
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
-from ..ir.op import intern
+from ..ir.op import Kind, Spec, intern
 from . import build as b
 from . import conv as cv
 from . import pool as pl
-from .composite import composite
+from .composite import Expandable, composite
 from .derived import add
 from .softmax import weights
 
@@ -102,19 +104,61 @@ def _shifted(x: Node, axis: int) -> Node:
     return b.sub(x, apply(b.DETACH, b.extremum(x, (axis,), True)))
 
 
-def _gelu(x: Node, approximate: str) -> Node:
-    half, one = b.full_like(x, 0.5), b.full_like(x, 1.0)
-    if approximate == "none":
-        inner = apply(b.ERF, b.mul(x, b.full_like(x, math.sqrt(0.5))))
-    else:
-        cube = b.mul(b.mul(x, b.mul(x, x)), b.full_like(x, 0.044715))
-        inner = apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
-    return b.mul(b.mul(x, half), b.add(one, inner))
+@dataclass(frozen=True, eq=False)
+class Gelu(Expandable, kind=Kind.COMPOSITE):
+    """x times the normal distribution function of x ("none"), or its approximation by "tanh".
+
+    The gradient is the cotangent times a *slope* that only depends on x: as one value it can be
+    kept instead of x and of what of it took an elementary function.
+    """
+
+    approximate: str
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return inputs[0]
+
+    def expand(self, *xs: Node) -> Node:
+        (x,) = xs
+        _, twice = self._inner(x)
+        return b.mul(b.mul(x, b.full_like(x, 0.5)), twice)
+
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node:
+        (x,) = inputs
+        half = b.full_like(x, 0.5)
+        inner, twice = self._inner(x)
+        square = b.mul(x, x)
+        if self.approximate == "none":
+            # The density of the normal distribution.
+            bell = b.exp(b.mul(square, b.full_like(x, -0.5)))
+            density = b.mul(bell, b.full_like(x, 1.0 / math.sqrt(2.0 * math.pi)))
+        else:
+            # Half of the derivative of tanh(scale (x + 0.044715 x**3)).
+            scale = math.sqrt(2.0 / math.pi)
+            one = b.full_like(x, 1.0)
+            of_inner = b.add(
+                b.full_like(x, scale), b.mul(square, b.full_like(x, 3.0 * 0.044715 * scale))
+            )
+            density = b.mul(half, b.mul(b.sub(one, b.mul(inner, inner)), of_inner))
+        return b.mul(ct, b.add(b.mul(half, twice), b.mul(x, density)))
+
+    def _inner(self, x: Node) -> tuple[Node, Node]:
+        """The elementary function of x, and twice the distribution function."""
+        if self.approximate == "none":
+            inner = apply(b.ERF, b.mul(x, b.full_like(x, math.sqrt(0.5))))
+        else:
+            cube = b.mul(b.mul(x, b.mul(x, x)), b.full_like(x, 0.044715))
+            inner = apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
+        return inner, b.add(b.full_like(x, 1.0), inner)
+
+
+@functools.cache
+def _gelu(approximate: str) -> Gelu:
+    return intern(Gelu(approximate))
 
 
 def gelu(x: Node, approximate: str) -> Node:
-    """x times the normal distribution function of x ("none"), or its approximation by "tanh"."""
-    return apply(composite("Gelu", _gelu, approximate), x)
+    """Records :class:`Gelu`."""
+    return apply(_gelu(approximate), x)
 
 
 def _check_bias(x: Node, weight: Node, bias: Node) -> None:

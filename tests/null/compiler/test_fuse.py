@@ -252,6 +252,34 @@ def test_what_lies_between_layers_joins_the_first() -> None:
     assert len(found.kernels) == 3
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_an_activation_keeps_one_value_for_its_gradient(approximate: str) -> None:
+    """Its slope: neither what it was applied to nor the elementary function of that."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(approximate), nn.Linear(16, 4))
+    found = fused(step(model, (6, 8), lr=0.1))
+    hidden = [k for k in found.kernels if found.graph.values[k.members[-1]].shape == (6, 16)]
+    forward, backward = hidden
+    assert len(forward.stores) == 2
+    whole = [r for r in backward.reads if found.graph.values[r].shape == (6, 16)]
+    assert len(whole) == 1
+    assert set(whole) < set(forward.stores)
+
+
+def test_values_that_others_read_are_kept_beside_what_is_made_of_them() -> None:
+    x = mt.from_numpy(np.ones((6, 16), "float32"))
+    w, v = (mt.from_numpy(np.ones((16, 16), "float32")) for _ in range(2))
+
+    def several() -> list[mt.Tensor]:
+        y = x @ w
+        a, b = y.exp(), y.sin()
+        return [(a @ v) * (a + b), b.sum(0)]
+
+    (graph,) = recorded(lambda: mt.eval(*several()))
+    found = fused(graph)
+    first = found.kernels[0]
+    assert [found.graph.values[m].op.name for m in first.stores] == ["Exp", "Sin"]
+
+
 def test_heads_are_read_out_of_one_product() -> None:
     x, w = (mt.from_numpy(np.ones(s, "float32")) for s in ((2, 3, 4), (12, 4)))
 
