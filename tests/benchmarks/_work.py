@@ -95,9 +95,12 @@ def _run(wanted: dict[str, Case], turns: int, results: Answer) -> None:
     with closing({**sides, "limits": limits}):
         head = ["kernel", "unit", "limit", *SIDES, "ours / limit", "fastest peer / ours"]
         table(head, lines())
+    missing: dict[tuple[str, str], list[str]] = {}
     for name in wanted:
         for side, reason in results[name]["missing"].items():
-            print(f"{name}, {side}: {reason}")
+            missing.setdefault((side, reason), []).append(name)
+    for (side, reason), names in missing.items():
+        print(f"{side}: {reason} ({', '.join(names)})")
 
 
 def kernels(rows: list[str], turns: int, results: Answer) -> None:

@@ -17,8 +17,7 @@ from .conv_correlate import (
     pack_weights,
 )
 from .conv_layout import split
-from .conv_spec import Conv
-from .conv_unfolded import Access
+from .conv_spec import Access, Conv
 from .conv_weight import outer_products
 from .conv_words import OTHER_CYCLES
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from .conv_correlate import Write4
+from .conv_layout import Load4
+
+Line = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -39,3 +46,21 @@ class Conv:
     def itemsize(self) -> int:
         """Bytes per element."""
         return {"float32": 4, "float64": 8}[self.dtype]
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a convolution reads and writes: an element of an operand, or of the result.
+
+    ``left_line``, ``right_line`` and ``write_line`` do the same with all of the last indices as
+    one, the pixel of images, or the channel and tap of weights.  They are None for an operand that
+    does not lie in memory as it is, and where what is computed behind the convolution needs these
+    indices apart.
+    """
+
+    left: Load4
+    right: Load4
+    write: Write4
+    left_line: Line | None = None
+    right_line: Line | None = None
+    write_line: Line | None = None

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -47,10 +46,8 @@ from ...loops import (
 from ...target import CpuTarget
 from .conv_correlate import Write4
 from .conv_layout import Load4, bounded_stage, div, mod, split
-from .conv_spec import Conv
+from .conv_spec import Access, Conv, Line
 from .gemm import Gemm, cycles, gemm_stages
-
-Line = Callable[..., Any]
 
 # Measured cycles per element: unfolded, folded, and copied to where a product reads or writes it.
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
@@ -58,24 +55,6 @@ _STAGE_CYCLES = 8000
 _UNIT_CYCLES = 0.014  # of a term, on the matrix unit
 _POINTWISE = 0.8  # nothing is copied, nor transposed, of which the other schedules' estimates know
 _MOST = 1 << 26  # elements of what is unfolded
-
-
-@dataclass(frozen=True)
-class Access:
-    """What a convolution reads and writes: an element of an operand, or of the result.
-
-    ``left_line``, ``right_line`` and ``write_line`` do the same with all of the last indices as
-    one, the pixel of images, or the channel and tap of weights.  They are None for an operand that
-    does not lie in memory as it is, and where what is computed behind the convolution needs these
-    indices apart.
-    """
-
-    left: Load4
-    right: Load4
-    write: Write4
-    left_line: Line | None = None
-    right_line: Line | None = None
-    write_line: Line | None = None
 
 
 @dataclass(frozen=True)
@@ -266,19 +245,7 @@ def forward(
     each, merged = _Images(s, False), _Images(s, True)
 
     def spec(images: _Images) -> Gemm:
-        return Gemm(
-            images.batch,
-            s.o,
-            images.columns,
-            images.taps,
-            s.dtype,
-            False,
-            False,
-            a_is_load=access.right_line is not None,
-            b_is_load=True,
-            a_batched=False,
-            b_batched=not images.merged,
-        )
+        return _with_weights(images, access, s.o, images.taps)
 
     def product(images: _Images, column: Line, write: Line) -> list[Stage]:
         return _product(spec(images), lambda _, o, q: weight(o, q), column, write, builder, cpu)
@@ -310,19 +277,7 @@ def input_gradient(
     ct, write = access.left_line, access.write_line
 
     def spec(images: _Images) -> Gemm:
-        return Gemm(
-            images.batch,
-            images.taps,
-            images.columns,
-            s.o,
-            s.dtype,
-            True,
-            False,
-            a_is_load=access.right_line is not None,
-            b_is_load=True,
-            a_batched=False,
-            b_batched=not images.merged,
-        )
+        return _with_weights(images, access, images.taps, s.o, turned=True)
 
     def product(images: _Images, column: Line, write: Line) -> list[Stage]:
         return _product(spec(images), lambda _, q, o: weight(o, q), column, write, builder, cpu)
@@ -386,6 +341,23 @@ def weight_gradient(
         return [unfold, gather, *product]
 
     return _fastest([_Way(cycles(spec, cpu) + extra, stages)], below)
+
+
+def _with_weights(images: _Images, access: Access, m: int, k: int, *, turned: bool = False) -> Gemm:
+    """The product of weights, m x k as they are or ``turned``, and lines of pixels."""
+    return Gemm(
+        images.batch,
+        m,
+        images.columns,
+        k,
+        images.s.dtype,
+        turned,
+        False,
+        a_is_load=access.right_line is not None,
+        b_is_load=True,
+        a_batched=False,
+        b_batched=not images.merged,
+    )
 
 
 def _read(memory: Memory) -> Line:

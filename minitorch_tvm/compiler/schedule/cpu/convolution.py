@@ -8,8 +8,7 @@ from ...loops import Expr, Stage, Stmt, load
 from ...lower import Collapse, KernelCode, accessor, collapse
 from ...target import CpuTarget
 from .conv import conv_forward_stages, conv_grad_input_stages, conv_grad_weight_stages
-from .conv_spec import Conv
-from .conv_unfolded import Access, Line
+from .conv_spec import Access, Conv, Line
 
 
 def convolution_stages(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
