@@ -198,9 +198,16 @@ def alloc(buffer: Memory) -> Stmt:
     return seq(t.tirx.AllocBuffer(lines, on_stack), t.tirx.DeclBuffer(buffer.raw, data=data))
 
 
+_READS: list[list[Expr]] = []
+"""What expressions that are being built load, for whoever asks."""
+
+
 def load(buffer: Memory, *index: Expr) -> Expr:
     """``buffer[index]``; the last index may be a :func:`ramp`."""
-    return tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])
+    element = tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])
+    if _READS and not buffer.local:
+        _READS[-1].append(element)
+    return element
 
 
 def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
@@ -214,6 +221,16 @@ def prefetch(element: Expr) -> Stmt:
     address = t.address_of(element)
     read, everywhere, data = const(0), const(3), const(1)
     return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
+
+
+def ask(make: Callable[[], object]) -> list[Stmt]:
+    """Ask for the cache lines that an expression which ``make`` builds will load."""
+    _READS.append([])
+    try:
+        make()
+    finally:
+        found = _READS.pop()
+    return [prefetch(element) for element in found]
 
 
 def _index(value: Expr) -> Expr:

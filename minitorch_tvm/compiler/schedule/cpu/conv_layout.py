@@ -20,6 +20,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     bind,
     ceil_div,
     const,
@@ -37,6 +38,10 @@ from ...loops import (
 from ...target import CpuTarget
 
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
+
+AHEAD = 2
+"""Blocks of pixels that transpositions ask for ahead: lines of different channels lie on different
+pages, where the hardware follows nothing."""
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
@@ -217,11 +222,14 @@ class ChannelsLast:
                 y, x = split(p0 + k, w)
                 return store(buffer, vector, image, y + top, x + left, channels)
 
-            def get(r: Expr, k: Expr) -> Expr:
-                y, x = split(p0 + k, w)
-                return read(source, block * lanes + r, y, x)
+            def fill(square: Memory, r: Expr) -> Stmt:
+                def get(at: Expr) -> Expr:
+                    return read(source, block * lanes + r, *split(at, w))
 
-            return transpose_tile(lanes, self.dtype, get, put)
+                asks = ask(lambda: get(minimum(p0 + AHEAD * lanes, h * w - 1)))
+                return seq(asks, serial(lanes, lambda k: store(square, get(p0 + k), r, k), "k"))
+
+            return transpose_rows(lanes, self.dtype, fill, put)
 
         copy = covering(h * w, lanes, tile)
         if self.extent == self.size:

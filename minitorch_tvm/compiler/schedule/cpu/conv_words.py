@@ -20,6 +20,7 @@ from ...loops import (
     Expr,
     Memory,
     Stmt,
+    ask,
     bind,
     ceil_div,
     const,
@@ -34,7 +35,7 @@ from ...loops import (
     when,
 )
 from .bfloat_parts import LANES, Packed
-from .conv_layout import div, maximum, mod, split, transpose_rows
+from .conv_layout import AHEAD, div, maximum, mod, split, transpose_rows
 
 # Measured cycles of a multiply-add of vectors in the schedules without the unit.
 OTHER_CYCLES = 0.9
@@ -132,9 +133,12 @@ class Image:
                 y, x = split(minimum(p0 + k, end * w - 1) if short else p0 + k, w)
                 return y, x
 
+            ahead = split(minimum(p0 + AHEAD * LANES, end * w - 1), w)
+
             def fill(square: Memory, r: Expr) -> Stmt:
                 c = group * LANES + r
-                copy = serial(LANES, lambda k: store(square, load_x(c, *place(k)), r, k), "k")
+                fetch = serial(LANES, lambda k: store(square, load_x(c, *place(k)), r, k), "k")
+                copy = seq(ask(lambda: load_x(c, *ahead)), fetch)
                 if self.channels % LANES == 0:
                     return copy
                 return when(c < self.channels, copy, store(square, nothing(), r, ramp(0, LANES)))
