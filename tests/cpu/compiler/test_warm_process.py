@@ -20,6 +20,8 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.core.events import EVENTS
 
+COMPILER = "minitorch_tvm.compiler."
+SOME = {"tvm", "torch", COMPILER + "api", COMPILER + "schedule.cpu.conv", "ssl"}
 mt.manual_seed(0)
 nn = mt.nn
 model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.25), nn.Linear(16, 4))
@@ -44,7 +46,7 @@ print(json.dumps({
     "bits": bits,
     "losses": losses,
     "events": EVENTS.snapshot(),
-    "loaded": sorted({"tvm", "torch", "minitorch_tvm.compiler.api", "ssl"} & set(sys.modules)),
+    "loaded": sorted(SOME & set(sys.modules)),
     "memory": [(p.arena_bytes, p.naive_bytes, p.lower_bound, p.summary()) for p in programs],
     "resident": peak >> 10,
 }))
@@ -81,7 +83,7 @@ def test_a_second_process_does_not_load_the_compiler(copy: Path, tmp_path: Path)
     programs, hits = _counts(cold)
     assert (programs >= 1, hits) == (True, 0)
     own = "minitorch_tvm.compiler.api"
-    # Not torch, which TVM would import if it could.
+    # Not torch, which TVM would import if it could, nor the schedules of convolutions.
     assert set(cold["loaded"]) - {"ssl"} == {"tvm", own}
     warm = _run(copy, folder, PYTHONHASHSEED="2")
     assert _counts(warm) == (0, programs)
@@ -97,6 +99,31 @@ def test_a_second_process_does_not_load_the_compiler(copy: Path, tmp_path: Path)
     assert _counts(_run(copy, folder, MTVM_FUSE="0"))[1] == 0
     assert _counts(_run(copy, folder, MTVM_NUM_THREADS="3"))[1] == 0
     assert _counts(_run(copy, folder))[0] == 0
+
+
+LOADING = """
+import sys, time
+from pathlib import Path
+from minitorch_tvm.core import tvm_api
+
+def loaded():
+    return "libtvm_compiler" in Path("/proc/self/maps").read_text()
+
+assert not loaded()
+tvm_api.load_ahead()
+end = time.monotonic() + 60
+while not loaded() and time.monotonic() < end:
+    time.sleep(0.01)
+assert loaded() and "tvm" not in sys.modules
+print(tvm_api.tvm().target.codegen.llvm_get_system_cpu())
+tvm_api.load_ahead()
+"""
+
+
+def test_the_library_of_the_compiler_is_loaded_ahead_of_it(tmp_path: Path) -> None:
+    copy = copy_package(tmp_path, LOADING)
+    out, _ = finish(start(copy / "program.py"))
+    assert out.strip()
 
 
 def test_an_edit_of_the_compiler_is_noticed(copy: Path, tmp_path: Path) -> None:
