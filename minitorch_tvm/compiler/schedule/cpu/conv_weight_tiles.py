@@ -65,15 +65,20 @@ _ROWS = 16  # outputs that plain arithmetic computes at once
 # Measured cycles: of a tile's sums fetched and stored, of 16 words of ct.
 _SUM_CYCLES, _CT_CYCLES = 60, 25
 # Of a byte of sums that comes from the third-level cache and returns there, as more of them do.
-_FAR_CYCLES, _CACHED_BYTES = 0.6, 1 << 20
+_FAR_CYCLES = 0.6
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Sizes of the problem as the unit sees it; ``bands`` is how many pieces an image is cut in."""
+    """Sizes of the problem as the unit sees it.
+
+    ``bands`` is how many pieces an image is cut in, ``near`` how many bytes of sums stay in a
+    core's cache.
+    """
 
     s: Conv
     bands: int = 1
+    near: int = 1 << 20
 
     @cached_property
     def axes(self) -> tuple[Axis, Axis]:
@@ -190,7 +195,7 @@ class _Shape:
         per_pair: float = self.groups * self.panels * visit + 2 * self.image.cycles
         per_pair += self.s.o * self.blocks * _CT_CYCLES
         size = 4 * math.prod(self.sums)
-        if size > _CACHED_BYTES:
+        if size > self.near:
             per_pair += size * _FAR_CYCLES
         # Two cores: what is computed must not depend on how many there are.
         return ceil_div(ceil_div(self.items, 2), 2) * 2 * per_pair
@@ -208,7 +213,7 @@ def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
         return None
     wanted = max(1, min(s.oh // 4, ceil_div(_PIECES // 2, s.n)))
     for bands in range(wanted, max(wanted, s.oh // 4) + 1):
-        p = _Shape(s, bands)
+        p = _Shape(s, bands, cpu.l2_bytes // 2)
         if p.bytes <= cpu.l2_bytes * 3 // 4:
             return p if p.cycles < vector_cycles(s, cpu) else None
     return None
