@@ -14,22 +14,21 @@ from test_conv import AVX2, CASES, HOST, SMALL, Case, reference, spec
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.loops import Builder, Stage
 from minitorch_tvm.compiler.schedule.cpu import conv, conv_unfolded
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, cycles
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import global_func
 
-_fastest = conv_unfolded._fastest
-
 
 class Ways:
-    """Which of the ways there are is taken; and how many there were, and how many were taken."""
+    """Which of the ways is taken, and how many there were each time."""
 
     def __init__(self) -> None:
         self.number = 0
         self.counts: list[int] = []
 
-    def take(self, ways: list[Any], below: float) -> list[Stage] | None:
+    def take(self, ways: list[conv_unfolded._Way], below: float) -> list[Stage] | None:
         self.counts.append(len(ways))
-        return ways[min(self.number, len(ways) - 1)].stages()  # type: ignore[no-any-return]
+        return ways[min(self.number, len(ways) - 1)].stages()
 
 
 @pytest.fixture
@@ -182,3 +181,10 @@ def test_where_they_are_chosen(name: str, unit: bool, monkeypatch: pytest.Monkey
             found.append(False)  # what unfolding alone costs was too much
     chosen = {name for name, taken in zip(("y", "dx", "dw"), found, strict=True) if taken}
     assert chosen == (on_unit if unit else in_vectors)
+
+
+@pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
+def test_estimates_of_products_count_the_batch(unit: bool) -> None:
+    machine = target.CpuTarget("sapphirerapids", (), 64, 32, 48 << 10, 2 << 20, matrix_unit=unit)
+    one = Gemm(1, 64, 3136, 64, "float32", False, False, a_is_load=True, b_is_load=True)
+    assert cycles(replace(one, batch=8), machine) > 6 * cycles(one, machine)

@@ -216,6 +216,17 @@ def test_convolutions_are_finished_along_rows(monkeypatch: pytest.MonkeyPatch) -
     assert text.count("vscatter") < 20  # of weights, once
 
 
+def test_copies_of_images_ask_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of 16 channels lie on as many pages."""
+    assert "prefetcht0" in assembly(lambda: [convolution("dw")], ISAS["avx512"].cpu, monkeypatch)
+    cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
+    cpu = replace(cpu, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2)
+    x, w = filled(8, 32, 16, 16), filled(32, 32, 3, 3)
+    text = assembly(lambda: [F.conv2d(x, w, padding=1)], cpu, monkeypatch)
+    assert "tdpbf16ps" in text
+    assert "prefetcht0" in text
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

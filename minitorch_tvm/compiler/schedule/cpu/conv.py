@@ -69,13 +69,22 @@ def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
     return dense, replace(access, left=left, left_line=None)
 
 
-def _vector_cycles(images: int, reduced: int, outputs: int, y: Axis, x: Axis, lanes: int) -> float:
-    """Estimated cycles of a correlation by multiply-adds, all cores together."""
+def _direct_cycles(
+    on_unit: conv_tiles.Correlation | None,
+    sizes: tuple[int, int, int],
+    y: Axis,
+    x: Axis,
+    lanes: int,
+) -> float:
+    """Cycles of a correlation of (images, channels summed over, outputs), all cores together."""
+    if on_unit is not None:
+        return _ON_UNIT * on_unit.cycles
+    images, reduced, outputs = sizes
     taps = sum(y.taps(r).count for r in range(y.stride)) * sum(
         x.taps(r).count for r in range(x.stride)
     )
-    vectors = ceil_div(outputs, lanes)
-    return images * y.units * x.units * taps * reduced * vectors * OTHER_CYCLES
+    steps = images * y.units * x.units * taps * reduced * ceil_div(outputs, lanes)
+    return _IN_VECTORS * OTHER_CYCLES * steps
 
 
 def conv_forward_stages(
@@ -91,10 +100,7 @@ def conv_forward_stages(
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
-    if on_unit is not None:
-        direct = _ON_UNIT * on_unit.cycles
-    else:
-        direct = _IN_VECTORS * _vector_cycles(s.n, s.c, s.o, y, x, cpu.lanes(s.itemsize))
+    direct = _direct_cycles(on_unit, (s.n, s.c, s.o), y, x, cpu.lanes(s.itemsize))
     product = conv_unfolded.forward(s, access, builder, cpu, direct)
     if product is not None:
         return product
@@ -131,10 +137,7 @@ def conv_grad_input_stages(
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
-    if on_unit is not None:
-        direct = _ON_UNIT * on_unit.cycles
-    else:
-        direct = _IN_VECTORS * _vector_cycles(s.n, s.o, s.c, y, x, cpu.lanes(s.itemsize))
+    direct = _direct_cycles(on_unit, (s.n, s.o, s.c), y, x, cpu.lanes(s.itemsize))
     product = conv_unfolded.input_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product
