@@ -173,6 +173,36 @@ def reference(s: Conv, x: np.ndarray, w: np.ndarray, ct: np.ndarray) -> dict[str
     return {"y": y, "dx": dx[:, :, ph : ph + s.h, pw : pw + s.w], "dw": dw}
 
 
+def check_fused(s: Conv) -> None:
+    """Behind a relu of its operands, and with a bias and a relu behind it."""
+    case = Case(s, fused=True)
+    found = case.run()
+    relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
+    expected = reference(s, relu["x"], case.start["w"], relu["ct"])
+    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
+    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
+    for name_ in ("dx", "dw"):
+        truth = expected[name_] + case.start[name_]
+        scale = np.abs(truth).max()
+        np.testing.assert_allclose(found[name_] / scale, truth / scale, rtol=0, atol=2e-5)
+
+
+def check_threads(s: Conv) -> None:
+    """One thread computes the same bits as all."""
+    case = Case(s)
+    cores = usable_cores()
+    many = case.run()
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 1)
+    try:
+        one = case.run()
+    finally:
+        configure(1, cores)
+    for key, value in many.items():
+        assert value.tobytes() == one[key].tobytes(), key
+
+
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """No convolution is a product of unfolded images (test_conv_unfolded.py tests those)."""
@@ -223,33 +253,12 @@ def test_narrower_machines(name: str, cpu: target.CpuTarget) -> None:
 
 @pytest.mark.parametrize("name", ["first layer", "stride 2", "odd everything"])
 def test_fused_producer_and_epilogue(name: str) -> None:
-    s = CASES[name]
-    case = Case(s, fused=True)
-    found = case.run()
-    relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
-    expected = reference(s, relu["x"], case.start["w"], relu["ct"])
-    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
-    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
-    for name_ in ("dx", "dw"):
-        truth = expected[name_] + case.start[name_]
-        scale = np.abs(truth).max()
-        np.testing.assert_allclose(found[name_] / scale, truth / scale, rtol=0, atol=2e-5)
+    check_fused(CASES[name])
 
 
 @pytest.mark.parametrize("name", ["second layer", "16 to 16", "odd everything", "64 at 8"])
 def test_thread_count_does_not_change_a_bit(name: str) -> None:
-    case = Case(CASES[name])
-    cores = usable_cores()
-    many = case.run()
-    configure = global_func("runtime.config_threadpool")
-    configure(1, 1)
-    try:
-        one = case.run()
-    finally:
-        configure(1, cores)
-    for key, value in many.items():
-        assert value.tobytes() == one[key].tobytes(), key
+    check_threads(CASES[name])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_conv import AVX2, CASES, HOST, SMALL, Case, reference, spec
+from test_conv import AVX2, CASES, HOST, SMALL, Case, check_fused, check_threads, spec
 
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.loops import Builder, Stage
 from minitorch_tvm.compiler.schedule.cpu import conv, conv_unfolded
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, cycles
-from minitorch_tvm.core.threads import usable_cores
-from minitorch_tvm.core.tvm_api import global_func
 
 
 class Ways:
@@ -65,33 +63,12 @@ def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, ways:
 
 @pytest.mark.parametrize("name", ["first layer", "stride 2", "odd everything"])
 def test_fused_producer_and_epilogue(name: str, ways: Ways) -> None:
-    s = CASES[name]
-    case = Case(s, fused=True)
-    found = case.run()
-    relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
-    expected = reference(s, relu["x"], case.start["w"], relu["ct"])
-    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
-    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
-    for key in ("dx", "dw"):
-        truth = expected[key] + case.start[key]
-        scale = np.abs(truth).max()
-        np.testing.assert_allclose(found[key] / scale, truth / scale, rtol=0, atol=2e-5)
+    check_fused(CASES[name])
 
 
 @pytest.mark.parametrize("name", ["second layer", "odd everything", "one by one"])
 def test_thread_count_does_not_change_a_bit(name: str, ways: Ways) -> None:
-    case = Case(CASES[name])
-    cores = usable_cores()
-    many = case.run()
-    configure = global_func("runtime.config_threadpool")
-    configure(1, 1)
-    try:
-        one = case.run()
-    finally:
-        configure(1, cores)
-    for key, value in many.items():
-        assert value.tobytes() == one[key].tobytes(), key
+    check_threads(CASES[name])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
