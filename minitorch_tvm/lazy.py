@@ -370,8 +370,9 @@ def _recording(roots: dict[int, Node], owed: Iterable[int] = ()) -> tuple[object
     trace = MODE.trace
     if not trace.whole or trace.capture is not None:
         return None
-    if any(handle() is not None for other in others(trace) for handle in list(other.handles)):
-        return None
+    for other in others(trace):
+        if any(handle() is not None for handle in list(other.handles)):
+            return None
     base, count = trace.base, len(trace.values)
     found: list[object] = [config.CONFIG.program_key]
     donors: list[object] = []

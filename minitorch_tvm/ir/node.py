@@ -98,6 +98,8 @@ class Node:
     """Until the value has been computed."""
     at = -1
     """Its place in the recording of a thread (see :mod:`minitorch_tvm.ir.trace`)."""
+    entry = 0
+    """What it adds to a recording that it enters, as :meth:`Trace.entry` says; 0: not asked yet."""
     # Scratch of graph traversals (under the evaluation lock): the last one that came by, the
     # number it gave, and how often it met this node as an input.
     visit = 0
@@ -138,7 +140,7 @@ class Node:
 
     def mark(self, requires_grad: bool, grad_leaf: bool) -> None:
         """Change what autograd makes of this value, from now on."""
-        self.requires_grad, self.grad_leaf = requires_grad, grad_leaf
+        self.requires_grad, self.grad_leaf, self.entry = requires_grad, grad_leaf, 0
         MODE.trace.marked(self)
 
     def __repr__(self) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from ..core import config, errors
 from ..core.events import EVENTS
 from .node import Node, leaf, new_sequence, repeat
-from .trace import Prefix, Step, Trace
+from .passage import stretch_of
+from .trace import Prefix, Step, Trace, nothing
 
 
 class Tape:
@@ -33,8 +34,7 @@ class Tape:
         leaves with their cotangents."""
         self.start, self.steps, self.end = start, steps, end
         self.results, self.gradients = results, gradients
-        number = {p: i for i, p in enumerate(results)}
-        self.freed = [number[p] for p in freed]
+        self.freed = frozenset(freed)
         self.cts = dict(gradients)
         self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
         needed: set[int] = set()
@@ -52,7 +52,7 @@ class Tape:
                 if p < start:
                     self.uses[p] = self.uses.get(p, 0) + 1
         self.held = list(self.uses)
-        self.blanks = [_nothing] * len(steps)
+        self.blanks = [nothing] * len(steps)
         # Each gradient a value of its own, with an owner of its own.
         self.may_wait = needed.issuperset(self.cts.values()) and (
             len(gradients) == len(self.cts) == len(set(self.cts.values()))
@@ -66,22 +66,28 @@ class Tape:
         passed = []
         for p in self.results:
             node = values[p]()
+            if node is None:  # late: nobody has seen it
+                continue
             if node.freed or node.hooks or node.owner is not None:
                 return False
-            passed.append(node)
-        owners, wait = [], self.may_wait and trace.debt() is None
-        for p, _ in self.gradients:
+            if p in self.freed:
+                passed.append(node)
+        owners, references = [], []
+        wait = self.may_wait and trace.debt() is None
+        for p in self.cts:
             node = values[p]()
-            if node.hooks or node.owner is None:
+            reference = node.owner
+            if reference is None or node.hooks:
                 return False
-            owner = node.owner()
+            owner = reference()
             if owner is None or owner._gradient is not None or owner._node is not node:
                 wait = False
             owners.append(owner)
+            references.append(reference)
         EVENTS.add("repeated_backwards")
         count = len(self.steps)
         if wait and trace.capture is None and config.CONFIG.mode != "eager":
-            owed = Owed(self, trace, self._here())
+            owed = Owed(self, trace, references, self._here())
             trace.prefix = self.end
             values += self.blanks  # at once: an interrupt must not come between the two
             trace.owed = weakref.ref(owed)
@@ -92,15 +98,15 @@ class Tape:
             nodes = trace.nodes()
             repeat(self.steps, self.end, nodes)
             self._use_up(trace, root, keep, passed)
-            for owner, (_, ct) in zip(owners, self.gradients, strict=True):
+            for owner, ct in zip(owners, self.cts.values(), strict=True):
                 if owner is not None:
                     owner._accumulate_grad(nodes[ct])
         trace.derived += count
         return True
 
     def _use_up(self, trace: Trace, root: Node, keep: bool, passed: list[Node]) -> None:
-        for i in self.freed:
-            passed[i].freed = True
+        for node in passed:
+            node.freed = True
         if not keep:
             trace.used_up(root)
 
@@ -115,26 +121,28 @@ class Tape:
         return place
 
 
-def _nothing() -> None:
-    """A reference to a value that is not there."""
-
-
 class Owed:
     """Gradients that backward() has put off: in their stead, tensors hold this as ``_gradient``."""
 
     __slots__ = (
-        *("__weakref__", "_base", "_held", "_made", "_owners", "_place", "_results", "_sequence"),
-        *("_values", "tape"),
+        *("__weakref__", "_base", "_held", "_late", "_made", "_owners", "_place", "_results"),
+        *("_sequence", "_values", "tape"),
     )
 
-    def __init__(self, tape: Tape, trace: Trace, place: errors.Provenance | None) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        trace: Trace,
+        owners: list[weakref.ref[Any]],
+        place: errors.Provenance | None,
+    ) -> None:
         values: list[Any] = trace.values
         self.tape, self._base, self._values, self._place = tape, trace.base, values, place
-        self._sequence = new_sequence()
-        self._held = [values[p]() for p in tape.held]
-        self._owners = [values[p]().owner for p in tape.cts]
+        self._owners, self._sequence = owners, new_sequence()
+        self._held = [values[p]() for p in tape.held]  # None: late
+        self._late = [stretch for reference in trace.late if (stretch := stretch_of(reference()))]
         self._made: dict[int, Node] | None = None
-        self._results: dict[int, Any] | None = None
+        self._results: tuple[Sequence[tuple[int, int]], list[Any]] | None = None
 
     @property
     def begun(self) -> bool:
@@ -149,10 +157,10 @@ class Owed:
             if (owner := reference()) is not None and owner._gradient is self
         ]
 
-    def computed(self, results: dict[int, Any]) -> None:
-        """Take the memory of the gradients, by their positions."""
-        self._results = results
-        self._held = []
+    def computed(self, places: Sequence[tuple[int, int]], results: Sequence[Any]) -> None:
+        """Take the memory of the gradients: where they would be, and their numbers in results."""
+        self._results = places, [results[i] for _, i in places]
+        self._held, self._late = [], []
 
     def settle(self) -> None:
         """Give its gradient to every tensor that waits for it.
@@ -164,7 +172,10 @@ class Owed:
             if self._results is None:
                 made = self._record()
             else:
-                made = {ct: self._leaf(ct, buffer) for ct, buffer in self._results.items()}
+                made = {
+                    ct: self._leaf(ct, buffer)
+                    for (ct, _), buffer in zip(*self._results, strict=True)
+                }
                 self._made = made
         for reference, ct in zip(self._owners, self.tape.cts.values(), strict=True):
             owner = reference()
@@ -183,6 +194,9 @@ class Owed:
         nodes: list[Any] = [None] * stop
         for p, node in zip(tape.held, self._held, strict=True):
             nodes[p] = node
+        for stretch in self._late:
+            for p, node in stretch.nodes():
+                nodes[p] = node
         references: list[Any] = tape.blanks.copy()
         for p in tape.needed:
             op, inputs, (shape, dtype, spec_id, grad) = tape.steps[p - start]
@@ -193,7 +207,7 @@ class Owed:
         made = {ct: nodes[ct] for ct in tape.cts.values()}
         self._values[start:stop] = references
         self._made = made  # at once: an interrupt must not come between the two
-        self._held = []
+        self._held, self._late = [], []
         return made
 
 

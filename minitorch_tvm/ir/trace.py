@@ -63,7 +63,7 @@ class Prefix:
         self.before = before
         self.op = op
         """What makes the last value; None if it is a leaf, or if only its flags have changed."""
-        self.inputs = _picker(positions)
+        self.inputs = picker(positions)
         """Chooses the op's inputs among the values of the recording."""
         if result is not None:
             self.result: Result = result
@@ -91,7 +91,8 @@ class Prefix:
         return path[::-1]
 
 
-def _picker(positions: Sequence[int]) -> Picker:
+def picker(positions: Sequence[int]) -> Picker:
+    """Chooses the values at ``positions``."""
     if not positions:
         return lambda values: ()
     if len(positions) == 1:
@@ -112,8 +113,8 @@ class Trace:
     """The recording of one thread, and how it records."""
 
     __slots__ = (
-        *("base", "capture", "checks", "derived", "expanding", "forbidden", "grad_enabled"),
-        *("handles", "owed", "prefix", "thread", "values", "whole"),
+        *("base", "capture", "checks", "derived", "expanding", "first", "forbidden"),
+        *("grad_enabled", "handles", "late", "owed", "prefix", "thread", "values", "whole"),
     )
 
     def __init__(self) -> None:
@@ -129,7 +130,7 @@ class Trace:
         self.forbidden = False
         """There is to be no evaluation."""
         self.thread = next(_THREADS)
-        self.base = self.thread << _THREAD_BITS
+        self.base = self.first = self.thread << _THREAD_BITS
         self.restart()
 
     def restart(self) -> None:
@@ -146,6 +147,8 @@ class Trace:
         """How many of the values backward() has recorded."""
         self.whole = True
         """False once something happened that the prefix does not tell."""
+        self.late: list[weakref.ref[Node]] = []
+        """Last values of passages: those before them are not recorded yet."""
         self.owed: weakref.ref[Owed] | None = None
         """Gradients that this recording counts among its values, but that are not recorded yet."""
 
@@ -155,7 +158,8 @@ class Trace:
         return None if debt is None or debt.begun else debt
 
     def settle(self) -> None:
-        """Record what is owed.  No other thread may evaluate meanwhile."""
+        """Record what is owed, or late.  No other thread may evaluate meanwhile."""
+        catch_up(self.late)
         debt = None if self.owed is None else self.owed()
         if debt is not None:
             debt.settle()
@@ -171,7 +175,7 @@ class Trace:
             self.whole = False
         reference = _reference(node)
         position = count
-        key = self.entry(node)
+        key = node.entry or self.entry(node)
         following = self.prefix.following.get(key)
         if following is None:
             following = self.prefix.following[key] = Prefix(self.prefix)
@@ -184,7 +188,28 @@ class Trace:
     def entry(node: Node) -> int:
         """What a leaf adds to the recording that it enters: a number below -1."""
         scalar = node.value is not None
-        return -2 - (8 * node.spec_id + 4 * scalar + 2 * node.requires_grad + node.grad_leaf)
+        flags = 4 * scalar + 2 * node.requires_grad + node.grad_leaf
+        found = node.entry = -2 - (8 * node.spec_id + flags)
+        return found
+
+    def places_of(self, nodes: Iterable[Node]) -> list[int] | None:
+        """For each of them its position or, if it is a leaf that would enter, what it would add.
+
+        None if that does not show which of them are one, or may be wrong in a moment.
+        """
+        base, first, count = self.base, self.first, len(self.values)
+        found: list[int] = []
+        entering: list[Node] = []
+        for x in nodes:
+            at = x.at
+            place = at - base
+            if not 0 <= place < count:
+                if x.pending or (at != -1 and not first <= at < base):
+                    return None
+                place = x.entry or self.entry(x)
+                entering.append(x)
+            found.append(place)
+        return None if len(set(entering)) < len(entering) else found
 
     def step(self, *key: int) -> None:
         """Go on to the prefix that follows."""
@@ -215,7 +240,20 @@ class Trace:
 
     def nodes(self) -> list[Node | None]:
         """The values by position; None for those that nobody needs any more."""
+        catch_up(self.late)
         return [value() for value in self.values]
+
+
+def catch_up(late: Iterable[weakref.ref[Node]]) -> None:
+    """Record the values of passages that somebody has the last of."""
+    for reference in late:
+        node = reference()
+        if node is not None:
+            _ = node.inputs
+
+
+def nothing() -> None:
+    """A reference to a value that is not there."""
 
 
 def _flags(node: Node) -> int:

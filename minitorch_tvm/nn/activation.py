@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..tensor import Tensor
 from . import functional as F
 from .module import Module
@@ -15,6 +17,8 @@ class ReLU(Module):
     tensor([0., 2.])
     """
 
+    _plain = (), ()
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
@@ -23,12 +27,17 @@ class ReLU(Module):
         """Same shape as ``input``."""
         return F.relu(input, self.inplace)
 
+    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
+        return not self.inplace and super()._reads(choices, tensors)
+
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""
 
 
 class Tanh(Module):
     """Hyperbolic tangent, elementwise."""
+
+    _plain = (), ()
 
     def forward(self, input: Tensor) -> Tensor:
         """Same shape as ``input``."""
@@ -37,6 +46,8 @@ class Tanh(Module):
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x)), elementwise."""
+
+    _plain = (), ()
 
     def forward(self, input: Tensor) -> Tensor:
         """Same shape as ``input``."""
@@ -52,6 +63,8 @@ class GELU(Module):
     >>> mt.nn.GELU()(mt.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.1587,  0.0000,  0.8413])
     """
+
+    _plain = ("approximate",), ()
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()

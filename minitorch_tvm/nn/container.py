@@ -7,6 +7,9 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from ..core import config
+from ..ir import passage
+from ..ir.node import MODE, WATCHED
 from ..tensor import Tensor
 from .module import Module, _indent
 from .parameter import Parameter
@@ -120,9 +123,49 @@ class Sequential(_Ordered):
 
     def forward(self, input: Any) -> Any:
         """The last child's result."""
+        if not WATCHED and isinstance(input, Tensor) and config.CONFIG.mode != "eager":
+            choices: list[object] = []
+            tensors = [input]
+            if self._children_read(choices, tensors):
+                return self._recorded(input, choices, tensors)
+        return self._in_turn(input)
+
+    def _in_turn(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)  # type: ignore[misc]
         return input
+
+    _plain = (), ()
+
+    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
+        return super()._reads(choices, tensors) and self._children_read(choices, tensors)
+
+    def _children_read(self, choices: list[object], tensors: list[Any]) -> bool:
+        for module in self._modules.values():
+            if module is None or not module._reads(choices, tensors):
+                return False
+        return True
+
+    def _recorded(self, input: Tensor, choices: list[object], tensors: list[Tensor]) -> Any:
+        """What the children record in turn; as a whole, if they did it before."""
+        trace = MODE.trace
+        nodes = [t._node if t._base is None else t.node for t in tensors]
+        key = passage.key_of(trace, choices, nodes)
+        try:
+            known = trace.prefix.known.get(key)
+        except TypeError:  # an option has no hash
+            key = known = None
+        if known:
+            return Tensor._wrap(known.record(trace, nodes))
+        start, base, count = trace.prefix, trace.base, len(trace.values)
+        result = self._in_turn(input)
+        # Nothing has been evaluated, and nothing is there that the prefix does not tell.
+        if key is not None and known is None and trace.base == base and trace.whole:
+            # A view is more than its value.
+            plain = isinstance(result, Tensor) and result._base is None and result._strides is None
+            found = plain and passage.Passage.since(trace, start, count, nodes, result._node)
+            start.known[key] = found or False
+        return result
 
 
 class ModuleList(_Ordered):

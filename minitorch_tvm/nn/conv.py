@@ -32,6 +32,7 @@ class Conv2d(Module):
 
     weight: Parameter
     bias: Parameter | None
+    _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
 
     def __init__(
         self,

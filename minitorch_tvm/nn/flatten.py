@@ -17,6 +17,8 @@ class Flatten(Module):
     torch.Size([2, 12])
     """
 
+    _plain = ("start_dim", "end_dim"), ()
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim = start_dim

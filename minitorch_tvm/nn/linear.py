@@ -20,6 +20,8 @@ class Identity(Module):
     3
     """
 
+    _plain = (), ()
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
@@ -42,6 +44,7 @@ class Linear(Module):
 
     weight: Parameter
     bias: Parameter | None
+    _plain = (), ("weight", "bias")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ them: a bad label never reaches a parameter.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -93,18 +94,20 @@ _UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
 
 
 def _check_array(node: Node, classes: int, ignore_index: int) -> None:
-    def test(labels: Any) -> None:
-        # As unsigned numbers, negative labels are large: one pass over them.
-        unsigned = labels.view(_UNSIGNED[labels.itemsize])
-        # (argmax() takes a third of the time of max() for those of a batch.)
-        if labels.size and unsigned.item(unsigned.argmax()) >= classes:
-            bad = _first_bad(labels, classes, ignore_index)
-            if bad is not None:
-                raise IndexError(f"Target {bad} is out of bounds.")
-
-    test(node.buffer.numpy(node.shape, node.dtype))
+    _test(classes, ignore_index, node.buffer.numpy(node.shape, node.dtype))
     if WATCHED and MODE.trace.capture is not None:
+        test = functools.partial(_test, classes, ignore_index)
         MODE.trace.capture.guard(node, test)
+
+
+def _test(classes: int, ignore_index: int, labels: Any) -> None:
+    # As unsigned numbers, negative labels are large: one pass over them.
+    unsigned = labels.view(_UNSIGNED[labels.itemsize])
+    # (argmax() takes a third of the time of max() for those of a batch.)
+    if labels.size and unsigned.item(unsigned.argmax()) >= classes:
+        bad = _first_bad(labels, classes, ignore_index)
+        if bad is not None:
+            raise IndexError(f"Target {bad} is out of bounds.")
 
 
 def _check_index_target(input: Tensor, target: Tensor) -> None:
@@ -181,25 +184,6 @@ def _index_loss(
 _FITTING: dict[tuple[object, ...], tuple[Composite, int]] = {}
 """Losses without weights, and numbers of classes, by shapes and options that fit each other."""
 _MOST_FITTING = 4096
-
-
-def _index_loss_again(
-    input: Tensor,
-    normalised: bool,
-    target: Tensor,
-    ignore_index: int,
-    reduction: str,
-    smoothing: float,
-) -> Tensor | None:
-    """As :func:`_index_loss` without weights; None if the arguments have not been checked before,
-    which takes longer than all the rest."""
-    x, t = input.node, target.node
-    known = _FITTING.get((x.spec_id, t.spec_id, normalised, ignore_index, reduction, smoothing))
-    if known is None:
-        return None
-    loss, classes = known
-    _check_labels(target, t, classes, ignore_index)
-    return Tensor._wrap(apply(loss, x, t))
 
 
 def _index_terms(x: Node, target: Node, *rest: Any) -> Node:
@@ -284,12 +268,19 @@ def cross_entropy(
     >>> cross_entropy(mt.tensor([[1e4, 0.0]]), mt.tensor([1]))
     tensor(10000.)
     """
-    plain = weight is None and size_average is None and reduce is None and type(reduction) is str
-    if plain and isinstance(input, Tensor) and isinstance(target, Tensor):
-        static = (ignore_index, reduction, label_smoothing)
-        again = _index_loss_again(input, False, target, *static)
-        if again is not None:
-            return again
+    if weight is None and size_average is None and reduce is None:
+        # Checking what has been checked before takes longer than all the rest.
+        try:
+            x, t = input.node, target.node
+            known = _FITTING.get(
+                (x.spec_id, t.spec_id, False, ignore_index, reduction, label_smoothing)
+            )
+        except (AttributeError, TypeError):  # no tensor, or options that have no hash
+            known = None
+        if known is not None:
+            loss, classes = known
+            _check_labels(target, t, classes, ignore_index)
+            return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

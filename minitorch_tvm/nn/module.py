@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from ..core import dtype as dt
 from ..core.dtype import DType
@@ -95,6 +95,36 @@ class Module:
         for table in tables:
             for name in table:
                 capture.entry(table, name)
+
+    _plain: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
+    """Names of the attributes and of the parameters that decide what ``forward`` records, if these
+    and its input do, and if it does nothing but record."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "_plain" not in vars(cls):  # what is inherited is of another forward()
+            cls._plain = None
+
+    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
+        """Add what decides what a call records, beside its input; False if that is unknown."""
+        plain, own = self._plain, self.__dict__
+        if plain is None or self._forward_hooks or self._forward_pre_hooks or "forward" in own:
+            return False
+        choices.append(type(self))
+        names, parameters = plain
+        table = own["_parameters"]
+        try:
+            for name in names:
+                choices.append(own[name])
+            for name in parameters:
+                value = table[name]
+                if value is None:
+                    choices.append(None)
+                else:
+                    tensors.append(value)
+        except KeyError:  # it has been replaced by something else
+            return False
+        return True
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         pending = dict(self._forward_hooks)

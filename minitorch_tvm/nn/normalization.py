@@ -172,6 +172,8 @@ class LayerNorm(_Affine):
     [-1.0, 1.0]
     """
 
+    _plain = ("normalized_shape", "eps"), ("weight", "bias")
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],

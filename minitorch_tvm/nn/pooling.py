@@ -21,6 +21,8 @@ class MaxPool2d(Module):
              [13., 15.]]])
     """
 
+    _plain = ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), ()
+
     def __init__(
         self,
         kernel_size: IntPair,
@@ -64,6 +66,8 @@ class AvgPool2d(Module):
              [10.5000, 12.5000]]])
     """
 
+    _plain = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), ()
+
     def __init__(
         self,
         kernel_size: IntPair,
@@ -106,6 +110,8 @@ class AdaptiveAvgPool2d(Module):
     >>> mt.nn.AdaptiveAvgPool2d(1)(mt.arange(16.0).reshape(1, 4, 4))
     tensor([[[7.5000]]])
     """
+
+    _plain = ("output_size",), ()
 
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         super().__init__()

@@ -181,29 +181,21 @@ class Adam(Optimizer):
             p._become(apply(step, node, n.decay, m, v, n.scale, n.eps, n.size))
 
     def _add_reads(self, group: Group, reads: Reads) -> bool:
-        choices, tensors, owners, debt = reads
         amsgrad = group["amsgrad"]
+        choices = reads.choices
         choices += (bool(amsgrad), group["weight_decay"] != 0)
         choices += (bool(group["decoupled_weight_decay"]), bool(group["maximize"]))
         names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 3 if amsgrad else 2]
-        states = self.state
-        first: int | None = None
-        for p in group["params"]:
-            grad = p._gradient
-            if grad is None:
-                continue
-            if grad is not debt:
-                grad = p._grad
-            state = states[p]
-            try:
-                tensors += (p, grad, *[state[name] for name in names])
-                step = state["step"]
-            except KeyError:  # the first step
-                return False
-            owners.append(state)
-            if first is None:
-                first = step
-            choices.append(step - first)  # equal ages share their numbers
+        all_states = self.state
+        states = [all_states[p] for p in reads.add(group["params"])]
+        try:
+            for name in names:
+                reads.tensors += [state[name] for state in states]
+            steps = [state["step"] for state in states]
+        except KeyError:  # the first step
+            return False
+        reads.owners += states
+        choices += [step - steps[0] for step in steps]  # equal ages share their numbers
         return True
 
     def _packed(self, state: dict[str, Any]) -> dict[str, Any]:

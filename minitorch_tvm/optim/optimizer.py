@@ -225,12 +225,12 @@ class Optimizer:
 
     def _reads(self) -> repeated.Reads | None:
         """What the step reads and what decides what it records; None if that cannot be told yet."""
-        reads = repeated.Reads([], [], [], MODE.trace.debt())
+        reads = repeated.Reads(MODE.trace.debt())
         for group in self.param_groups:
             reads.owners.append(group)
             if not self._add_reads(group, reads):
                 return None
-            reads.choices.append(len(reads.tensors))
+            reads.choices.append(len(reads.params))
         return reads
 
     def _add_reads(self, group: Group, reads: repeated.Reads) -> bool:

@@ -19,7 +19,7 @@ from .. import lazy
 from ..core.events import EVENTS
 from ..ir.node import MODE, Node
 from ..ir.tape import Owed, Tape
-from ..ir.trace import Prefix
+from ..ir.trace import Prefix, catch_up
 from ..runtime.memory import Buffer
 
 Key = tuple[object, ...]
@@ -28,53 +28,71 @@ Action = tuple[Callable[[], Any], Sequence[Node]]
 """A side effect of a step and the numbers of the program that it returns, if any."""
 
 
-class Reads(NamedTuple):
+class Reads:
     """What a step depends on."""
 
-    choices: list[object]
-    """Values that decide which operations are recorded."""
-    tensors: list[Any]
-    """Those that the operations read, and those that they change; ``debt`` in the place of the
-    gradient of the one before, if that is owed."""
-    owners: list[dict[str, Any]]
-    """What the step's actions look numbers up in."""
-    debt: Owed | None
+    __slots__ = ("choices", "debt", "gradients", "owners", "params", "tensors")
+
+    def __init__(self, debt: Owed | None) -> None:
+        self.debt = debt
+        """What stands for the gradients of this recording, if they are owed."""
+        self.choices: list[object] = []
+        """Values that decide which operations are recorded."""
+        self.params: list[Any] = []
+        """Tensors to be changed that have a gradient."""
+        self.gradients: list[Any] = []
+        """Theirs; all of them or, if they are owed, none."""
+        self.tensors: list[Any] = []
+        """Others that the operations read or change."""
+        self.owners: list[dict[str, Any]] = []
+        """What the step's actions look numbers up in."""
+
+    def add(self, params: Sequence[Any]) -> list[Any]:
+        """Add those that have a gradient, and what they have; returns them."""
+        debt, found, gradients = self.debt, self.params, self.gradients
+        start = len(found)
+        for p in params:
+            gradient = p._gradient
+            if gradient is not None:
+                found.append(p)
+                if gradient is not debt:
+                    gradients.append(p._grad)
+        return found[start:] if start else found
+
+    def all(self) -> list[Any]:
+        """The tensors of all kinds; those that may be owed last."""
+        return self.params + self.tensors + self.gradients
 
 
 def key_of(reads: Reads) -> Key | None:
     """Equal for steps that do the same; None if there is no telling."""
     trace, debt = MODE.trace, reads.debt
-    base, count = trace.base, len(trace.values)
-    places: list[int] = []
-    entering = set()
-    waiting, cts = 0, {} if debt is None else debt.tape.cts
-    for t in reads.tensors:
-        if t is debt:
-            gradient = cts.get(places[-1])
-            if gradient is None:  # of what the parameter was then
-                return None
-            places.append(gradient)
-            waiting += 1
-            continue
-        if t._base is not None:
+    params, gradients = reads.params, reads.gradients
+    owed: Sequence[int] = ()
+    tape = None
+    if len(gradients) < len(params):
+        if debt is None or gradients:
             return None
-        node = t._node
-        place = node.at - base
-        if not 0 <= place < count:
-            if node.pending:
-                return None
-            place = trace.entry(node)
-            if node in entering:  # which of them are one does not show
-                return None
-            entering.add(node)
-        places.append(place)
-    if debt is None or waiting == len(cts):
-        pending = lazy.recorded(cts.values())
-    else:
-        pending = lazy.recorded(debt.outstanding())
+        tape = debt.tape
+        if len(params) < len(tape.cts):
+            owed = debt.outstanding()
+    pending = lazy.recorded(owed)
     if pending is None:
         return None
-    return trace.prefix, pending, tuple(places), tuple(reads.choices)
+    nodes = []
+    for t in params if tape is not None and not reads.tensors else reads.all():
+        if t._base is not None:
+            return None
+        nodes.append(t._node)
+    places = trace.places_of(nodes)
+    if places is None:
+        return None
+    if tape is not None:
+        cts = tape.cts
+        for place in places[: len(params)]:
+            if place not in cts:  # it is owed to what the parameter was then
+                return None
+    return trace.prefix, tape, pending, tuple(places), tuple(reads.choices)
 
 
 class Watch:
@@ -84,7 +102,8 @@ class Watch:
         trace = MODE.trace
         self._reads = reads
         # Weak: what has further references is not overwritten.
-        self._before = [weakref.ref(t._node) for t in reads.tensors]
+        self._tensors = reads.all()
+        self._before = [weakref.ref(t._node) for t in self._tensors]
         self._start, self._base, self._count = trace.prefix, trace.base, len(trace.values)
         self._entered: dict[int, int] = {}
         self._written: dict[int, tuple[int, int]] = {}
@@ -95,9 +114,7 @@ class Watch:
         """All updates have been recorded, and are about to be evaluated."""
         if MODE.trace.base != self._base:  # something has been evaluated meanwhile
             return
-        for number, (tensor, reference) in enumerate(
-            zip(self._reads.tensors, self._before, strict=True)
-        ):
+        for number, (tensor, reference) in enumerate(zip(self._tensors, self._before, strict=True)):
             node = reference()
             if node is None:
                 return
@@ -113,7 +130,7 @@ class Watch:
 
     def result(self, known: lazy.Known | None, actions: Sequence[Action]) -> Repeated | None:
         """How to do the same again, ``known`` having been evaluated; None if that is unknown."""
-        count, tensors = self._count, self._reads.tensors
+        count, tensors = self._count, self._tensors
         by = self._uses  # the step's own operations
         if known is None or by is None:
             return None
@@ -190,7 +207,7 @@ class Repeated:
         self._fresh = [i for i, d in enumerate(known.donors) if d < 0]
         self._none: list[Buffer | None] = [None] * len(outputs)
         self._spare: list[Buffer] = []
-        self._owing = _Owing(None, uses, self._plain, [])
+        self._owing = self._with(None)
 
     def forget(self) -> None:
         """Let go of memory that is kept for the next time."""
@@ -206,50 +223,66 @@ class Repeated:
         executor = lazy.executor_of(self._key)
         if executor is None:
             return False
-        tensors, values, debt = reads.tensors, MODE.trace.values, reads.debt
-        buffers: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._buffers]
+        trace, debt = MODE.trace, reads.debt
+        values: list[Any] = trace.values
+        if reads.tensors or reads.gradients:
+            tensors = reads.all()
+        else:
+            tensors = reads.params
+        nodes: list[Any] = [values[p]() if p >= 0 else tensors[~p]._node for p in self._buffers]
         owing = self._owing
         if owing.tape is not (None if debt is None else debt.tape):
             owing = self._owing = self._with(None if debt is None else debt.tape)
-        _, uses, plain, gradients = owing
-        outputs: list[Any] = [values[p]() for _, p in plain]
-        targets = self._targets(outputs, buffers, uses, executor.overwrites)
+        _, written, uses, plain, places, gradients = owing
+        outputs: list[Any] = [values[p]() for p in places]
+        if trace.late and None in outputs:
+            catch_up(trace.late)
+            outputs = [values[p]() for p in places]
+        targets = self._targets(outputs, nodes, written, uses, executor.overwrites)
         if targets is None:
             return False
         made = [action() for action in self._actions]
-        scalars = [_value(values[p]()) if a < 0 else made[a][p] for a, p in self._scalars]
-        EVENTS.count(_COUNTED)
-        written = self._written
-        for _, _, number, _ in written:
+        scalars = [made[a][p] if a >= 0 else values[p]().value for a, p in self._scalars]
+        _TOGETHER[_COUNTED] += 1  # changes here only, and under the lock of evaluations
+        for _, _, number, _, _ in written:
             tensors[number]._version += 1
 
         def finish(results: list[Buffer]) -> None:
             if debt is not None:
-                debt.computed({p: results[i] for i, p in gradients})
-            for output, at, _, _ in written:
-                buffers[at].buffer = results[output]
-            lazy.computed(outputs, [results[i] for i, _ in plain])
+                debt.computed(gradients, results)
+            for output, at, _, _, _ in written:
+                nodes[at].buffer = results[output]
+            lazy.computed(outputs, [results[i] for i in plain])
 
-        results = lazy.execute(executor, buffers, scalars, targets, finish)
+        results = lazy.execute(executor, nodes, scalars, targets, finish)
         self._spare = [results[i] for i in self._fresh]
         return True
 
     def _with(self, tape: Tape | None) -> _Owing:
         """What is different while the gradients of ``tape`` are owed."""
-        if tape is None:
-            return _Owing(None, self._uses, self._plain, [])
-        uses = [
-            n - tape.uses.get(p, 0) + (p in tape.uses)  # what is owed holds each of them once
-            for p, n in zip(self._buffers, self._uses, strict=True)
-        ]
-        cts = set(tape.cts.values())
-        plain = [(i, p) for i, p in self._plain if p not in cts]
-        return _Owing(tape, uses, plain, [(i, p) for i, p in self._plain if p in cts])
+        uses, cts = self._uses, set()
+        if tape is not None:
+            uses = [
+                n - tape.uses.get(p, 0) + (p in tape.uses)  # what is owed holds each of them once
+                for p, n in zip(self._buffers, uses, strict=True)
+            ]
+            cts = set(tape.cts.values())
+        return _Owing(
+            tape,
+            # Known references: the tensor's, that as a buffer of this evaluation, the local one
+            # and getrefcount's argument.
+            [(i, at, number, grad, uses[at] + 4) for i, at, number, grad in self._written],
+            uses,
+            [i for i, p in self._plain if p not in cts],
+            [p for _, p in self._plain if p not in cts],
+            [(p, i) for i, p in self._plain if p in cts],
+        )
 
     def _targets(
         self,
         outputs: list[Node],
-        buffers: list[Node],
+        nodes: list[Node],
+        written: Sequence[tuple[int, int, int, bool, int]],
         uses: list[int],
         overwrites: Sequence[bool],
     ) -> list[Buffer | None] | None:
@@ -262,14 +295,12 @@ class Repeated:
         if self._donors is None:
             targets = self._none.copy()
         else:
-            targets = lazy.reusable(buffers, uses, self._donors, overwrites, kept)
-        for output, at, _, requires_grad in self._written:
-            node = buffers[at]
+            targets = lazy.reusable(nodes, uses, self._donors, overwrites, kept)
+        for output, at, _, requires_grad, references in written:
+            node = nodes[at]
             buffer = node.buffer
-            # Known references: the tensor's, that as a buffer of this evaluation, the local one
-            # and getrefcount's argument.
             if (
-                getrefcount(node) > uses[at] + 4
+                getrefcount(node) > references
                 or buffer is None
                 or buffer.array is not None
                 or (kept and id(node) in kept)
@@ -293,17 +324,19 @@ class _Owing(NamedTuple):
     """How a step is done while gradients are owed, or none are."""
 
     tape: Tape | None
+    written: list[tuple[int, int, int, bool, int]]
+    """Outputs that are updated tensors, the buffers that they update, the tensors' numbers, whether
+    they require grad, and how many references a value that nobody else holds has."""
     uses: list[int]
-    outputs: list[tuple[int, int]]
-    """Outputs of the program that have been recorded, and where."""
+    plain: list[int]
+    """Outputs of the program that have been recorded,"""
+    places: list[int]
+    """and where."""
     gradients: list[tuple[int, int]]
-    """Those that are owed."""
+    """Those that are owed: where they would be, and their numbers."""
 
 
-def _value(scalar: Any) -> Any:
-    return scalar.value
-
-
+_TOGETHER = EVENTS.together
 _COUNTED = (
     "evaluations",
     "evaluations:step",

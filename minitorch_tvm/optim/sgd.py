@@ -168,21 +168,21 @@ class SGD(Optimizer):
             p._become(apply(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
 
     def _add_reads(self, group: Group, reads: Reads) -> bool:
-        choices, tensors, _, debt = reads
         momentum = group["momentum"] != 0
-        choices += (momentum, group["weight_decay"] != 0, group["dampening"] != 0)
-        choices += (bool(group["nesterov"]), bool(group["maximize"]))
-        for p in group["params"]:
-            grad = p._gradient
-            if grad is None:
-                continue
-            tensors += (p, grad if grad is debt else p._grad)
-            if momentum:
-                state = self.state[p]
-                buffer = state.get("momentum_buffer")
-                if buffer is None:
-                    return False
-                tensors.append(buffer)
+        reads.choices += (
+            momentum,
+            group["weight_decay"] != 0,
+            group["dampening"] != 0,
+            not group["nesterov"],
+            not group["maximize"],
+        )
+        params = reads.add(group["params"])
+        if momentum:
+            states = self.state
+            try:
+                reads.tensors += [states[p]["momentum_buffer"] for p in params]
+            except KeyError:  # the first step
+                return False
         return True
 
     def _unpacked(self, p: Any, state: Any) -> dict[str, Any]:
