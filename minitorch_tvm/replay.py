@@ -7,6 +7,7 @@ themselves, and what must still be looked at is looked at once.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from sys import getrefcount
@@ -16,6 +17,7 @@ from .core.dtype import DType
 from .core.events import EVENTS
 from .core.shape import Shape, numel
 from .ir.node import leaf
+from .ir.tape import Promise
 from .runtime.executor import count
 from .runtime.memory import Buffer
 from .tensor import Tensor
@@ -71,8 +73,8 @@ _COUNTS = EVENTS.counts
 Test = Callable[[Any], None]
 Made = list[list[Buffer]]
 """The outputs of the runs of a call so far."""
-Prepared = tuple[list[Buffer], list[Buffer | None]]
-"""Inputs of a run and, per output, the buffer to write over, if any."""
+Prepared = tuple[list[Buffer], list[Buffer | None], "_Gradients"]
+"""Inputs of a run, per output the buffer to write over, if any, and what stands for gradients."""
 Prepare = Callable[[Sequence[Buffer], Made], Prepared | None]
 Step = tuple[Prepare, Callable[[Prepared, list[Any]], list[Buffer]]]
 
@@ -90,23 +92,105 @@ def steps(
     state: Sequence[State],
     read_gradients: set[int],
     guards: Sequence[tuple[Place, Test]],
+    returned: Sequence[Place],
 ) -> list[Step]:
     """How to run each program: what prepares it, and what runs it then with an effect's numbers.
 
     The first of them may find that a tensor is not what it was; it returns None, and nothing has
-    been done.  ``guards`` test outputs of runs.
+    been done.  ``guards`` test outputs of runs.  The caller is given what is ``returned``.
     """
     if not runs:  # but what the function returns may depend on the state
         nothing = Run(None, (), (), (), ())
-        return [(_preparation(nothing, state, read_gradients, [], every=True), _no_program)]
+        replaced = _Replaced(nothing, [], set(), set())
+        return [(_preparation(nothing, state, replaced, [], every=True), _no_program)]
     found = []
+    tensors = [s.tensor for s in state]
     for number, run in enumerate(runs):
         tests = [(p.entry, test) for p, test in guards if p.number == number]
         spare = _small_results(run)
-        prepare = _preparation(run, state, read_gradients, spare, every=number == 0)
+        results = {p.entry for p in returned if p.kind == "run" and p.number == number}
+        replaced = _Replaced(run, tensors, read_gradients, results)
+        prepare = _preparation(run, state, replaced, spare, every=number == 0)
         last = number == len(runs) - 1
-        found.append((prepare, _running(run, [s.tensor for s in state], tests, spare, last)))
+        found.append((prepare, _running(run, tensors, replaced, tests, spare, last)))
     return found
+
+
+class _Gradients(Promise):
+    """Gradients that a program has computed, in memory that it writes again next time.
+
+    Nobody has asked for one: otherwise they are tensors, and the memory belongs to these.
+    """
+
+    __slots__ = ("_of", "buffers")
+
+    def __init__(self, of: _Replaced, buffers: list[Buffer]) -> None:
+        self._of = of
+        self.buffers: list[Buffer] | None = buffers
+
+    def settle(self) -> None:
+        """Make tensors of them."""
+        buffers, self.buffers = self.buffers, None
+        if buffers is not None:
+            for (_, output, owners), buffer in zip(self._of.outputs, buffers, strict=True):
+                for owner in owners:
+                    if owner._gradient is self:
+                        owner._gradient = tensor_of(buffer, output)
+
+
+class _Replaced:
+    """The gradients that a run computes anew, and those of the last time.
+
+    Without those that the caller gets as results: that is another tensor on the same memory.
+    """
+
+    def __init__(
+        self, run: Run, tensors: Sequence[Tensor], read: set[int], results: set[int]
+    ) -> None:
+        self.outputs: list[tuple[int, Output, list[Tensor]]] = []
+        """Their numbers, and the tensors that get them."""
+        self._read = False
+        for i, output in enumerate(run.outputs):
+            new = output.places and all(map(_is_new_gradient, output.places))
+            if new and run.donors[i] < 0 and i not in results:
+                numbers = [p.number for p in output.places]
+                self.outputs.append((i, output, [tensors[n] for n in numbers]))
+                self._read = self._read or not read.isdisjoint(numbers)
+        self.numbers = [i for i, _, _ in self.outputs]
+        self.owners = [tensor for _, _, owners in self.outputs for tensor in owners]
+        self._last: weakref.ref[_Gradients] | None = None
+
+    def again(self) -> tuple[_Gradients, list[Buffer]]:
+        """What stands for them, and their memory."""
+        found = None if self._last is None else self._last()
+        buffers = None if found is None else found.buffers
+        if found is None or buffers is None or self._read:
+            buffers = [
+                (None if self._read else _free(owners[0], output.nbytes)) or Buffer(output.nbytes)
+                for _, output, owners in self.outputs
+            ]
+            found = _Gradients(self, buffers)
+            self._last = weakref.ref(found)
+        return found, buffers
+
+
+def _is_new_gradient(place: Place) -> bool:
+    return place.kind == "gradient" and not place.entry
+
+
+def _free(owner: Tensor, nbytes: int) -> Buffer | None:
+    """The memory of the gradient that there is, if it is as large and nobody else has it."""
+    old = owner._gradient
+    # Known references: the tensor's, the local and getrefcount's.
+    if type(old) is not Tensor or getrefcount(old) > 3:
+        return None
+    node = old._node
+    # The node's, the local and getrefcount's.
+    if getrefcount(node) > 3 or node.pending:
+        return None
+    buffer: Buffer = node.buffer
+    free = getrefcount(buffer) <= 3 and buffer.nbytes == nbytes and buffer.array is None
+    return buffer if free else None
 
 
 def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
@@ -122,7 +206,7 @@ def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
 def _preparation(
     run: Run,
     state: Sequence[State],
-    read_gradients: set[int],
+    replaced: _Replaced,
     results: Sequence[tuple[int, deque[Buffer]]],
     every: bool,
 ) -> Prepare:
@@ -140,13 +224,7 @@ def _preparation(
     read = {p.number for _, p in inputs if p.kind == "tensor"}
     others = [s for n, s in enumerate(state) if n not in read] if every else []
     views = [s.tensor for n, s in enumerate(state) if s.tensor._base is not None]
-    # What nothing reads may be written over.
-    spare = [
-        (i, state[p.number].tensor, output.nbytes)
-        for i, output in enumerate(run.outputs)
-        for p in output.places
-        if p.kind == "gradient" and not p.entry and p.number not in read_gradients
-    ]
+    numbers = replaced.numbers
     blank: list[Any] = [None] * len(inputs)
     fresh: list[Buffer | None] = [None] * len(run.outputs)
 
@@ -193,19 +271,10 @@ def _preparation(
                 targets[output] = buffer
         for output, before in results:
             targets[output] = _taken(before)
-        for output, tensor, nbytes in spare:
-            old = tensor._gradient
-            # Known references: the tensor's, the local and getrefcount's.
-            if type(old) is not Tensor or getrefcount(old) > 3:
-                continue
-            node = old._node
-            if getrefcount(node) > 3 or node.pending:
-                continue
-            buffer = node.buffer
-            # Known references: the node's, the local and getrefcount's.
-            if getrefcount(buffer) <= 3 and buffer.nbytes == nbytes and buffer.array is None:
-                targets[output] = buffer
-        return buffers, targets
+        promise, memory = replaced.again()
+        for output, buffer in zip(numbers, memory, strict=True):
+            targets[output] = buffer
+        return buffers, targets, promise
 
     return prepare
 
@@ -213,6 +282,7 @@ def _preparation(
 def _running(
     run: Run,
     tensors: Sequence[Tensor],
+    replaced: _Replaced,
     guards: Sequence[tuple[int, Test]],
     spare: Sequence[tuple[int, deque[Buffer]]],
     last: bool,
@@ -220,34 +290,18 @@ def _running(
     executor = run.executor
     constants = [0.0 if isinstance(s, Place) else s for s in run.scalars]
     numbers = [(i, s.number, s.entry) for i, s in enumerate(run.scalars) if isinstance(s, Place)]
-    changed, accumulated, replaced = [], [], []
+    changed, accumulated, given = [], [], []
     for i, output in enumerate(run.outputs):
         for kind, number, accumulates in output.places:
             if kind == "tensor":
                 changed.append((i, tensors[number], output))
             elif accumulates:
                 accumulated.append((i, tensors[number], output))
-            else:
-                replaced.append((i, tensors[number], output))
+            elif i not in replaced.numbers:
+                given.append((i, tensors[number], output))
     tests = [(i, test, run.outputs[i]) for i, test in guards]
 
-    def hand_over(results: list[Buffer]) -> None:
-        """Give tensors and gradients their new values."""
-        for i, tensor, output in changed:
-            if results[i] is not tensor._node.buffer:
-                _replace(tensor, results[i], output)
-            tensor._version += 1
-        for i, owner, output in accumulated:
-            gradient = gradient_of(owner)
-            if results[i] is not gradient._node.buffer:
-                _replace(gradient, results[i], output)
-            gradient._version += 1
-        for i, owner, output in replaced:
-            old = owner._gradient
-            if type(old) is not Tensor or old._node.buffer is not results[i]:
-                owner._gradient = tensor_of(results[i], output)
-        if last:
-            _COUNTS["captured_calls"] += 1  # changes under the lock of running programs only
+    owners = replaced.owners
 
     def execute(prepared: Prepared, values: list[Any]) -> list[Buffer]:
         scalars = constants
@@ -255,7 +309,31 @@ def _running(
             scalars = constants.copy()
             for i, number, entry in numbers:
                 scalars[i] = values[number][entry]
-        buffers, targets = prepared
+        buffers, targets, promise = prepared
+
+        def hand_over(results: list[Buffer]) -> None:
+            """Give tensors and gradients their new values."""
+            for i, tensor, output in changed:
+                if results[i] is not tensor._node.buffer:
+                    _replace(tensor, results[i], output)
+                tensor._version += 1
+            for i, owner, output in accumulated:
+                gradient = gradient_of(owner)
+                if results[i] is not gradient._node.buffer:
+                    _replace(gradient, results[i], output)
+                gradient._version += 1
+            if promise.buffers is not None:
+                for owner in owners:
+                    owner._gradient = promise
+            else:  # another thread has asked for one meanwhile
+                for i, output, tensors in replaced.outputs:
+                    for owner in tensors:
+                        owner._gradient = tensor_of(results[i], output)
+            for i, owner, output in given:
+                owner._gradient = tensor_of(results[i], output)
+            if last:
+                _COUNTS["captured_calls"] += 1  # changes under the lock of running programs only
+
         results: list[Buffer] = executor.run(buffers, scalars, targets, hand_over)
         for i, kept in spare:
             kept.append(results[i])

@@ -121,11 +121,24 @@ class Tape:
         return place
 
 
-class Owed:
-    """Gradients that backward() has put off: in their stead, tensors hold this as ``_gradient``."""
+class Promise:
+    """Of gradients: tensors hold it as ``_gradient`` until somebody asks for one."""
+
+    __slots__ = ("__weakref__",)
+
+    def settle(self) -> None:
+        """Give its gradient to every tensor that waits for it.
+
+        No other thread may evaluate meanwhile.
+        """
+        raise NotImplementedError
+
+
+class Owed(Promise):
+    """Gradients that backward() has put off."""
 
     __slots__ = (
-        *("__weakref__", "_base", "_held", "_late", "_made", "_owners", "_place", "_results"),
+        *("_base", "_held", "_late", "_made", "_owners", "_place", "_results"),
         *("_sequence", "_values", "tape"),
     )
 
@@ -163,10 +176,7 @@ class Owed:
         self._held, self._late = [], []
 
     def settle(self) -> None:
-        """Give its gradient to every tensor that waits for it.
-
-        No other thread may evaluate meanwhile.
-        """
+        """Record what backward() would have, if it has not been computed."""
         made = self._made
         if made is None:
             if self._results is None:

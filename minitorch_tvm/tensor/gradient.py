@@ -8,7 +8,7 @@ from .. import autograd, lazy
 from ..core.dtype import DType
 from ..core.shape import Size
 from ..ir.node import MODE, Node
-from ..ir.tape import Owed
+from ..ir.tape import Promise
 from ..ops import build as b
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Gradient:
 
     __slots__ = ("_gradient",)
 
-    _gradient: Tensor | Owed | None
+    _gradient: Tensor | Promise | None
 
     if TYPE_CHECKING:  # of the tensor
         _wrap: Any
@@ -51,7 +51,7 @@ class Gradient:
 
     def _settle(self) -> None:
         gradient = self._gradient
-        if isinstance(gradient, Owed):
+        if isinstance(gradient, Promise):
             with lazy.exclusive():
                 gradient.settle()
 
