@@ -228,7 +228,7 @@ class _Script:
         state = self.state
         # What a program of the call computes can be tested once that has run.
         later = [(p, test) for p, test, *_ in self.guards if p.kind == "run"]
-        steps = replay.steps(self.runs, self._specs, self._read_gradients, later, self.results)
+        steps = replay.steps(self.runs, self._specs, later, self.results)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without = self.without

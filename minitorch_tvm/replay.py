@@ -73,8 +73,9 @@ _COUNTS = EVENTS.counts
 Test = Callable[[Any], None]
 Made = list[list[Buffer]]
 """The outputs of the runs of a call so far."""
-Prepared = tuple[list[Buffer], list[Buffer | None], "_Gradients"]
-"""Inputs of a run, per output the buffer to write over, if any, and what stands for gradients."""
+Prepared = tuple[list[Buffer], list[Buffer], list[int] | None, bool, "_Gradients"]
+"""Inputs of a run, what it writes, where these are if all inputs are aligned, whether tensors of
+the state get new nodes, and what stands for gradients."""
 Prepare = Callable[[Sequence[Buffer], Made], Prepared | None]
 Step = tuple[Prepare, Callable[[Prepared, list[Any]], list[Buffer]]]
 
@@ -90,7 +91,6 @@ def _no_program(prepared: Prepared, values: list[Any]) -> list[Buffer]:
 def steps(
     runs: Sequence[Run],
     state: Sequence[State],
-    read_gradients: set[int],
     guards: Sequence[tuple[Place, Test]],
     returned: Sequence[Place],
 ) -> list[Step]:
@@ -101,18 +101,19 @@ def steps(
     """
     if not runs:  # but what the function returns may depend on the state
         nothing = Run(None, (), (), (), ())
-        replaced = _Replaced(nothing, [], set(), set())
-        return [(_preparation(nothing, state, replaced, [], every=True), _no_program)]
+        replaced, turns = _Replaced(nothing, [], set()), _Turns(nothing, [])
+        return [(_preparation(nothing, state, replaced, turns, [], every=True), _no_program)]
     found = []
     tensors = [s.tensor for s in state]
     for number, run in enumerate(runs):
         tests = [(p.entry, test) for p, test in guards if p.number == number]
         spare = _small_results(run)
         results = {p.entry for p in returned if p.kind == "run" and p.number == number}
-        replaced = _Replaced(run, tensors, read_gradients, results)
-        prepare = _preparation(run, state, replaced, spare, every=number == 0)
+        replaced = _Replaced(run, tensors, results)
+        turns = _Turns(run, tensors)
+        prepare = _preparation(run, state, replaced, turns, spare, every=number == 0)
         last = number == len(runs) - 1
-        found.append((prepare, _running(run, tensors, replaced, tests, spare, last)))
+        found.append((prepare, _running(run, tensors, replaced, turns, tests, spare, last)))
     return found
 
 
@@ -122,20 +123,23 @@ class _Gradients(Promise):
     Nobody has asked for one: otherwise they are tensors, and the memory belongs to these.
     """
 
-    __slots__ = ("_of", "buffers")
+    __slots__ = ("_of", "addresses", "targets")
 
-    def __init__(self, of: _Replaced, buffers: list[Buffer]) -> None:
+    def __init__(self, of: _Replaced, targets: list[Any], addresses: list[int]) -> None:
         self._of = of
-        self.buffers: list[Buffer] | None = buffers
+        self.targets: list[Any] | None = targets
+        """Of the run that computes them; None once somebody has asked."""
+        self.addresses = addresses
+        """Of its inputs and targets."""
 
     def settle(self) -> None:
         """Make tensors of them."""
-        buffers, self.buffers = self.buffers, None
-        if buffers is not None:
-            for (_, output, owners), buffer in zip(self._of.outputs, buffers, strict=True):
+        targets, self.targets = self.targets, None
+        if targets is not None:
+            for number, output, owners in self._of.outputs:
                 for owner in owners:
                     if owner._gradient is self:
-                        owner._gradient = tensor_of(buffer, output)
+                        owner._gradient = tensor_of(targets[number], output)
 
 
 class _Replaced:
@@ -144,34 +148,33 @@ class _Replaced:
     Without those that the caller gets as results: that is another tensor on the same memory.
     """
 
-    def __init__(
-        self, run: Run, tensors: Sequence[Tensor], read: set[int], results: set[int]
-    ) -> None:
+    def __init__(self, run: Run, tensors: Sequence[Tensor], results: set[int]) -> None:
         self.outputs: list[tuple[int, Output, list[Tensor]]] = []
         """Their numbers, and the tensors that get them."""
-        self._read = False
         for i, output in enumerate(run.outputs):
             new = output.places and all(map(_is_new_gradient, output.places))
             if new and run.donors[i] < 0 and i not in results:
                 numbers = [p.number for p in output.places]
                 self.outputs.append((i, output, [tensors[n] for n in numbers]))
-                self._read = self._read or not read.isdisjoint(numbers)
         self.numbers = [i for i, _, _ in self.outputs]
+        self._sizes = len(run.inputs), len(run.outputs)
         self.owners = [tensor for _, _, owners in self.outputs for tensor in owners]
         self._last: weakref.ref[_Gradients] | None = None
 
-    def again(self) -> tuple[_Gradients, list[Buffer]]:
-        """What stands for them, and their memory."""
+    def again(self) -> _Gradients:
+        """What stands for them, with memory."""
         found = None if self._last is None else self._last()
-        buffers = None if found is None else found.buffers
-        if found is None or buffers is None or self._read:
-            buffers = [
-                (None if self._read else _free(owners[0], output.nbytes)) or Buffer(output.nbytes)
-                for _, output, owners in self.outputs
-            ]
-            found = _Gradients(self, buffers)
+        if found is None or found.targets is None:
+            inputs, outputs = self._sizes
+            targets: list[Any] = [None] * outputs
+            addresses = [0] * (inputs + outputs)
+            for i, output, owners in self.outputs:
+                buffer = _free(owners[0], output.nbytes) or Buffer(output.nbytes)
+                targets[i] = buffer
+                addresses[inputs + i] = buffer.address
+            found = _Gradients(self, targets, addresses)
             self._last = weakref.ref(found)
-        return found, buffers
+        return found
 
 
 def _is_new_gradient(place: Place) -> bool:
@@ -193,6 +196,28 @@ def _free(owner: Tensor, nbytes: int) -> Buffer | None:
     return buffer if free else None
 
 
+class _Turns:
+    """Tensors of the state that a run changes, but cannot write over: two blocks take turns."""
+
+    def __init__(self, run: Run, tensors: Sequence[Tensor]) -> None:
+        self.outputs: list[tuple[int, Tensor]] = []
+        self.of_inputs: dict[int, int] = {}
+        """By position among the inputs: the output that takes its place."""
+        for i, donor in enumerate(run.donors):
+            if donor >= 0 and not run.executor.overwrites[i] and _is_update(run, i):
+                self.outputs.append((i, tensors[run.inputs[donor].number]))
+                self.of_inputs[donor] = i
+        self.free: dict[int, Any] = {}
+        """Blocks that nobody has, by output."""
+
+
+def _is_update(run: Run, output: int) -> bool:
+    """True if that becomes the value of the tensor that its donor is of, and nothing else."""
+    place, *more = run.outputs[output].places or (None,)
+    donor = run.donors[output]
+    return donor >= 0 and not more and place == run.inputs[donor] and place.kind == "tensor"
+
+
 def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
     """Numbers of the outputs that nothing but the caller gets, and room for the last two of each:
     one is usually still held while the next is computed."""
@@ -207,6 +232,7 @@ def _preparation(
     run: Run,
     state: Sequence[State],
     replaced: _Replaced,
+    turns: _Turns,
     results: Sequence[tuple[int, deque[Buffer]]],
     every: bool,
 ) -> Prepare:
@@ -214,67 +240,92 @@ def _preparation(
     inputs = list(enumerate(run.inputs))
     arguments = [(i, p.number) for i, p in inputs if p.kind == "argument"]
     computed = [(i, p.number, p.entry) for i, p in inputs if p.kind == "run"]
-    taken = {
-        d: output for output, d in enumerate(run.donors) if run.executor.overwrites[output]
-    }  # by position among the inputs: the output that may be written over it
-    kept = [(i, *state[p.number], taken.get(i, -1)) for i, p in inputs if p.kind == "tensor"]
+    # By position among the inputs: the output that may be written over it.
+    taken = {d: o for o, d in enumerate(run.donors) if d >= 0 and run.executor.overwrites[o]}
+    kept = [
+        (i, *state[p.number], taken.get(i, -1), turns.of_inputs.get(i, -1))
+        for i, p in inputs
+        if p.kind == "tensor"
+    ]
     gradients = [
         (i, state[p.number].tensor, taken.get(i, -1)) for i, p in inputs if p.kind == "gradient"
     ]
     read = {p.number for _, p in inputs if p.kind == "tensor"}
     others = [s for n, s in enumerate(state) if n not in read] if every else []
     views = [s.tensor for n, s in enumerate(state) if s.tensor._base is not None]
-    numbers = replaced.numbers
     blank: list[Any] = [None] * len(inputs)
-    fresh: list[Buffer | None] = [None] * len(run.outputs)
+    sizes = [output.nbytes for output in run.outputs]
+    over = {output for i, output in taken.items() if run.inputs[i].kind in ("tensor", "gradient")}
+    over.update(replaced.numbers, turns.of_inputs.values(), (i for i, _ in results))
+    fresh = [i for i in range(len(sizes)) if i not in over]
+    others_move = any(
+        p.kind == "tensor" and not _is_update(run, i)
+        for i, output in enumerate(run.outputs)
+        for p in output.places
+    )
+    unused = turns.free
+    first = len(inputs)
 
     def prepare(given: Sequence[Buffer], made: Made) -> Prepared | None:
-        buffers, targets = blank.copy(), fresh.copy()
         for view in views:
             _ = view.node  # now it follows its base
         for tensor, spec_id, requires_grad in others:
             node = tensor._node
             if node.spec_id != spec_id or node.requires_grad != requires_grad or node.pending:
                 return None
+        for _, tensor, _ in gradients:
+            if tensor._grad is None:
+                return None
+        buffers, promise, aligned, moved = blank.copy(), replaced.again(), True, others_move
+        targets, addresses = promise.targets.copy(), promise.addresses.copy()  # type: ignore[union-attr]
         for i, number in arguments:
-            buffers[i] = given[number]
+            buffer = buffers[i] = given[number]
+            addresses[i] = buffer.address
+            aligned = aligned and buffer.aligned
         for i, number, entry in computed:
-            buffers[i] = made[number][entry]
-        for i, tensor, spec_id, requires_grad, output in kept:
+            buffer = buffers[i] = made[number][entry]
+            addresses[i] = buffer.address
+        for i, tensor, spec_id, requires_grad, output, turn in kept:
             node = tensor._node
             buffer = buffers[i] = node.buffer
             if node.spec_id != spec_id or node.requires_grad != requires_grad or buffer is None:
                 return None
+            address = addresses[i] = buffer.address
+            if output < 0 and turn < 0:
+                aligned = aligned and buffer.aligned
+                continue
             # Nobody but the tensor holds its old value.  Known references: the tensor's, the local
             # and getrefcount's; the node's, the list's, the local and getrefcount's.
-            if (
-                output >= 0
-                and getrefcount(node) <= 3
-                and getrefcount(buffer) <= 4
-                and buffer.array is None
-            ):
-                targets[output] = buffer
+            if getrefcount(node) <= 3 and getrefcount(buffer) <= 4 and buffer.array is None:
+                if output >= 0:
+                    targets[output], addresses[first + output] = buffer, address
+                    continue
+                buffer = unused.pop(turn, None) or Buffer(sizes[turn])
+            else:
+                moved = True
+                aligned = aligned and buffer.aligned
+                buffer = Buffer(sizes[max(output, turn)])
+            targets[max(output, turn)] = buffer
+            addresses[first + max(output, turn)] = buffer.address
         for i, tensor, output in gradients:
-            gradient = tensor._grad
-            if gradient is None:
-                return None
+            gradient = gradient_of(tensor)
             node = gradient.node if gradient._base is not None else gradient._node
             buffer = buffers[i] = node.buffer
             if buffer is None:
                 return None
-            if (
-                output >= 0
-                and getrefcount(node) <= 3
-                and getrefcount(buffer) <= 4
-                and buffer.array is None
-            ):
-                targets[output] = buffer
+            addresses[i] = buffer.address
+            aligned = aligned and buffer.aligned
+            if output >= 0:
+                if getrefcount(node) > 3 or getrefcount(buffer) > 4 or buffer.array is not None:
+                    buffer = Buffer(sizes[output])
+                targets[output], addresses[first + output] = buffer, buffer.address
         for output, before in results:
-            targets[output] = _taken(before)
-        promise, memory = replaced.again()
-        for output, buffer in zip(numbers, memory, strict=True):
-            targets[output] = buffer
-        return buffers, targets, promise
+            buffer = targets[output] = _taken(before) or Buffer(sizes[output])
+            addresses[first + output] = buffer.address
+        for output in fresh:
+            buffer = targets[output] = Buffer(sizes[output])
+            addresses[first + output] = buffer.address
+        return buffers, targets, addresses if aligned else None, moved, promise
 
     return prepare
 
@@ -283,6 +334,7 @@ def _running(
     run: Run,
     tensors: Sequence[Tensor],
     replaced: _Replaced,
+    turns: _Turns,
     guards: Sequence[tuple[int, Test]],
     spare: Sequence[tuple[int, deque[Buffer]]],
     last: bool,
@@ -301,7 +353,8 @@ def _running(
                 given.append((i, tensors[number], output))
     tests = [(i, test, run.outputs[i]) for i, test in guards]
 
-    owners = replaced.owners
+    owners, changes = replaced.owners, [tensor for _, tensor, _ in changed]
+    in_turn, unused = turns.outputs, turns.free
 
     def execute(prepared: Prepared, values: list[Any]) -> list[Buffer]:
         scalars = constants
@@ -309,20 +362,26 @@ def _running(
             scalars = constants.copy()
             for i, number, entry in numbers:
                 scalars[i] = values[number][entry]
-        buffers, targets, promise = prepared
+        buffers, targets, addresses, moved, promise = prepared
 
         def hand_over(results: list[Buffer]) -> None:
             """Give tensors and gradients their new values."""
-            for i, tensor, output in changed:
-                if results[i] is not tensor._node.buffer:
-                    _replace(tensor, results[i], output)
+            if moved:
+                for i, tensor, output in changed:
+                    if results[i] is not tensor._node.buffer:
+                        _replace(tensor, results[i], output)
+            else:
+                for i, tensor in in_turn:
+                    node = tensor._node
+                    unused[i], node.buffer = node.buffer, results[i]
+            for tensor in changes:
                 tensor._version += 1
             for i, owner, output in accumulated:
                 gradient = gradient_of(owner)
                 if results[i] is not gradient._node.buffer:
                     _replace(gradient, results[i], output)
                 gradient._version += 1
-            if promise.buffers is not None:
+            if promise.targets is not None:
                 for owner in owners:
                     owner._gradient = promise
             else:  # another thread has asked for one meanwhile
@@ -334,7 +393,7 @@ def _running(
             if last:
                 _COUNTS["captured_calls"] += 1  # changes under the lock of running programs only
 
-        results: list[Buffer] = executor.run(buffers, scalars, targets, hand_over)
+        results: list[Buffer] = executor.run(buffers, scalars, targets, hand_over, addresses)
         for i, kept in spare:
             kept.append(results[i])
         for i, test, output in tests:

@@ -72,6 +72,7 @@ class Executor:
         scalars: Sequence[float],
         targets: Sequence[Buffer | None],
         finish: Callable[[list[Buffer]], object],
+        addresses: Sequence[int] | None = None,
     ) -> list[Buffer]:
         """Execute once.
 
@@ -79,17 +80,21 @@ class Executor:
         overwrite it, see :attr:`overwrites`) or None for a fresh one.  Returns one buffer per
         output, which ``finish`` is given before.  What a signal raises meanwhile, a
         KeyboardInterrupt for example, is raised when that has been done.
+
+        ``addresses`` are those of inputs and targets, for who knows that they are aligned and all
+        there.
         """
         with _RUNNING:
-            # Loops: for the few values of a small program, comprehensions cost twice as much.
-            addresses: list[int] = []
-            for x in inputs:
-                addresses.append(x.address if x.aligned else self._stage(x, inputs))
-            results: list[Buffer] = []
-            for i, target in enumerate(targets):
-                result = Buffer(self._sizes[i]) if target is None else target
-                results.append(result)
-                addresses.append(result.address)
+            results: list[Any] = [*targets]
+            if addresses is None:
+                # Loops: for the few values of a small program, comprehensions cost twice as much.
+                addresses = []
+                for x in inputs:
+                    addresses.append(x.address if x.aligned else self._stage(x, inputs))
+                for i, result in enumerate(results):
+                    if result is None:
+                        result = results[i] = Buffer(self._sizes[i])
+                    addresses.append(result.address)
             if self._entry is None:
                 finish(results)
                 return results
@@ -142,6 +147,7 @@ class ReferenceExecutor:
         scalars: Sequence[float],
         targets: Sequence[Buffer | None],
         finish: Callable[[list[Buffer]], object],
+        addresses: Sequence[int] | None = None,
     ) -> list[Buffer]:
         """As :meth:`Executor.run`."""
         graph = self.program.graph

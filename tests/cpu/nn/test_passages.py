@@ -168,13 +168,17 @@ def _in_place(net: nn.Sequential) -> None:
     net[1].inplace = True
 
 
-class _Doubled(nn.Linear):
+class _Moody(nn.Linear):
+    mood = False
+
     def forward(self, input: Any) -> Any:
-        return super().forward(input) * 2
+        self.mood = not self.mood
+        y = super().forward(input)
+        return y.relu() if self.mood else y.tanh()
 
 
 def _subclass(net: nn.Sequential) -> None:
-    mine = _Doubled(6, 5)
+    mine = _Moody(6, 5)
     mine.load_state_dict(net[0].state_dict())
     net[0] = mine
 
@@ -293,19 +297,24 @@ def test_nobody_sees_the_values_in_between(passages: list[Any]) -> None:
     assert len(set(order)) == 5
 
 
-@pytest.mark.parametrize("look", ["result", "gradient", "again", "second", "drop"])
+@pytest.mark.parametrize(
+    "look", ["result", "item", "gradient", "again", "second", "drop", "accumulate"]
+)
 def test_what_else_may_happen(look: str, passages: list[Any]) -> None:
     """Looking at the result first, retained graphs, second derivatives."""
     net, other = _twins(_mlp)
     for _ in range(4):
         found = []
         for n in (net, other):
-            n.zero_grad()
+            if look != "accumulate":
+                n.zero_grad()
             x = mt.from_numpy(_rows(4, 6)).requires_grad_()
             y = n(x)
             if look == "result":
                 y.detach().numpy()
             loss = (y * y).sum()
+            if look == "item":
+                loss.item()
             if look == "drop":
                 del y
                 loss.backward()
@@ -326,6 +335,45 @@ def test_what_else_may_happen(look: str, passages: list[Any]) -> None:
             if g is not None:
                 _same(g, h)
     assert len(passages) == 3
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_retained_graphs_and_steps(looking: bool, passages: list[Any]) -> None:
+    net, other = _twins(_mlp)
+    optimizers = [mt.optim.SGD(n.parameters(), lr=0.1) for n in (net, other)]
+    for number in range(6):
+        found = []
+        for n, optimizer in zip((net, other), optimizers, strict=True):
+            optimizer.zero_grad()
+            y = n(mt.from_numpy(_rows(4, 6, seed=number)))
+            loss = (y * y).mean()
+            if looking:
+                loss.item()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            found.append([y, loss, *n.parameters(), *[p.grad for p in n.parameters()]])
+        for a, b in zip(*found, strict=True):
+            _same(a, b)
+    assert len(passages) == 5
+
+
+def test_values_that_another_thread_has_recorded(passages: list[Any]) -> None:
+    """Where they stand there may change at any time: layers are called in turn."""
+    net = nn.Sequential(*_mlp())
+    x = mt.from_numpy(_rows(4, 6))
+    expected = net(x).detach().numpy()
+    net(x).detach().numpy()
+    count = len(passages)
+    assert count
+    pending: list[Any] = []
+    thread = threading.Thread(target=lambda: pending.append(net(x)))
+    thread.start()
+    thread.join(60)
+    y = net(x)
+    assert len(passages) - count <= 1  # the other thread's
+    assert passages[-1] is not y._node
+    np.testing.assert_array_equal(y.detach().numpy(), expected)
+    np.testing.assert_array_equal(pending[0].detach().numpy(), expected)
 
 
 def test_another_thread_computes_the_result(passages: list[Any]) -> None:
@@ -381,10 +429,14 @@ def test_the_line_of_a_value_is_that_of_the_call() -> None:
 
 def test_eager_mode_evaluates_every_layer(passages: list[Any]) -> None:
     net = nn.Sequential(*_mlp())
+    for _ in range(2):
+        expected = net(mt.from_numpy(_rows(4, 6))).detach().numpy()
+    assert len(passages) == 1
     with config.override(mode="eager"):
         for _ in range(3):
-            net(mt.from_numpy(_rows(4, 6)))
-    assert not passages
+            y = net(mt.from_numpy(_rows(4, 6)))
+            np.testing.assert_array_equal(y.detach().numpy(), expected)
+    assert len(passages) == 1
 
 
 def test_options_without_a_hash(passages: list[Any]) -> None:

@@ -1,0 +1,171 @@
+"""State that a captured call changes: in its own memory, or in two blocks that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import replay
+from minitorch_tvm.core.events import EVENTS
+
+nn = mt.nn
+
+
+def _net() -> tuple[nn.Module, Callable[[Any], Any]]:
+    mt.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2)
+    )
+    optimizer = mt.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        y = net(x)
+        loss = (y * y).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return net, step
+
+
+def _image(number: int) -> Any:
+    return np.random.default_rng(number).standard_normal((4, 2, 4, 4)).astype(np.float32)
+
+
+_HOLD: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda t: None,
+    "tensor": lambda t: t.detach(),
+    "array": lambda t: t.detach().numpy(),
+    "node": lambda t: t._node,
+    "copy": lambda t: t.detach().clone(),
+}
+
+
+@pytest.mark.parametrize("kind", _HOLD)
+def test_statistics_and_parameters_are_those_of_the_plain_loop(kind: str) -> None:
+    """Whatever of them is held between the calls: it shows what PyTorch's shares show, or stays."""
+    found = []
+    for compiled in (False, True):
+        net, step = _net()
+        call = mt.compile(step) if compiled else step
+        states, held = [], []
+        for number in range(24):
+            call(mt.from_numpy(_image(number)))
+            if number % 5 == 3:
+                held.append([_HOLD[kind](t) for t in net.state_dict(keep_vars=True).values()])
+            elif number % 5 == 4:
+                held.clear()
+            states.append([t.detach().numpy().copy() for t in net.state_dict().values()])
+        found.append(states)
+    for plain, captured in zip(*found, strict=True):
+        for a, b in zip(plain, captured, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_memory_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    create = replay._Turns.__init__
+
+    def noted(self: Any, *given: Any) -> None:
+        create(self, *given)
+        made.append(self)
+
+    monkeypatch.setattr(replay._Turns, "__init__", noted)
+    net, step = _net()
+    call = mt.compile(step)
+    for number in range(12):
+        call(mt.from_numpy(_image(number)))
+    tensors = [tensor for _, tensor in made[-1].outputs]
+    known = [id(t) for t in net.state_dict(keep_vars=True).values()]
+    assert tensors  # a kernel of the norm reads its weight elsewhere than it writes it
+    assert all(id(t) in known for t in tensors)
+
+    def blocks() -> set[int]:
+        return {id(t._node.buffer) for t in tensors}
+
+    before, nodes, seen = EVENTS.get("allocations"), [id(t._node) for t in tensors], [blocks()]
+    for number in range(3):
+        call(mt.from_numpy(_image(number)))
+        seen.append(blocks())
+    assert EVENTS.get("allocations") == before
+    assert nodes == [id(t._node) for t in tensors]
+    assert seen[0] == seen[2]
+    assert seen[1] == seen[3]
+    assert seen[0].isdisjoint(seen[1])
+
+
+def _both(
+    make: Callable[[], tuple[Callable[..., Any], Callable[[], list[Any]]]], *given: Any
+) -> None:
+    """``make`` gives a function and what to look at; plain and captured calls leave the same."""
+    found = []
+    for compiled in (False, True):
+        function, look = make()
+        call = mt.compile(function) if compiled else function
+        seen = []
+        for number in range(24):
+            call(*[g(number) for g in given])
+            seen.append([np.array(t.detach().numpy()) for t in look()])
+        found.append(seen)
+    for plain, captured in zip(*found, strict=True):
+        for a, b in zip(plain, captured, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_state_that_is_written_but_not_read() -> None:
+    def make() -> tuple[Callable[..., Any], Callable[[], list[Any]]]:
+        last, total = mt.zeros(3), mt.zeros(3)
+
+        def function(x: Any) -> Any:
+            y = x * 2
+            last.copy_(y)
+            total.add_(y)
+            return y.sum()
+
+        return function, lambda: [last, total]
+
+    _both(make, lambda n: mt.full((3,), float(n)))
+
+
+def _unaligned(values: Any) -> Any:
+    memory = np.zeros(values.nbytes + 1, np.uint8)
+    array = memory[1:].view(values.dtype).reshape(values.shape)
+    array[...] = values
+    assert not array.flags.aligned
+    return array
+
+
+@pytest.mark.parametrize("what", ["array", "tensor", "state", "gradient"])
+def test_elements_that_are_not_aligned(what: str) -> None:
+    """They are copied first, however the call is made."""
+
+    def make() -> tuple[Callable[..., Any], Callable[[], list[Any]]]:
+        w = nn.Parameter(mt.ones(4))
+        shift = mt.from_numpy(_unaligned(np.arange(4, dtype=np.float32)))
+        plain = mt.arange(4.0)
+
+        def function(x: Any) -> Any:
+            x = mt.from_numpy(x) if isinstance(x, np.ndarray) else x
+            if what != "gradient":
+                w.grad = None
+            loss = (w * x + (shift if what == "state" else plain) * 3).sum()
+            loss.backward()
+            return loss
+
+        if what == "gradient":
+            w.grad = mt.from_numpy(_unaligned(np.full(4, 0.5, np.float32)))
+        return function, lambda: [w.grad]
+
+    def given(number: int) -> Any:
+        values = np.full(4, number, np.float32)
+        array = _unaligned(values) if what in ("array", "tensor") else values
+        return array if what == "array" else mt.from_numpy(array)
+
+    before = EVENTS.get("unaligned_inputs_copied")
+    _both(make, given)
+    assert EVENTS.get("unaligned_inputs_copied") >= before + 20
