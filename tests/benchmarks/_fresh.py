@@ -100,10 +100,14 @@ def overhead(rows: list[str], turns: int, results: Answer) -> None:
             if side.unavailable:
                 print(f"{row}, {name}: n/a, {side.unavailable}")
         for name, found in _answers(sides, turns, steps=200).items():
-            for part in ("whole", "python"):
+            parts = {
+                "whole": "step",
+                "python": "step without its native call",
+                "until": "of that, until the program is found",
+            }
+            for part, what in parts.items():
                 times = [1e6 * a[part] for a in found]
                 results[f"{row} {name} {part} us"] = times
-                what = "step" if part == "whole" else "step without its native call"
                 print(f"{row}, {name}: {what} {spread(times)} us")
     limits = _answers({"limits": Side("limits", "limits")}, turns)["limits"]
     launches = [1e6 * a["launch"] for a in limits]

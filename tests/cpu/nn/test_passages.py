@@ -13,7 +13,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import nn
 from minitorch_tvm.core import config
-from minitorch_tvm.ir import trace
+from minitorch_tvm.ir import passage, trace
 from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.ir.passage import Late, Passage
 
@@ -444,6 +444,39 @@ def test_options_without_a_hash(passages: list[Any]) -> None:
     for _ in range(3):
         assert net(mt.from_numpy(_rows(1, 1, 4, 4))).shape == (1, 1, 2, 2)
     assert not passages
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_an_interrupt_while_it_is_recorded(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some parameters have entered the recording, and others have not."""
+    net, other = _twins(_mlp)
+    optimizers = [mt.optim.SGD(n.parameters(), lr=0.1) for n in (net, other)]
+    refer, left = passage._reference, [1000]
+
+    def interrupted(node: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return refer(node)
+
+    monkeypatch.setattr(passage, "_reference", interrupted)
+    for number in range(9):
+        x = _rows(4, 6, seed=number)
+        if number in (3, 4, 6, 7):
+            left[0] = count = 1 + (at + number % 3 * 2) % 8
+            try:
+                net(mt.from_numpy(x))
+                assert count > 7
+            except KeyboardInterrupt:
+                assert count <= 7
+            left[0] = 1000
+        for n, optimizer in zip((net, other), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = (n(mt.from_numpy(x)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        for p, q in zip(net.parameters(), other.parameters(), strict=True):
+            _same(p, q)
 
 
 def test_random_rows_of_layers(passages: list[Any]) -> None:
