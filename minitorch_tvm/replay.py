@@ -385,8 +385,8 @@ def _running(
                 for owner in owners:
                     owner._gradient = promise
             else:  # another thread has asked for one meanwhile
-                for i, output, tensors in replaced.outputs:
-                    for owner in tensors:
+                for i, output, getting in replaced.outputs:
+                    for owner in getting:
                         owner._gradient = tensor_of(results[i], output)
             for i, owner, output in given:
                 owner._gradient = tensor_of(results[i], output)
