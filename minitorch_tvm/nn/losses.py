@@ -77,7 +77,10 @@ def _inside(labels: Node, classes: int) -> Node:
 def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -> None:
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
     if not node.pending:
-        _check_array(node, classes, ignore_index)
+        _test(classes, ignore_index, node.buffer.numpy(node.shape, node.dtype))
+        if WATCHED and MODE.trace.capture is not None:
+            test = functools.partial(_test, classes, ignore_index)
+            MODE.trace.capture.guard(node, test)
         return
 
     def error() -> Exception:
@@ -91,13 +94,6 @@ def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -
 
 
 _UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
-
-
-def _check_array(node: Node, classes: int, ignore_index: int) -> None:
-    _test(classes, ignore_index, node.buffer.numpy(node.shape, node.dtype))
-    if WATCHED and MODE.trace.capture is not None:
-        test = functools.partial(_test, classes, ignore_index)
-        MODE.trace.capture.guard(node, test)
 
 
 def _test(classes: int, ignore_index: int, labels: Any) -> None:

@@ -170,7 +170,8 @@ class Optimizer:
         trace = MODE.trace
         if trace.capture is not None:
             trace.capture.condition(self._structure)
-        lazy.run_checks()
+        if trace.checks:
+            lazy.run_checks()
         key: repeated.Key | None = None
         if self._describes_update and not self._repeats:
             reads = self._reads()

@@ -103,12 +103,13 @@ def overhead(rows: list[str], turns: int, results: Answer) -> None:
             parts = {
                 "whole": "step",
                 "python": "step without its native call",
-                "until": "of that, until the program is found",
+                "recording": "of that, recording, hashing and lookup",
             }
             for part, what in parts.items():
-                times = [1e6 * a[part] for a in found]
-                results[f"{row} {name} {part} us"] = times
-                print(f"{row}, {name}: {what} {spread(times)} us")
+                times = [1e6 * a[part] for a in found if part in a]
+                if times:
+                    results[f"{row} {name} {part} us"] = times
+                    print(f"{row}, {name}: {what} {spread(times)} us")
     limits = _answers({"limits": Side("limits", "limits")}, turns)["limits"]
     launches = [1e6 * a["launch"] for a in limits]
     results["empty native call us"] = launches

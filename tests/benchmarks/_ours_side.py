@@ -99,16 +99,17 @@ def _nothing(_: object) -> None: ...
 
 
 @contextmanager
-def noted_runs() -> Iterator[list[float]]:
-    """A context that collects when programs are run: by then they have been recorded and found."""
+def noted_lookups() -> Iterator[list[float]]:
+    """A context that collects when the program of a step that was recorded has been looked up."""
     times: list[float] = []
-    run = Executor.run
+    look = lazy.executor_of
 
-    def noted(self: Executor, *arguments: Any) -> Any:
+    def noted(key: Any) -> Any:
+        found = look(key)
         times.append(time.perf_counter())
-        return run(self, *arguments)
+        return found
 
-    with mock.patch.object(Executor, "run", noted):
+    with mock.patch.object(lazy, "executor_of", noted):
         yield times
 
 
