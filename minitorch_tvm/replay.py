@@ -173,8 +173,12 @@ class _Replaced:
                 targets[i] = buffer
                 addresses[inputs + i] = buffer.address
             found = _Gradients(self, targets, addresses)
-            self._last = weakref.ref(found)
         return found
+
+    def given(self, promise: _Gradients) -> None:
+        """Tensors hold it now: until then its memory may be that of the gradients there are."""
+        if self._last is None or self._last() is not promise:
+            self._last = weakref.ref(promise)
 
 
 def _is_new_gradient(place: Place) -> bool:
@@ -384,6 +388,7 @@ def _running(
             if promise.targets is not None:
                 for owner in owners:
                     owner._gradient = promise
+                replaced.given(promise)
             else:  # another thread has asked for one meanwhile
                 for i, output, getting in replaced.outputs:
                     for owner in getting:

@@ -110,7 +110,7 @@ class Module:
         plain, own = self._plain, self.__dict__
         if plain is None or self._forward_hooks or self._forward_pre_hooks or "forward" in own:
             return False
-        choices.append(type(self))
+        choices.append(type(self).forward)
         names, parameters = plain
         table = own["_parameters"]
         try:

@@ -171,6 +171,38 @@ def test_what_is_kept_of_a_gradient_stays(kept: str) -> None:
     assert w.grad.tolist() == [14.0, 14.0]  # type: ignore[union-attr]
 
 
+def test_a_call_that_fails_leaves_the_gradients() -> None:
+    """Even while somebody holds the exception, and with it what the call had prepared."""
+    w = mt.nn.Parameter(mt.zeros(5, 3))
+    optimizer = mt.optim.SGD([w], lr=0.5)
+
+    @mt.compile
+    def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        optimizer.zero_grad()
+        loss = mt.nn.functional.cross_entropy(x @ w, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = np.ones((2, 5), np.float32), np.array([0, 2])
+    for _ in range(11):
+        step(x, y)
+    assert w.grad is not None  # now it is a tensor, whose memory the next call may take
+    caught = []
+    try:
+        step(x, np.array([0, 3]))
+    except IndexError as error:
+        caught.append(error)
+    assert caught
+    held = w.grad
+    before = held.numpy().copy()
+    for _ in range(2):
+        step(x * 2, y)
+    np.testing.assert_array_equal(held.numpy(), before)
+    assert w.grad is not None
+    assert not np.array_equal(w.grad.numpy(), before)
+
+
 def test_a_gradient_that_is_a_result_is_the_callers() -> None:
     (v, w), _ = _pair()
 

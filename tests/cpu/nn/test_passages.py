@@ -213,6 +213,18 @@ def test_what_is_changed_counts(change: Callable[[Any], None], passages: list[An
                 _same(g, h)
 
 
+def test_another_forward_of_the_class(passages: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(*_mlp())
+    x = mt.from_numpy(_rows(4, 6))
+    for _ in range(3):
+        before = net(x).detach().numpy()
+    assert len(passages) == 2
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, input: input * 0.0 + 7.0)
+    after = net(x)
+    _same(after, _InTurn(*net)(x))
+    assert not np.array_equal(after.detach().numpy(), before)
+
+
 def test_a_layer_that_is_there_twice() -> None:
     net, _ = _twins(_mlp)
     _tied(net)
