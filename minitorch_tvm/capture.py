@@ -115,9 +115,11 @@ class _Script:
         self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
         self.results = tuple(self._result(t) for t in results)
         self.guards = [(self._source(n), test, n.shape, n.dtype) for n, test in watch.guards]
-        found = ((ref(), missing) for ref, missing in watch.gradients.values())
+        found = [(ref(), missing) for ref, missing in watch.gradients.values()]
         # What has a gradient already does something else, unless the function drops it first.
         self.without = [t for t, missing in found if missing and t is not None and t not in known]
+        dropped = (t for t, missing in found if not missing and t is not None and t not in known)
+        self.dropped = [t for t in dropped if t._gradient is None]
         used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
         self._read_gradients = used
         self._specs = [State(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
@@ -130,6 +132,7 @@ class _Script:
             repr(self.template),
             [id(t) for t in self.state],
             [id(t) for t in self.without],
+            [id(t) for t in self.dropped],
             self.runs,
             self.results,
             len(self.effects),
@@ -231,7 +234,7 @@ class _Script:
         steps = replay.steps(self.runs, self._specs, later, self.results)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
-        without = self.without
+        without, dropped = self.without, self.dropped
         read = [state[number] for number in self._read_gradients]
         tests = [
             (p.number, test, shape, dtype)
@@ -276,6 +279,8 @@ class _Script:
                     raise RuntimeError("another thread has changed a tensor that the call uses")
                 made.append(run_next(prepared, values))
                 del prepared
+            for owner in dropped:
+                owner._gradient = None
             if only is not None:
                 number, entry, output = only
                 return make(made[number][entry], output)

@@ -58,6 +58,25 @@ def test_a_gradient_from_outside_counts_where_the_function_adds_to_it(
     assert results[0] == (expected, at_the_end)
 
 
+def test_a_gradient_from_outside_is_dropped_where_the_function_drops_it_last() -> None:
+    for compiled in (False, True):
+        w = mt.nn.Parameter(mt.ones(2))
+        optimizer = mt.optim.SGD([w], lr=0.125)
+
+        def step(x: mt.Tensor, w: mt.Tensor = w, optimizer: mt.optim.SGD = optimizer) -> None:
+            optimizer.zero_grad()
+            (w * x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        call = mt.compile(step) if compiled else step
+        for _ in range(14):
+            w.grad = mt.ones(2) * 8
+            call(mt.ones(2))
+            assert w.grad is None
+        assert w.tolist() == [1 - 14 / 8] * 2
+
+
 def test_a_gradient_that_appears_on_a_parameter_without_one_is_used() -> None:
     results = []
     for compiled in (False, True):
