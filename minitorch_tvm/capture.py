@@ -101,7 +101,11 @@ class _Script:
             raise Refused(watch.refused)
         self.effects, self.conditions = watch.effects, watch.conditions
         self.entries = list(watch.entries.values())
-        alive = ((ref(), node) for ref, node in watch.reads.values())
+        alive = [(ref(), node) for ref, node in watch.reads.values()]
+        read = _Same([*arguments, *[t for t, _ in alive]])
+        # Tensors of which the gradient only is looked at: it is that of whatever they have then.
+        owners = [t for ref, _ in watch.gradients.values() if (t := ref()) is not None]
+        alive += [(t, t._node) for t in owners if t not in read and not t._node.pending]
         self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
         if len({id(n) for _, n in self._entry}) < len(self._entry):
             raise Refused("two tensors that outlive it stand for one value")
@@ -120,7 +124,9 @@ class _Script:
         self.without = [t for t, missing in found if missing and t is not None and t not in known]
         dropped = (t for t, missing in found if not missing and t is not None and t not in known)
         self.dropped = [t for t in dropped if t._gradient is None]
-        used = {p.number for r in self.runs for p in r.inputs if p.kind == "gradient"}
+        places = [p for r in self.runs for p in r.inputs]
+        places += [p for r in self.runs for o in r.outputs for p in o.places if p.entry]
+        used = {p.number for p in places if p.kind == "gradient"}
         self._read_gradients = used
         self._specs = [State(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
         del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
@@ -270,7 +276,13 @@ class _Script:
                 owner = state[place.number]
                 node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
                 test(node.buffer.numpy(node.shape, node.dtype))
-            values = [action() for action in effects] if effects else effects
+            values = effects
+            if effects:
+                values = [action() for action in effects]
+                if prepared[-1].asked:  # by one of them
+                    prepared = prepare(arguments, made)
+                    if prepared is None:
+                        raise RuntimeError("an effect has changed a tensor that the call uses")
             made.append(run(prepared, values))
             del prepared  # a reference to each buffer
             for prepare_next, run_next in more:

@@ -120,26 +120,24 @@ def steps(
 class _Gradients(Promise):
     """Gradients that a program has computed, in memory that it writes again next time.
 
-    Nobody has asked for one: otherwise they are tensors, and the memory belongs to these.
+    Once somebody has asked for one they are tensors, and the memory belongs to these.
     """
 
-    __slots__ = ("_of", "addresses", "targets")
+    __slots__ = ("_of", "addresses", "asked", "targets")
 
     def __init__(self, of: _Replaced, targets: list[Any], addresses: list[int]) -> None:
         self._of = of
-        self.targets: list[Any] | None = targets
-        """Of the run that computes them; None once somebody has asked."""
-        self.addresses = addresses
-        """Of its inputs and targets."""
+        self.targets, self.addresses = targets, addresses
+        """Of the run that computes them: what it writes, and where that and its inputs are."""
+        self.asked = False
 
     def settle(self) -> None:
-        """Make tensors of them."""
-        targets, self.targets = self.targets, None
-        if targets is not None:
-            for number, output, owners in self._of.outputs:
-                for owner in owners:
-                    if owner._gradient is self:
-                        owner._gradient = tensor_of(targets[number], output)
+        """Make tensors of them.  (Again, where another thread has handed them over meanwhile.)"""
+        self.asked = True
+        for number, output, owners in self._of.outputs:
+            for owner in owners:
+                if owner._gradient is self:
+                    owner._gradient = tensor_of(self.targets[number], output)
 
 
 class _Replaced:
@@ -159,45 +157,34 @@ class _Replaced:
         self.numbers = [i for i, _, _ in self.outputs]
         self._sizes = len(run.inputs), len(run.outputs)
         self.owners = [tensor for _, _, owners in self.outputs for tensor in owners]
-        self._last: weakref.ref[_Gradients] | None = None
+        # What a call takes out no other thread finds, too; it is given back with the gradients.
+        self._last: deque[weakref.ref[_Gradients]] = deque(maxlen=1)
 
     def again(self) -> _Gradients:
         """What stands for them, with memory."""
-        found = None if self._last is None else self._last()
-        if found is None or found.targets is None:
+        try:
+            found = self._last.pop()()
+        except IndexError:
+            found = None
+        if found is None or found.asked:
             inputs, outputs = self._sizes
             targets: list[Any] = [None] * outputs
             addresses = [0] * (inputs + outputs)
-            for i, output, owners in self.outputs:
-                buffer = _free(owners[0], output.nbytes) or Buffer(output.nbytes)
-                targets[i] = buffer
+            for i, output, _ in self.outputs:
+                buffer = targets[i] = Buffer(output.nbytes)
                 addresses[inputs + i] = buffer.address
             found = _Gradients(self, targets, addresses)
         return found
 
-    def given(self, promise: _Gradients) -> None:
-        """Tensors hold it now: until then its memory may be that of the gradients there are."""
-        if self._last is None or self._last() is not promise:
-            self._last = weakref.ref(promise)
+    def give(self, promise: _Gradients) -> None:
+        """Hand the gradients over."""
+        for owner in self.owners:
+            owner._gradient = promise
+        self._last.append(weakref.ref(promise))
 
 
 def _is_new_gradient(place: Place) -> bool:
     return place.kind == "gradient" and not place.entry
-
-
-def _free(owner: Tensor, nbytes: int) -> Buffer | None:
-    """The memory of the gradient that there is, if it is as large and nobody else has it."""
-    old = owner._gradient
-    # Known references: the tensor's, the local and getrefcount's.
-    if type(old) is not Tensor or getrefcount(old) > 3:
-        return None
-    node = old._node
-    # The node's, the local and getrefcount's.
-    if getrefcount(node) > 3 or node.pending:
-        return None
-    buffer: Buffer = node.buffer
-    free = getrefcount(buffer) <= 3 and buffer.nbytes == nbytes and buffer.array is None
-    return buffer if free else None
 
 
 class _Turns:
@@ -281,7 +268,7 @@ def _preparation(
             if tensor._grad is None:
                 return None
         buffers, promise, aligned, moved = blank.copy(), replaced.again(), True, others_move
-        targets, addresses = promise.targets.copy(), promise.addresses.copy()  # type: ignore[union-attr]
+        targets, addresses = promise.targets.copy(), promise.addresses.copy()
         for i, number in arguments:
             buffer = buffers[i] = given[number]
             addresses[i] = buffer.address
@@ -357,7 +344,7 @@ def _running(
                 given.append((i, tensors[number], output))
     tests = [(i, test, run.outputs[i]) for i, test in guards]
 
-    owners, changes = replaced.owners, [tensor for _, tensor, _ in changed]
+    changes = [tensor for _, tensor, _ in changed]
     in_turn, unused = turns.outputs, turns.free
 
     def execute(prepared: Prepared, values: list[Any]) -> list[Buffer]:
@@ -377,7 +364,10 @@ def _running(
             else:
                 for i, tensor in in_turn:
                     node = tensor._node
-                    unused[i], node.buffer = node.buffer, results[i]
+                    before, node.buffer = node.buffer, results[i]
+                    # Known references: the local, getrefcount's, and that of the inputs.
+                    if getrefcount(before) <= 3:
+                        unused[i] = before
             for tensor in changes:
                 tensor._version += 1
             for i, owner, output in accumulated:
@@ -385,14 +375,7 @@ def _running(
                 if results[i] is not gradient._node.buffer:
                     _replace(gradient, results[i], output)
                 gradient._version += 1
-            if promise.targets is not None:
-                for owner in owners:
-                    owner._gradient = promise
-                replaced.given(promise)
-            else:  # another thread has asked for one meanwhile
-                for i, output, getting in replaced.outputs:
-                    for owner in getting:
-                        owner._gradient = tensor_of(results[i], output)
+            replaced.give(promise)
             for i, owner, output in given:
                 owner._gradient = tensor_of(results[i], output)
             if last:

@@ -180,6 +180,12 @@ class Adam(Optimizer):
                 largest._become(v)
             p._become(apply(step, node, n.decay, m, v, n.scale, n.eps, n.size))
 
+    def _structure(self) -> object:
+        steps = [state["step"] for state in self.state.values() if "step" in state]
+        # Parameters of one age share their numbers.
+        uniform = not steps or steps.count(steps[0]) == len(steps)
+        return super()._structure(), uniform or [step - steps[0] for step in steps]
+
     def _add_reads(self, group: Group, reads: Reads) -> bool:
         amsgrad = group["amsgrad"]
         choices = reads.choices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import autograd, lazy
 from ..core.dtype import DType
@@ -13,6 +13,9 @@ from ..ops import build as b
 
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+
+_ATTEMPTS = 1000
 
 
 class Gradient:
@@ -34,9 +37,14 @@ class Gradient:
     @property
     def _grad(self) -> Tensor | None:
         """As :attr:`grad`, unchecked.  What is owed is recorded only now."""
-        self._tell(self._gradient is None)
-        self._settle()
-        return cast("Tensor | None", self._gradient)
+        gradient = self._gradient
+        self._tell(gradient is None)
+        for _ in range(_ATTEMPTS):  # another thread may do a step meanwhile
+            if not isinstance(gradient, Promise):
+                return gradient
+            self._settle()
+            gradient = self._gradient
+        raise RuntimeError("another thread keeps changing this gradient: let it finish its step")
 
     @_grad.setter
     def _grad(self, value: Tensor | None) -> None:

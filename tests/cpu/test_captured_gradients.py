@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.tape import Promise
+from minitorch_tvm.runtime.executor import Executor
 
 
 def _dropping(at_the_end: bool) -> tuple[mt.Tensor, Callable[[mt.Tensor], mt.Tensor]]:
@@ -262,3 +264,152 @@ def test_an_optimizer_outside_uses_what_is_promised() -> None:
                 optimizer.step()
         results.append([v.tolist(), w.tolist()])
     assert results[0] == results[1]
+
+
+def _plain_and_compiled(run: Callable[[Callable[[Any], Any]], list[Any]]) -> None:
+    """``run`` is given what compiles, or does not; both must leave the same bits."""
+    plain, compiled = run(lambda f: f), run(mt.compile)
+    for a, b in zip(plain, compiled, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_parameters_that_have_grown_apart_have_numbers_of_their_own() -> None:
+    """A step outside makes one of them older: bias corrections are no longer the same number."""
+
+    def run(compiled: Callable[[Any], Any]) -> list[Any]:
+        rng = np.random.default_rng(0)
+        a, b = (mt.nn.Parameter(mt.tensor(rng.standard_normal((3, 3)))) for _ in range(2))
+        optimizer = mt.optim.Adam([a, b], lr=0.1)
+
+        def step(x: mt.Tensor) -> None:
+            optimizer.zero_grad()
+            ((x @ a @ b) ** 2).mean().backward()
+            optimizer.step()
+
+        call, x = compiled(step), mt.ones(2, 3, dtype=mt.float64)
+        for number in range(24):
+            call(x)
+            if number in (12, 13):
+                optimizer.zero_grad()
+                (a * a).sum().backward()
+                optimizer.step()
+        return [a.detach().numpy(), b.detach().numpy()]
+
+    _plain_and_compiled(run)
+
+
+def test_the_gradient_of_a_parameter_that_is_not_read_itself() -> None:
+    """Another object every time: clipping reads whatever gradient the parameter has then."""
+
+    def run(compiled: Callable[[Any], Any]) -> list[Any]:
+        a = mt.nn.Parameter(mt.tensor([[0.5, 1.5], [-2.0, 1.0]]))
+        b = mt.nn.Parameter(mt.ones(2))
+        b.grad = mt.ones(2)
+
+        def clip(x: mt.Tensor) -> mt.Tensor:
+            a.grad = None
+            ((x @ a) ** 2).mean().backward()
+            return mt.nn.utils.clip_grad_norm_([a, b], 0.5)
+
+        call, found = compiled(clip), []
+        for number in range(20):
+            if number > 8:
+                b.grad = None
+                (b * float(number)).sum().backward()
+            norm = call(mt.full((3, 2), number / 8))
+            for t in (norm, a.grad, b.grad):
+                assert t is not None
+                found.append(t.detach().numpy().copy())
+        return found
+
+    _plain_and_compiled(run)
+
+
+def test_a_gradient_that_is_missing_where_it_was_added_to() -> None:
+    def run(compiled: Callable[[Any], Any]) -> list[Any]:
+        w = mt.nn.Parameter(mt.ones(3))
+        optimizer = mt.optim.SGD([w], lr=0.125)
+
+        def step(x: mt.Tensor) -> mt.Tensor:
+            optimizer.zero_grad(set_to_none=False)
+            loss = (w * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call, found = compiled(step), []
+        for number in range(20):
+            if number in (6, 11, 13):
+                w.grad = None
+            call(mt.full((3,), float(number)))
+            assert w.grad is not None
+            found += [w.grad.numpy().copy(), w.detach().numpy().copy()]
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the function does something else then
+        _plain_and_compiled(run)
+
+
+def test_an_effect_may_look_at_a_gradient() -> None:
+    """A schedule, for example: what it keeps is not written over by the call it belongs to."""
+    w = mt.nn.Parameter(mt.ones(3))
+    optimizer = mt.optim.SGD([w], lr=0.125)
+    held: list[tuple[Any, Any]] = []
+    looking = False
+
+    def rate(_: int) -> float:
+        if looking:
+            assert w.grad is not None
+            held.append((w.grad, w.grad.numpy().copy()))
+        return 1.0
+
+    schedule = mt.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+    @mt.compile
+    def step(x: mt.Tensor) -> None:
+        optimizer.zero_grad()
+        (w * x).sum().backward()
+        optimizer.step()
+        schedule.step()
+
+    for number in range(31):
+        looking = number in (20, 24)
+        step(mt.full((3,), float(number)))
+    assert len(held) == 2
+    for gradient, then in held:
+        np.testing.assert_array_equal(gradient.numpy(), then)
+
+
+def test_a_call_in_another_thread_has_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call has been prepared when another runs, whose gradient somebody keeps."""
+    w = mt.nn.Parameter(mt.ones(3))
+
+    @mt.compile
+    def gradient(x: mt.Tensor) -> None:
+        w.grad = None
+        (w * x).sum().backward()
+
+    for number in range(11):
+        gradient(mt.full((3,), float(number)))
+    run, ready, proceed = Executor.run, threading.Event(), threading.Event()
+
+    def waiting(self: Executor, *given: Any) -> Any:
+        if threading.current_thread() is thread:
+            ready.set()
+            assert proceed.wait(60)
+        return run(self, *given)
+
+    thread = threading.Thread(target=gradient, args=(mt.full((3,), 100.0).realize(),))
+    monkeypatch.setattr(Executor, "run", waiting)
+    thread.start()
+    assert ready.wait(60)
+    gradient(mt.full((3,), 50.0))
+    held = w.grad
+    assert held is not None
+    assert held.tolist() == [50.0] * 3
+    proceed.set()
+    thread.join(60)
+    assert held.tolist() == [50.0] * 3
+    assert w.grad is not None
+    assert w.grad.tolist() == [100.0] * 3

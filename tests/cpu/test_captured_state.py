@@ -11,6 +11,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import replay
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.runtime.executor import Executor
 
 nn = mt.nn
 
@@ -169,3 +170,25 @@ def test_elements_that_are_not_aligned(what: str) -> None:
     before = EVENTS.get("unaligned_inputs_copied")
     _both(make, given)
     assert EVENTS.get("unaligned_inputs_copied") >= before + 20
+
+
+def test_a_view_taken_while_a_call_runs_keeps_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of state that has two blocks: the one it shows is not the next to be written."""
+    net, step = _net()
+    call = mt.compile(step)
+    for number in range(12):
+        call(mt.from_numpy(_image(number)))
+    weight = net.get_parameter("1.weight")
+    run, views = Executor.run, []
+
+    def looking(self: Executor, *given: Any) -> Any:
+        if not views:
+            views.append(weight.detach().numpy())
+        return run(self, *given)
+
+    monkeypatch.setattr(Executor, "run", looking)
+    before = weight.detach().numpy().copy()
+    for number in range(3):
+        call(mt.from_numpy(_image(number)))
+    np.testing.assert_array_equal(views[0], before)
+    assert not np.array_equal(weight.detach().numpy(), before)
