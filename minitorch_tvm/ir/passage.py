@@ -36,8 +36,8 @@ class Passage:
     """The values that entered a recording between two of its prefixes."""
 
     __slots__ = (
-        *("_blanks", "_computed", "_depth", "_end", "_entered", "_held", "_leaves", "_place"),
-        *("_result", "_steps"),
+        *("_blanks", "_computed", "_end", "_entered", "_held", "_leaves", "_line", "_result"),
+        "_steps",
     )
 
     def __init__(
@@ -60,8 +60,7 @@ class Passage:
         self._leaves = picker([number for _, number in entered])
         self._blanks: list[Any] = [nothing] * (len(computed) + len(entered))
         self._end = end
-        self._place: errors.Provenance | None = None
-        self._depth = 0
+        self._line = errors.Line()
 
     @classmethod
     def since(
@@ -71,14 +70,9 @@ class Passage:
 
         None if that is not all: flags have changed, or other leaves than those given have entered.
         """
-        path: list[Prefix] = []
-        prefix = trace.prefix
-        while prefix is not start:
-            if prefix.before is None:
-                return None
-            path.append(prefix)
-            prefix = prefix.before
-        path.reverse()
+        path = trace.prefix.path(start)
+        if path is None:
+            return None
         last = count + len(path) - 1
         if (
             not path
@@ -127,13 +121,7 @@ class Passage:
         node = _new(Late)
         node.op, _, (node.shape, node.dtype, node.spec_id, node.requires_grad) = self._result
         node.sequence = new_sequence()
-        place = errors.OVERRIDE.place
-        if place is None:
-            place = self._place
-            if place is None or not errors.executing(place, self._depth):
-                place = self._place = errors.user_place()
-                self._depth = errors.user_depth()
-        node.place = place
+        node.place = self._line.now()
         node.late = Stretch(self, held, node, at, values)
         references = self._blanks.copy()
         whole, trace.whole = trace.whole, False  # should an interrupt come in between

@@ -28,17 +28,15 @@ class Tape:
         end: Prefix,
         results: list[int],
         freed: list[int],
-        gradients: list[tuple[int, int]],
+        cts: dict[int, int],
     ) -> None:
-        """``results`` are on autograd paths to the root, which comes first; ``gradients`` pairs
-        leaves with their cotangents."""
+        """``results`` are on autograd paths to the root, which comes first; ``cts`` are the
+        cotangents of leaves."""
         self.start, self.steps, self.end = start, steps, end
-        self.results, self.gradients = results, gradients
-        self.freed = frozenset(freed)
-        self.cts = dict(gradients)
+        self.results, self.freed, self.cts = results, frozenset(freed), cts
         self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
         needed: set[int] = set()
-        stack = [ct for _, ct in gradients if ct >= start]
+        stack = [ct for ct in cts.values() if ct >= start]
         while stack:
             place = stack.pop()
             if place not in needed:
@@ -54,11 +52,8 @@ class Tape:
         self.held = list(self.uses)
         self.blanks = [nothing] * len(steps)
         # Each gradient a value of its own, with an owner of its own.
-        self.may_wait = needed.issuperset(self.cts.values()) and (
-            len(gradients) == len(self.cts) == len(set(self.cts.values()))
-        )
-        self._place: errors.Provenance | None = None
-        self._depth = 0
+        self.may_wait = needed.issuperset(cts.values()) and len(cts) == len(set(cts.values()))
+        self._line = errors.Line()
 
     def play(self, trace: Trace, root: Node, keep: bool) -> bool:
         """Do what backward() did; False, with nothing done, if somebody watches it."""
@@ -87,7 +82,7 @@ class Tape:
         EVENTS.add("repeated_backwards")
         count = len(self.steps)
         if wait and trace.capture is None and config.CONFIG.mode != "eager":
-            owed = Owed(self, trace, references, self._here())
+            owed = Owed(self, trace, references, self._line.now())
             trace.prefix = self.end
             values += self.blanks  # at once: an interrupt must not come between the two
             trace.owed = weakref.ref(owed)
@@ -109,16 +104,6 @@ class Tape:
             node.freed = True
         if not keep:
             trace.used_up(root)
-
-    def _here(self) -> errors.Provenance | None:
-        """The user's line."""
-        place = errors.OVERRIDE.place
-        if place is None:
-            place = self._place
-            if place is None or not errors.executing(place, self._depth):
-                place = self._place = errors.user_place()
-                self._depth = errors.user_depth()
-        return place
 
 
 class Promise:
@@ -246,6 +231,6 @@ def remember(
     ends = trace.places(n for n, _ in found)
     cts = trace.places(ct for _, ct in found)
     if plain and results and freed is not None and ends is not None and cts is not None:
-        gradients = list(zip(ends, cts, strict=True))
-        tape = Tape(count, steps, trace.prefix, results, freed, gradients)
+        pairs = dict(zip(ends, cts, strict=True))
+        tape = Tape(count, steps, trace.prefix, results, freed, pairs)
         start.known["backward", results[0], keep] = tape

@@ -82,13 +82,22 @@ class Prefix:
         ``start`` must be on the path to this one.
         """
         path: list[Step] = []
-        prefix = self
-        while prefix is not start:
-            if prefix.op is None or prefix.before is None:
+        for prefix in self.path(start) or ():
+            if prefix.op is None:
                 return None
             path.append((prefix.op, prefix.inputs, prefix.result))
+        return path
+
+    def path(self, start: Prefix) -> list[Prefix] | None:
+        """From ``start``, which is left out, to here; None if it is not on the way."""
+        found: list[Prefix] = []
+        prefix = self
+        while prefix is not start:
+            if prefix.before is None:
+                return None
+            found.append(prefix)
             prefix = prefix.before
-        return path[::-1]
+        return found[::-1]
 
 
 def picker(positions: Sequence[int]) -> Picker:

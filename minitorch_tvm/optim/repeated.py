@@ -165,13 +165,12 @@ class Watch:
 def _uses(start: Prefix, end: Prefix, count: int) -> dict[int, int] | None:
     """How often the values of a recording are inputs between two of its prefixes, by position."""
     found: dict[int, int] = {}
-    prefix = end
-    while prefix is not start:
+    path = end.path(start)
+    if path is None:
+        return None
+    for prefix in path:
         for place in prefix.inputs(range(count)):
             found[place] = found.get(place, 0) + 1
-        if prefix.before is None:
-            return None
-        prefix = prefix.before
     return found
 
 
