@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.shape import Shape, numel
+from ..core.shape import Shape, contiguous_strides, numel
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.op import Kind
@@ -65,6 +65,30 @@ class KernelCode:
     def is_memory(self, v: int) -> bool:
         """True if ``v`` is read from memory here."""
         return v in self.kernel.reads
+
+    def strides(self, v: int) -> tuple[int, ...] | None:
+        """Elements of memory between neighbours along each dimension, if ``v`` is only read there.
+
+        That is memory, as it stands or through permutations, slices and broadcasts; None if
+        something is computed, or if the distance differs from place to place.
+        """
+        value = self.graph.values[v]
+        if self.is_memory(v):
+            return contiguous_strides(value.shape)
+        op = value.op
+        if not isinstance(op, (mv.Permute, mv.Slice, mv.Expand)):
+            return None
+        (x,) = value.inputs
+        source = self.strides(x)
+        if source is None:
+            return None
+        if isinstance(op, mv.Permute):
+            return tuple(source[d] for d in op.dims)
+        if isinstance(op, mv.Slice):
+            return tuple(s * step for s, step in zip(source, op.steps, strict=True))
+        new, own = len(value.shape) - len(source), self.graph.values[x].shape
+        repeated = (0 if n == 1 else s for n, s in zip(own, source, strict=True))
+        return (0,) * new + tuple(repeated)
 
     def anchor_reduce(self) -> Reduce:
         """The anchor's reduction over inputs evaluated in a throwaway scope (for its extents)."""

@@ -163,5 +163,5 @@ def test_where_they_are_chosen(name: str, unit: bool, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
 def test_estimates_of_products_count_the_batch(unit: bool) -> None:
     machine = target.CpuTarget("sapphirerapids", (), 64, 32, 48 << 10, 2 << 20, matrix_unit=unit)
-    one = Gemm(1, 64, 3136, 64, "float32", False, False, a_is_load=True, b_is_load=True)
+    one = Gemm(1, 64, 3136, 64, "float32", False, False, a_pitch=64, b_pitch=3136)
     assert cycles(replace(one, batch=8), machine) > 6 * cycles(one, machine)

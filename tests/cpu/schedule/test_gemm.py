@@ -68,7 +68,10 @@ def build(
     """
     cpu = cpu or host()
     spec = dataclasses.replace(
-        spec, a_is_load=a_scale is None, b_is_load=b_scale is None, b_batched=not shared_b
+        spec,
+        a_pitch=(spec.m if spec.a_transposed else spec.k) if a_scale is None else None,
+        b_pitch=(spec.k if spec.b_transposed else spec.n) if b_scale is None else None,
+        b_batched=not shared_b,
     )
     t, dtype = spec.batch, spec.dtype
     shape_a = (t, spec.k, spec.m) if spec.a_transposed else (t, spec.m, spec.k)

@@ -125,7 +125,11 @@ def _stage(spec: Gemm, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.undo()
     a, b, c = (pointer_buffer((1 << 20,), "float32", name) for name in "abc")
     stages = gemm.gemm_stages(
-        dataclasses.replace(spec, a_is_load=True, b_is_load=True),
+        dataclasses.replace(
+            spec,
+            a_pitch=spec.m if spec.a_transposed else spec.k,
+            b_pitch=spec.k if spec.b_transposed else spec.n,
+        ),
         lambda bt, i, k: load(a, k * spec.m + i if spec.a_transposed else i * spec.k + k),
         lambda bt, k, j: load(b, j * spec.k + k if spec.b_transposed else k * spec.n + j),
         lambda bt, i, j, value: store(c, value, i * spec.n + j),
@@ -197,7 +201,7 @@ def test_only_what_is_multiplied_is_packed(lines: int, k: int, written: int) -> 
     source = pointer_buffer((lines, k), "float32", "source")
     packed = packed_memory(1, -(-k // 32), 1, pointer_buffer)
     operand = Operand(
-        True, lines, k, True, True, lambda _, line, at: load(source, line, at), 8, folds=True
+        True, lines, k, True, k, lambda _, line, at: load(source, line, at), 8, folds=True
     )
     values = np.random.default_rng(3).uniform(1, 2, (lines, k)).astype(np.float32)
     tiles, magnitude = (np.zeros(m.shape, m.dtype) for m in (packed.tiles, packed.magnitude))

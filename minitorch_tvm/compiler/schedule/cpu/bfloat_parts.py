@@ -100,10 +100,15 @@ class Operand:
     lines: int
     k: int
     natural: bool  # neighbours in memory are neighbours in a tile's row
-    plain: bool
+    pitch: Expr | None  # elements between lines of memory; None if elements are computed
     element: Callable[[Expr, Expr, Expr], Expr]  # (bt, line, k)
     visit: int  # blocks of k in one
     folds: bool = False  # a last block of few k holds the operands of :data:`PRODUCTS`, one tile
+
+    @property
+    def plain(self) -> bool:
+        """Whether elements are memory."""
+        return self.pitch is not None
 
     @property
     def folded(self) -> int:

@@ -62,12 +62,17 @@ class _Loose(Operand):
 
 def may_share(operand: Operand) -> bool:
     """True if the operand is plain memory, whose every element an int32 can number."""
-    return operand.plain and operand.lines * operand.k < 1 << 31
+    if operand.pitch is None:
+        return False
+    stored = operand.lines if operand.is_row == operand.natural else operand.k
+    return stored * int(operand.pitch) < 1 << 31
 
 
 def strides(operand: Operand) -> tuple[int, int]:
     """Elements between neighbouring lines and between neighbouring k of a plain operand."""
-    return (operand.k, 1) if operand.is_row == operand.natural else (1, operand.lines)
+    assert operand.pitch is not None
+    pitch = int(operand.pitch)
+    return (pitch, 1) if operand.is_row == operand.natural else (1, pitch)
 
 
 def packer(operand: Operand) -> Helper:
@@ -87,7 +92,7 @@ def packer(operand: Operand) -> Helper:
             return load(source, place)
 
         zero = const(0)
-        body = _Loose(is_row, lines, k, natural, True, element, 1, folds).pack_blocks(
+        body = _Loose(is_row, lines, k, natural, pitch, element, 1, folds).pack_blocks(
             Packed(tiles, magnitude), zero, panel, (first, count), (zero, zero), (zero, zero)
         )
         return Parts([m.raw for m in (source, tiles, magnitude)], numbers, body)
@@ -107,7 +112,7 @@ def call_packer(
         tvm().tirx.address_of(operand.element(bt, zero, zero)),
         address(to.tiles, place, zero, zero, zero, zero),
         address(to.magnitude, place, zero, zero),
-        max(strides(operand)),
+        operand.pitch,
         operand.lines,
         operand.k,
         panel,

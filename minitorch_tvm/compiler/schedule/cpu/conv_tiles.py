@@ -258,9 +258,7 @@ def correlate_on_unit(
             inside = t.all(channel < p.channels, tap < taps.count)
         return t.if_then_else(inside, load_w(o, channel, i, j), const(0.0, "float32"))
 
-    columns = Operand(
-        False, p.outputs, p.blocks * EDGE, False, False, weight, ceil_div(p.blocks, 4)
-    )
+    columns = Operand(False, p.outputs, p.blocks * EDGE, False, None, weight, ceil_div(p.blocks, 4))
     packed = packed_memory(columns.panels, columns.blocks, columns.visits, builder.scratch_buffer)
     images = _Images(p, columns, packed, load_x, load_w, write)
     return [columns.stage(packed), bounded_stage(name, p.images * p.bands, images.band)]

@@ -321,8 +321,8 @@ def weight_gradient(
         s.dtype,
         False,
         True,
-        a_is_load=True,
-        b_is_load=True,
+        a_pitch=merged.columns,
+        b_pitch=merged.columns,
         a_batched=False,
         b_batched=False,
     )
@@ -353,8 +353,8 @@ def _with_weights(images: _Images, access: Access, m: int, k: int, *, turned: bo
         images.s.dtype,
         turned,
         False,
-        a_is_load=access.right_line is not None,
-        b_is_load=True,
+        a_pitch=None if access.right_line is None else m if turned else k,
+        b_pitch=images.columns,
         a_batched=False,
         b_batched=not images.merged,
     )

@@ -44,9 +44,9 @@ class Gemm:
 
     ``a_transposed`` says that A is stored ``[batch, k, m]`` rather than ``[batch, m, k]``;
     ``b_transposed`` that B is stored ``[batch, n, k]`` rather than ``[batch, k, n]``.
-    ``a_is_load`` and ``b_is_load`` say that the operand is memory contiguous along its last stored
-    axis, so that reading an element again costs nothing; an operand that is computed on the fly is
-    evaluated once into a packed copy.  ``a_batched`` and ``b_batched`` are False for an operand
+    ``a_pitch`` and ``b_pitch`` say that the operand is memory, contiguous along its last stored
+    axis, so that reading an element again costs nothing: how many elements after one line the next
+    begins.  An operand without is computed on the fly, once, into a packed copy.  ``a_batched`` and ``b_batched`` are False for an operand
     that is the same for every batch.  ``costly`` says that finishing an element takes elementary
     functions or divisions.
     """
@@ -58,8 +58,8 @@ class Gemm:
     dtype: str
     a_transposed: bool
     b_transposed: bool
-    a_is_load: bool = False
-    b_is_load: bool = False
+    a_pitch: int | None = None
+    b_pitch: int | None = None
     a_batched: bool = True
     b_batched: bool = True
     costly: bool = False
@@ -78,7 +78,7 @@ def gemm_stages(
 
         a, b, c = (pointer_buffer((64, 64), "float32", name) for name in "abc")
         stages = gemm_stages(
-            Gemm(1, 64, 64, 64, "float32", False, False, a_is_load=True, b_is_load=True),
+            Gemm(1, 64, 64, 64, "float32", False, False, a_pitch=64, b_pitch=64),
             lambda bt, i, k: load(a, i, k),
             lambda bt, k, j: load(b, k, j),
             lambda bt, i, j, value: store(c, value, i, j),
@@ -135,8 +135,8 @@ def _problem(spec: Gemm, load_a: Load, load_b: Load, write: Write) -> Problem:
         col=load_b,
         row_k_inner=not spec.a_transposed,
         col_k_inner=spec.b_transposed,
-        row_plain=spec.a_is_load,
-        col_plain=spec.b_is_load,
+        row_pitch=spec.a_pitch,
+        col_pitch=spec.b_pitch,
         write=write,
         row_batched=spec.a_batched,
         col_batched=spec.b_batched,

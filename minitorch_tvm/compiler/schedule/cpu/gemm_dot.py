@@ -57,8 +57,11 @@ def rows_along_k(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
         )
 
     stage = parallel_stage("gemm_narrow", pb.batch, body)
-    again = replace(pb, row=lambda bt, i, k: load(copy, bt, i, k), row_k_inner=True, row_plain=True)
-    return stage, again
+
+    def again(bt: Expr, i: Expr, k: Expr) -> Expr:
+        return load(copy, bt, i, k)
+
+    return stage, replace(pb, row=again, row_k_inner=True, row_pitch=pb.k)
 
 
 def _add_lanes(vector: Expr, lanes: int, name: str) -> tuple[list[Stmt], Expr]:

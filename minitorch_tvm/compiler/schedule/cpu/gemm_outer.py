@@ -188,7 +188,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     per_vector = 0.35
     if direct and blocks > 1:
         # Lines come from many pages, and vectors may cross lines.
-        per_vector = 0.5 if pb.n % lanes == 0 else 0.9
+        per_vector = 0.5 if _pitch_bytes(pb) % (lanes * pb.itemsize) == 0 else 0.9
 
     def block(v: int) -> float:
         step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, line * v, _LATENCY)
@@ -220,13 +220,19 @@ def _unroll(vector_bytes: int, nv: int) -> int:
     return 2 if vector_bytes > 32 or nv > 1 else 1
 
 
+def _pitch_bytes(pb: Problem) -> int:
+    """Bytes between the lines of columns that are read in place."""
+    assert pb.col_pitch is not None
+    return pb.col_pitch * pb.itemsize
+
+
 def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     """True if the second-level cache can hold a panel of columns read in place.
 
     Lines whose distance is a large power of two share few of its places.
     """
     way = cpu.l2_bytes // 16
-    return pb.k * math.gcd(pb.n * pb.itemsize, way) <= cpu.l2_bytes // 2
+    return pb.k * math.gcd(_pitch_bytes(pb), way) <= cpu.l2_bytes // 2
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
@@ -236,7 +242,7 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
     if direct and pb.m <= mr:
         # Every k is on another page where lines are that far apart, and the hardware foresees only
         # parts that are long.
-        short = nr * pb.itemsize < _LONG_PART and pb.n * pb.itemsize >= _PAGE // 2
+        short = nr * pb.itemsize < _LONG_PART and _pitch_bytes(pb) >= _PAGE // 2
         return min(pb.k, _PAGES) if short else pb.k
     if pb.row_k_inner:
         fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
@@ -323,7 +329,7 @@ class _Compute:
         if self.rows is not None or not pb.row_k_inner:
             return None
         # In place, rows a power of two apart would evict each other from the first-level cache.
-        apart = t.mr > 4 and pb.k * pb.itemsize % 1024 == 0
+        apart = t.mr > 4 and (pb.row_pitch or 0) * pb.itemsize % 1024 == 0
         if pb.row_plain and not (apart and t.panel_group > 1):
             return None
         pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
@@ -443,7 +449,7 @@ class _Compute:
         ]
         partial, *slot = sums
         k0 = self._first_k(kp)
-        apart = pb.n * pb.itemsize >= _PAGE // 2
+        apart = t.direct and _pitch_bytes(pb) >= _PAGE // 2
         ahead_by = _AHEAD if self.blocks > 1 else _AHEAD_APART
 
         def step(k: Expr) -> list[Stmt]:

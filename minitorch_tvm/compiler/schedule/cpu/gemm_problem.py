@@ -58,13 +58,24 @@ class Problem:
     col: Load  # (bt, k, j)
     row_k_inner: bool  # consecutive k are neighbours in memory
     col_k_inner: bool
-    row_plain: bool  # contiguous memory that may be read again and again
-    col_plain: bool
+    # Elements between lines of memory that may be read again and again; None if it is computed.
+    row_pitch: int | None
+    col_pitch: int | None
     write: Write
     row_batched: bool  # every batch has its own
     col_batched: bool
     swapped: bool  # rows are the user's columns
     costly: bool = False  # ``write`` computes elementary functions
+
+    @property
+    def row_plain(self) -> bool:
+        """Whether rows are memory, contiguous along the lines it is stored in."""
+        return self.row_pitch is not None
+
+    @property
+    def col_plain(self) -> bool:
+        """Whether columns are."""
+        return self.col_pitch is not None
 
     @property
     def itemsize(self) -> int:
@@ -82,8 +93,8 @@ class Problem:
             col=lambda bt, k, j: row(bt, j, k),
             row_k_inner=self.col_k_inner,
             col_k_inner=self.row_k_inner,
-            row_plain=self.col_plain,
-            col_plain=self.row_plain,
+            row_pitch=self.col_pitch,
+            col_pitch=self.row_pitch,
             row_batched=self.col_batched,
             col_batched=self.row_batched,
             write=lambda bt, i, j, value: write(bt, j, i, value),
@@ -153,7 +164,7 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
         return load(copy, bt if pb.row_batched else 0, i, k)
 
     stage = parallel_stage(f"gemm_{name}", batch * parts, body)
-    return stage, replace(pb, row=again, row_plain=True)
+    return stage, replace(pb, row=again, row_pitch=pb.k)
 
 
 def row_blocks(pb: Problem, builder: Builder, mr: int) -> Memory:

@@ -106,13 +106,13 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     plan = Plan.of(pb, cpu)
     cut = replace(plan, cpu=replace(cpu, workers=2)).best
     visit = plan.blocks if cut.stays else plan.visit
-    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_plain, pb.row, visit, folds=True)
+    rows = Operand(True, pb.m, pb.k, pb.row_k_inner, pb.row_pitch, pb.row, visit, folds=True)
     columns = Operand(
         False,
         pb.n,
         pb.k,
         not pb.col_k_inner,
-        pb.col_plain,
+        pb.col_pitch,
         lambda bt, line, k: pb.col(bt, k, line),
         visit,
         folds=True,

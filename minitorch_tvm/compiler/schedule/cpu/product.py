@@ -48,8 +48,8 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         code.anchor.dtype.name,
         op.ta,
         op.tb,
-        a_is_load=code.is_memory(left),
-        b_is_load=code.is_memory(right),
+        a_pitch=_pitch(code, left),
+        b_pitch=_pitch(code, right),
         a_batched=numel(a.shape[:-2]) > 1,
         b_batched=numel(b.shape[:-2]) > 1,
         costly=any(isinstance(code.graph.values[v].op, (ew.Float, ew.Div)) for v in behind),
@@ -62,6 +62,14 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         code.builder,
         cpu,
     )
+
+
+def _pitch(code: KernelCode, v: int) -> int | None:
+    """Elements of memory between the lines of matrices that are read in place, else None."""
+    strides, shape = code.strides(v), code.graph.values[v].shape
+    if strides is None or strides[-1] != 1 or strides[-2] < shape[-1]:
+        return None
+    return strides[-2]
 
 
 def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
