@@ -135,7 +135,7 @@ class _Fuser(Grouping):
         subexpressions, and a reshape that moves elements is free only as another name of memory.
         Every value is decided at its own turn, before any reader, so nothing is stored late.
         """
-        simple = (
+        simple = self._views(v) or (
             isinstance(self.values[v].op, (mv.Expand, mv.Full, mv.Permute, mv.Slice))
             and self.collect(v).cost <= 1
         )
@@ -149,6 +149,15 @@ class _Fuser(Grouping):
             ):
                 return True
         return False
+
+    def _views(self, v: int) -> bool:
+        """True if ``v`` only says where in memory its elements are."""
+        value = self.values[v]
+        if isinstance(value.op, mv.Reshape):
+            moves = not self._only_ones(value.inputs[0], v)
+        else:
+            moves = not isinstance(value.op, (mv.Expand, mv.Permute, mv.Slice))
+        return not moves and all(self.stored(x) or self._views(x) for x in value.inputs)
 
     def _only_ones(self, x: int, v: int) -> bool:
         """True if reshaping ``x`` to ``v`` only adds or drops sizes of one."""

@@ -76,17 +76,22 @@ class KernelCode:
         if self.is_memory(v):
             return contiguous_strides(value.shape)
         op = value.op
-        if not isinstance(op, (mv.Permute, mv.Slice, mv.Expand)):
+        if not isinstance(op, (mv.Permute, mv.Slice, mv.Expand, mv.Reshape)):
             return None
         (x,) = value.inputs
-        source = self.strides(x)
+        source, own = self.strides(x), self.graph.values[x].shape
         if source is None:
             return None
+        if isinstance(op, mv.Reshape):
+            kept = [s for n, s in zip(own, source, strict=True) if n != 1]
+            if [n for n in own if n != 1] != [n for n in value.shape if n != 1]:
+                return None
+            return tuple(0 if n == 1 else kept.pop(0) for n in value.shape)
         if isinstance(op, mv.Permute):
             return tuple(source[d] for d in op.dims)
         if isinstance(op, mv.Slice):
             return tuple(s * step for s, step in zip(source, op.steps, strict=True))
-        new, own = len(value.shape) - len(source), self.graph.values[x].shape
+        new = len(value.shape) - len(source)
         repeated = (0 if n == 1 else s for n, s in zip(own, source, strict=True))
         return (0,) * new + tuple(repeated)
 

@@ -46,9 +46,9 @@ class Gemm:
     ``b_transposed`` that B is stored ``[batch, n, k]`` rather than ``[batch, k, n]``.
     ``a_pitch`` and ``b_pitch`` say that the operand is memory, contiguous along its last stored
     axis, so that reading an element again costs nothing: how many elements after one line the next
-    begins.  An operand without is computed on the fly, once, into a packed copy.  ``a_batched`` and ``b_batched`` are False for an operand
-    that is the same for every batch.  ``costly`` says that finishing an element takes elementary
-    functions or divisions.
+    begins.  An operand without is computed on the fly, once, into a packed copy.  ``a_batched`` and
+    ``b_batched`` are False for an operand that is the same for every batch.  ``costly`` says that
+    finishing an element takes elementary functions or divisions.
     """
 
     batch: int

@@ -40,16 +40,17 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         return code.finish((*unravel(bt, batch), i, j), value)
 
     behind = [v for v in (*code.kernel.members, *code.kernel.inlined) if v > code.kernel.anchor]
+    (a_pitch, a_turned), (b_pitch, b_turned) = _pitch(code, left), _pitch(code, right)
     spec = Gemm(
         numel(batch),
         m,
         n,
         k,
         code.anchor.dtype.name,
-        op.ta,
-        op.tb,
-        a_pitch=_pitch(code, left),
-        b_pitch=_pitch(code, right),
+        op.ta != a_turned,
+        op.tb != b_turned,
+        a_pitch=a_pitch,
+        b_pitch=b_pitch,
         a_batched=numel(a.shape[:-2]) > 1,
         b_batched=numel(b.shape[:-2]) > 1,
         costly=any(isinstance(code.graph.values[v].op, (ew.Float, ew.Div)) for v in behind),
@@ -64,12 +65,20 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     )
 
 
-def _pitch(code: KernelCode, v: int) -> int | None:
-    """Elements of memory between the lines of matrices that are read in place, else None."""
-    strides, shape = code.strides(v), code.graph.values[v].shape
-    if strides is None or strides[-1] != 1 or strides[-2] < shape[-1]:
-        return None
-    return strides[-2]
+def _pitch(code: KernelCode, v: int) -> tuple[int | None, bool]:
+    """Elements of memory between the lines of matrices that are read in place, else None.
+
+    Also whether those lines are the matrices' columns.
+    """
+    strides = code.strides(v)
+    if strides is not None:
+        height, width = code.graph.values[v].shape[-2:]
+        down, along = strides[-2:]
+        if (width == 1 or along == 1) and (height == 1 or down >= width):
+            return (width if height == 1 else down), False
+        if (height == 1 or down == 1) and (width == 1 or along >= height):
+            return (height if width == 1 else along), True
+    return None, False
 
 
 def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:

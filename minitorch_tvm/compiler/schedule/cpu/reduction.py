@@ -47,6 +47,9 @@ from .rows import row_stages
 _SPLIT = 4 * GRAIN
 """Elements of one result above which a reduction with few results is cut into parts."""
 
+_WIDEST = 4
+"""How many times as many results as terms may be merged: parts have some dozen terms."""
+
 
 @dataclass
 class _Work:
@@ -231,7 +234,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     results = numel(w.kept)
     terms = numel(w.summed)
     parts = 1
-    if not w.combine.indexed and results * terms >= 2 * _SPLIT and results * 4 <= terms:
+    if not w.combine.indexed and results * terms >= 2 * _SPLIT and results <= _WIDEST * terms:
         parts = min(w.summed[0], -(-results * terms // _SPLIT), 64)
     if parts <= 1:
         return _direct(w, cpu)
