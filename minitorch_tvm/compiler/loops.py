@@ -215,12 +215,13 @@ def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
 
 
-def prefetch(element: Expr) -> Stmt:
-    """Ask for the cache line of an element, which need not exist."""
+def prefetch(element: Expr, *, write: bool = False) -> Stmt:
+    """Ask for the cache line of an element, which need not exist; to ``write`` it, if so."""
     t = tvm().tirx
     address = t.address_of(element)
-    read, everywhere, data = const(0), const(3), const(1)
-    return t.Evaluate(t.call_llvm_intrin("void", "llvm.prefetch", address, read, everywhere, data))
+    access, everywhere, data = const(int(write)), const(3), const(1)
+    call = t.call_llvm_intrin("void", "llvm.prefetch", address, access, everywhere, data)
+    return t.Evaluate(call)
 
 
 def ask(make: Callable[[], object]) -> list[Stmt]:

@@ -181,6 +181,7 @@ class Walk:
         self.spelled = bool(side) and light and not combines
         self.outer = outer or (0, extents[0], extents[0])
         self.lanes, self.side = lanes, side
+        self._beside: Callable[[Expr], Stmt] | None = None
         *middle, inner = extents
         vectors = 1
         while 2 * vectors <= min(_VECTORS, inner // lanes):
@@ -196,8 +197,13 @@ class Walk:
         self.long = any(p.folds for p in self.partials)
         self.inside = self.long and bool(middle) and self.steps > 2 * FOLD
 
-    def statements(self, body: Body) -> list[Stmt]:
-        """The walk, at the end of which the partials hold results."""
+    def statements(self, body: Body, beside: Callable[[Expr], Stmt] | None = None) -> list[Stmt]:
+        """The walk, at the end of which the partials hold results.
+
+        ``beside`` is done for each line of a cache's worth of a walk in one dimension, and given
+        its first element.
+        """
+        self._beside = beside
         *middle, inner = self.extents
         start, length, _ = self.outer
         if not middle:
@@ -239,7 +245,11 @@ class Walk:
         def step(q: Expr) -> Stmt:
             if self.side:
                 return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
-            return vectors(first + q * self.width, self.width)
+            start = first + q * self.width
+            if self._beside is None:
+                return vectors(start, self.width)
+            lines = [self._beside(start + at) for at in range(0, self.width, self.lanes)]
+            return seq(vectors(start, self.width), lines)
 
         if self.side or self.width == 1:
             whole, rest = count, 0

@@ -47,9 +47,6 @@ from .rows import row_stages
 _SPLIT = 4 * GRAIN
 """Elements of one result above which a reduction with few results is cut into parts."""
 
-_WIDEST = 4
-"""How many times as many results as terms may be merged: parts have some dozen terms."""
-
 
 @dataclass
 class _Work:
@@ -234,7 +231,8 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     results = numel(w.kept)
     terms = numel(w.summed)
     parts = 1
-    if not w.combine.indexed and results * terms >= 2 * _SPLIT and results <= _WIDEST * terms:
+    widest = terms // 4 if reduced[-1] else 4 * terms
+    if not w.combine.indexed and results * terms >= 2 * _SPLIT and results <= widest:
         parts = min(w.summed[0], -(-results * terms // _SPLIT), 64)
     if parts <= 1:
         return _direct(w, cpu)

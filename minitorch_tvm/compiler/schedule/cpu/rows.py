@@ -35,6 +35,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    prefetch,
     ramp,
     seq,
     serial,
@@ -52,6 +53,8 @@ _SQUARE, _LEAST_SQUARE = 8, 4
 """Largest and smallest edge of squares that are transposed: larger ones compile slowly."""
 _WORTH = 4096
 """Elements for which compiling that pays."""
+_LONG = 2048
+"""Bytes of a row from which on memory is asked for ahead."""
 _ITEM_BYTES = 4
 """Bytes of the elements that are worth transposing: of longer ones, vectors hold too few."""
 
@@ -197,6 +200,7 @@ class _Block:
         self.extents = extents or (1,)
         sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
         self.lanes = cpu.lanes(max(sizes))
+        self.row_bytes = self.extents[-1] * max(sizes)
         # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
         # are slow across rows.  Blocks overlap, so rows must bear being computed twice.
         short = self.extents[-1] < self.lanes and plan.computes
@@ -390,7 +394,36 @@ class _Block:
             return seq([s for m, p in pairs for s in self._set(m, p.result(lane), row, lane, ())])
 
         done = [self._per_row(first, finish)] if found else []
-        return seq(walk.statements(body), *done)
+        return seq(walk.statements(body, self._ahead(level, first)), *done)
+
+    def _ahead(self, level: int, first: Expr) -> Callable[[Expr], Stmt] | None:
+        """What a walk over a long row asks for: what the last one writes, then the next row.
+
+        Memory would have nothing to do but for the first walk and the last, and the hardware
+        foresees neither the beginning of the next row nor where results go.
+        """
+        last = self.plan.walks[-1]
+        if last == 0 or len(self.extents) > 1 or self.side or self.row_bytes < _LONG:
+            return None
+        everywhere, stores = whole(self.space.shape), self.code.kernel.stores
+        asks: list[tuple[int, Expr, bool]] = []
+        if level == last:
+            places = _memory_places(self.code, self.space).items()
+            asks += [(v, first + 1, False) for v, found in places if found == {everywhere}]
+        if level == last - 1 and not self.code.overwrites:
+            written = (m for m in self.plan.elements(last) if m in stores)
+            asks += [(m, first, True) for m in written if self.space.places[m] == everywhere]
+        if not asks:
+            return None
+
+        def line(element: Expr) -> Stmt:
+            found = []
+            for v, row, write in asks:
+                at = self.index(everywhere, row, (element,))
+                found.append(prefetch(load(self.code.buffer(v), *at), write=write))
+            return seq(found)
+
+        return line
 
     def _position(self, inner: tuple[Expr, ...]) -> Expr:
         """Row-major number of an element in its row."""
