@@ -198,20 +198,24 @@ def alloc(buffer: Memory) -> Stmt:
     return seq(t.tirx.AllocBuffer(lines, on_stack), t.tirx.DeclBuffer(buffer.raw, data=data))
 
 
-_READS: list[list[Expr]] = []
+_READS: list[list[tuple[Memory, Expr]]] = []
 """What expressions that are being built load, for whoever asks."""
+_WRITES: list[list[tuple[Memory, Expr]]] = []
+"""The elements that statements store."""
 
 
 def load(buffer: Memory, *index: Expr) -> Expr:
     """``buffer[index]``; the last index may be a :func:`ramp`."""
     element = tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])
     if _READS and not buffer.local:
-        _READS[-1].append(element)
+        _READS[-1].append((buffer, element))
     return element
 
 
 def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     """``buffer[index] = value``; the last index may be a :func:`ramp`."""
+    if _WRITES and not buffer.local:
+        _WRITES[-1].append((buffer, tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])))
     return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
 
 
@@ -231,7 +235,19 @@ def ask(make: Callable[[], object]) -> list[Stmt]:
         make()
     finally:
         found = _READS.pop()
-    return [prefetch(element) for element in found]
+    return [prefetch(element) for _, element in found]
+
+
+def ask_to_write(make: Callable[[], object]) -> list[Stmt]:
+    """Ask for the cache lines that statements which ``make`` builds will store, and not load."""
+    _WRITES.append([])
+    _READS.append([])
+    try:
+        make()
+    finally:
+        written, read = _WRITES.pop(), _READS.pop()
+    loaded = {buffer.raw for buffer, _ in read}
+    return [prefetch(element, write=True) for b, element in written if b.raw not in loaded]
 
 
 def _index(value: Expr) -> Expr:

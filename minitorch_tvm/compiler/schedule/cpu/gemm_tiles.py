@@ -39,6 +39,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
+    ask_to_write,
     ceil_div,
     const,
     grid,
@@ -83,6 +84,8 @@ from .matrix_unit import (
 from .plain_sums import plain_sums
 
 _SQUARE = 8  # transposed at once
+_LINE = 64  # bytes
+_FAR = 4  # second-level caches: results of as many bytes come from memory
 _GROUP = 16  # panels of sums that are handed on together, in long rows
 _ROWS = 8  # that plain arithmetic computes at once
 
@@ -118,9 +121,9 @@ def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
         folds=True,
     )
     if cut.stays:
-        return [_Product(pb, rows, columns, (1, 1), False).resident_stage(cut.stays == "rows")]
+        return [_Product(pb, rows, columns, (1, 1), False, cpu).resident_stage(cut.stays == "rows")]
     cut = plan.tiles
-    return [_Product(pb, rows, columns, (cut.rows, cut.columns), plan.keeps).stage()]
+    return [_Product(pb, rows, columns, (cut.rows, cut.columns), plan.keeps, cpu).stage()]
 
 
 _Extent = tuple[Expr, Expr, int]  # panels of a tile: their number, the first, the most
@@ -138,6 +141,7 @@ class _Product:
     columns: Operand
     size: tuple[int, int]  # panels of rows and of columns in a tile
     keeps: bool
+    cpu: CpuTarget
 
     def stage(self) -> Stage:
         """The stage."""
@@ -340,7 +344,28 @@ class _Product:
         if flag is not None:
             fast = t.all(fast, t.EQ(load(*flag), const(0)))
             slow = seq(store(flag[0], const(1), *flag[1:]), in_float32)
-        return when(fast, seq(alloc(idle), before, steps, after), slow)
+        asks = self._ask_to_write(bt, at)
+        if asks and visits > 1:
+            asks = [when(t.EQ(v, const(visits - 1)), seq(asks))]
+        return when(fast, seq(alloc(idle), asks, before, steps, after), slow)
+
+    def _ask_to_write(self, bt: Expr, at: tuple[Expr, Expr]) -> list[Stmt]:
+        """Ask for the lines that a block's sums will be handed on to, while the unit works.
+
+        A core has room for some dozen stores to lines that it does not have, and would wait for
+        each of a large result.  One that stays in the caches is nearer than this is worth.
+        """
+        pb = self.pb
+        zero, line = const(0.0, pb.dtype), _LINE // pb.itemsize
+
+        def ask(number: Expr, first: int) -> list[Stmt]:
+            i, j = (first, number) if pb.swapped else (number, first)
+            return ask_to_write(lambda: pb.write(bt, at[0] * EDGE + i, at[1] * EDGE + j, zero))
+
+        written = len(ask(const(0), 0)) * pb.batch * pb.m * pb.n * pb.itemsize
+        if written < _FAR * self.cpu.l2_bytes:
+            return []
+        return [serial(EDGE, lambda n: seq(*(ask(n, f) for f in range(0, EDGE, line))), "ask")]
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
         """Statements that bring a block of sums to the unit, and back."""
