@@ -69,6 +69,7 @@ _MANY_BLOCKS = 8
 # Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
 # the next part of the same ones.  Processors remember where some 64 pages are.
 _PAGE, _PAGES, _LONG_PART = 4096, 32, 256
+_SHORT_LINE = 512  # bytes of a row that is read with its neighbours
 # Cycles per line of a panel that comes from the second-level cache, again for every row block, and
 # the share of the first-level one within which it does not.
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
@@ -198,7 +199,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
     if not direct:
         cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
-    if not (pb.row_k_inner or (pb.row_plain and blocks == 1)):
+    if not (pb.row_k_inner or _in_place(pb, cpu, mr)):
         cost += pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
@@ -566,9 +567,17 @@ class _Compute:
         return seq(alloc(out), spill, written)
 
 
-def _near(pb: Problem, cpu: CpuTarget) -> bool:
-    """True if all rows stay in the first-level cache while panels stream through it."""
-    return pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
+def _in_place(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
+    """Whether rows stored along m are read where they are.
+
+    All of them may be few enough for the first-level cache, or are so short that the hardware sees
+    one stream in them; of longer ones every k would be another page of memory.
+    """
+    if pb.row_pitch is None:
+        return False
+    line = pb.row_pitch * pb.itemsize
+    near = pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
+    return mr == pb.m or near or (line <= _SHORT_LINE and pb.k * line <= cpu.l2_bytes // 2)
 
 
 def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -582,8 +591,7 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
             problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
-    if not pb.row_k_inner and not (pb.row_plain and (tiling.mr == pb.m or _near(pb, cpu))):
-        # In place, every k would be another page of memory.
+    if not pb.row_k_inner and not _in_place(pb, cpu, tiling.mr):
         rows = row_blocks(pb, builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
