@@ -230,6 +230,7 @@ def test_last_rows(m: int, stays: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("l2_bytes", "visit"), [(64 << 10, 5), (1 << 20, 12), (8 << 20, 18)])
 def test_visits_for_caches(l2_bytes: int, visit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_by(monkeypatch, "")
+    monkeypatch.setattr(gemm, "_parts", lambda *_: None)
     found = []
     of = Plan.of
 

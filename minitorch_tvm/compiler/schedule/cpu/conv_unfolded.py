@@ -47,7 +47,7 @@ from ...target import CpuTarget
 from .conv_correlate import Write4
 from .conv_layout import Load4, bounded_stage, div, mod, split
 from .conv_spec import Access, Conv, Line
-from .gemm import Gemm, cycles, gemm_stages
+from .gemm import Gemm, cycles, gemm_stages, summed_cycles, summed_stages
 
 # Measured cycles per element: unfolded, folded, and copied to where a product reads or writes it.
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
@@ -309,6 +309,25 @@ def weight_gradient(
 ) -> list[Stage] | None:
     """Stages of ``dw``, if in fewer cycles than ``below``; ``access`` reads x and ct."""
     write, merged = access.write_line, _Images(s, True)
+    x, ct = access.left_line, access.right_line
+    if _pointwise(s) and x is not None and ct is not None and write is not None:
+        pixels = s.oh * s.ow
+        spec = Gemm(s.n, s.o, s.c, pixels, s.dtype, False, True, a_pitch=pixels, b_pitch=pixels)
+        each, image, finish = x, ct, write  # not None, for the functions below
+
+        def products() -> list[Stage]:
+            stages = summed_stages(
+                spec,
+                image,
+                lambda n, pixel, c: each(n, c, pixel),
+                lambda _, o, c, value: finish(o, c, value),
+                builder,
+                cpu,
+            )
+            assert stages is not None
+            return stages
+
+        return _fastest([_Way(_POINTWISE * summed_cycles(spec, cpu), products)], below)
     extra = (_UNFOLD_CYCLES * merged.taps + _COPY_CYCLES * s.o) * merged.columns
     extra += 2 * _STAGE_CYCLES
     if write is None or not merged.fits or _least(s, cpu) + extra >= below:

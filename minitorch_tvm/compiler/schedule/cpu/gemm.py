@@ -13,7 +13,7 @@ on the number of threads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...loops import (
     Builder,
@@ -23,12 +23,15 @@ from ...loops import (
     Var,
     ceil_div,
     const,
+    load,
     minimum,
     parallel_stage,
     serial,
+    store,
 )
 from ...target import CpuTarget
 from . import gemm_stream, gemm_tiles
+from .elementwise import GRAIN, tiled
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import choose, outer_stages
 from .gemm_problem import Load, Problem, Write
@@ -36,6 +39,11 @@ from .gemm_problem import Load, Problem, Write
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.
 _DISTURBED = 1.12
+# Sums are cut into parts where operands are larger than this share of the second-level cache, and
+# so many times as large as the result; into more of them where they are so many times as large.
+_MUCH, _SMALL_RESULT = 0.6, 12
+_PARTS = ((8, 16), (4, 4))
+_JOIN_CYCLES = 0.5  # of adding up one sum of a part
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,81 @@ def gemm_stages(
             return dot_stages(candidate, builder, cpu)
         if gemm_stream.suits(candidate, cpu):
             return gemm_stream.stream_stages(candidate, builder)
+    return _in_parts(problem, builder, cpu) or _whole(problem, builder, cpu)
+
+
+def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
+    """Stages of a product whose sums are each computed by one thread."""
     if gemm_tiles.suits(problem, cpu):
         on_unit, in_vectors = _cycles(problem, cpu)
         if on_unit < in_vectors:
             return gemm_tiles.tile_stages(problem, cpu)
     return outer_stages(problem, builder, cpu)
+
+
+def _in_parts(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
+    """The same for few, long sums: of parts of them, which a last stage adds up in order.
+
+    Threads that share a small result share its operands, too: each packs most of both.  If they
+    share the sums instead, nothing is packed twice, or comes from another core.  Into how many
+    parts a sum is cut depends on the shape alone.
+    """
+    found = _parts(pb, cpu)
+    if found is None:
+        return None
+    size = pb.k // found
+    parts = replace(
+        pb,
+        batch=found,
+        k=size,
+        row=lambda part, i, k: pb.row(const(0), i, part * size + k),
+        col=lambda part, k, j: pb.col(const(0), part * size + k, j),
+        row_batched=True,
+        col_batched=True,
+    )
+    return _joined(parts, builder, cpu)
+
+
+def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
+    """Stages of the sum of all batches' products, which ``write`` finishes as batch 0."""
+    sums = builder.scratch_buffer((pb.batch, pb.m, pb.n), pb.dtype, "sums")
+    apart = replace(pb, write=lambda part, i, j, value: store(sums, value, part, i, j))
+
+    def element(i: Expr, j: Expr) -> Stmt:
+        total = load(sums, 0, i, j)
+        for part in range(1, pb.batch):
+            total = total + load(sums, part, i, j)
+        return pb.write(const(0), i, j, total)
+
+    def line(i: Expr) -> Stmt:
+        return serial(pb.n, lambda j: element(i, j), "j")
+
+    join = tiled("gemm_join", pb.m, max(1, GRAIN // (pb.n * pb.batch)), line)
+    return [*_whole(apart, builder, cpu), join]
+
+
+def summed_stages(
+    spec: Gemm, load_a: Load, load_b: Load, write: Write, builder: Builder, cpu: CpuTarget
+) -> list[Stage] | None:
+    """As :func:`gemm_stages`, of the sum over all batches: ``write`` is given batch 0."""
+    if spec.batch > 1 and spec.dtype in ("float32", "float64") and min(spec.m, spec.n, spec.k):
+        return _joined(_problem(spec, load_a, load_b, write), builder, cpu)
+    return gemm_stages(spec, load_a, load_b, write, builder, cpu)
+
+
+def summed_cycles(spec: Gemm, cpu: CpuTarget) -> float:
+    """Estimated cycles of :func:`summed_stages`, all cores together."""
+    join = _JOIN_CYCLES * spec.batch * spec.m * spec.n if spec.batch > 1 else 0.0
+    return cycles(spec, cpu) + join
+
+
+def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
+    """Into how many parts sums are cut, or None if they are not."""
+    operands, result = (n * pb.itemsize for n in (pb.k * (pb.m + pb.n), pb.m * pb.n))
+    if pb.batch > 1 or operands < _MUCH * cpu.l2_bytes or operands < _SMALL_RESULT * result:
+        return None
+    least = next((n for n, size in _PARTS if operands >= size * cpu.l2_bytes), 2)
+    return next((n for n in range(least, 2 * least) if pb.k % n == 0), None)
 
 
 def cycles(spec: Gemm, cpu: CpuTarget) -> float:
@@ -112,7 +190,11 @@ def cycles(spec: Gemm, cpu: CpuTarget) -> float:
     def none(*_: Expr) -> Expr:
         raise AssertionError("an estimate reads nothing")
 
-    return min(_cycles(_problem(spec, none, none, none), cpu))
+    problem = _problem(spec, none, none, none)
+    parts = _parts(problem, cpu) or 1
+    if parts > 1:
+        problem = replace(problem, batch=parts, k=problem.k // parts)
+    return min(_cycles(problem, cpu))
 
 
 def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:

@@ -1,0 +1,106 @@
+"""Products of few, long sums: cut into parts that are added up at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from test_gemm import LAYOUTS, build, check
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler.schedule.cpu import gemm
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
+from minitorch_tvm.compiler.target import CpuTarget, host
+
+
+def small() -> CpuTarget:
+    """A machine on which small operands are much."""
+    return dataclasses.replace(host(), l2_bytes=32 << 10)
+
+
+def parts(spec: Gemm, cpu: CpuTarget) -> int | None:
+    def unused(*_: Any) -> Any:
+        raise AssertionError("nothing is read")
+
+    return gemm._parts(gemm._problem(spec, unused, unused, unused), cpu)
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+@pytest.mark.parametrize("shape", [(13, 29, 700), (64, 33, 966), (1, 40, 1200), (5, 1, 4000)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_shapes(
+    shape: tuple[int, int, int], dtype: str, a_transposed: bool, b_transposed: bool
+) -> None:
+    cpu = dataclasses.replace(small(), matrix_unit=shape[0] == 64 and small().matrix_unit)
+    spec = Gemm(1, *shape, dtype, a_transposed, b_transposed)
+    for epilogue in ("plain", "bias_relu", "accumulate"):
+        case = build(spec, cpu=cpu, epilogue=epilogue)
+        before = case.out.astype(np.float64)
+        case.run()
+        if "gemm_dot" in case.stage_names or "gemm_stream" in case.stage_names:
+            return  # other schedules, which share out sums as well
+        assert case.stage_names[-1] == "gemm_join"
+        want = case.want()
+        if epilogue == "bias_relu":
+            want = np.maximum(want + case.extra, 0.0)
+        elif epilogue == "accumulate":
+            want = before + want
+        check(case, want)
+
+
+@pytest.mark.parametrize("scales", [(2.0, None), (None, 0.5), (2.0, 0.5)])
+def test_operands_that_are_computed(scales: tuple[float | None, float | None]) -> None:
+    case = build(
+        Gemm(1, 24, 50, 1000, "float32", True, False),
+        cpu=small(),
+        a_scale=scales[0],
+        b_scale=scales[1],
+    )
+    case.run()
+    assert case.stage_names[-1] == "gemm_join"
+    check(case, case.want() * (scales[0] or 1.0) * (scales[1] or 1.0))
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    spec = Gemm(1, 64, 48, 2000, "float32", True, False)
+    first = build(spec, cpu=dataclasses.replace(small(), workers=1))
+    first.run()
+    for workers in (2, 5):
+        again = build(spec, cpu=dataclasses.replace(small(), workers=workers))
+        again.a[...], again.b[...] = first.a, first.b
+        again.run()
+        np.testing.assert_array_equal(again.out, first.out)
+
+
+def test_where_sums_are_cut() -> None:
+    """Where operands are larger than the caches and much larger than the result."""
+    cpu = dataclasses.replace(host(), l2_bytes=2 << 20)
+
+    def of(m: int, n: int, k: int, batch: int = 1) -> int | None:
+        return parts(Gemm(batch, m, n, k, "float32", True, False), cpu)
+
+    assert of(100, 256, 1000) == of(10, 784, 1000) == 2
+    assert of(10, 784, 4000) == of(64, 64, 25088) == 4
+    assert of(64, 64, 100_000) == 8
+    assert of(64, 64, 9999) == 3  # two do not divide it
+    assert of(64, 64, 10_007) is None  # a prime
+    assert of(10, 100, 1000) is None  # small
+    assert of(256, 784, 1000) is None  # a large result
+    assert of(100, 256, 1000, batch=2) is None
+
+
+@pytest.mark.parametrize("images", [1, 2, 8])
+def test_a_weight_gradient_of_pixels_is_summed_over_images(images: int) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((images, 48, 40, 40)).astype(np.float32)
+    ct = rng.standard_normal((images, 64, 40, 40)).astype(np.float32)
+    w = mt.zeros(64, 48, 1, 1, requires_grad=True)
+    y = mt.nn.functional.conv2d(mt.tensor(x), w)
+    (found,) = mt.autograd.grad(y, w, mt.tensor(ct))
+    want = np.einsum("nohw,nchw->oc", ct.astype(np.float64), x.astype(np.float64))
+    np.testing.assert_allclose(found.numpy()[:, :, 0, 0], want, rtol=1e-5, atol=1e-3)
+    stages = [k.stages for k in lazy.last_executor().program.kernels if k.flops]
+    assert stages[-1] == 2  # products, of which none is packed by a stage, and their sum
