@@ -92,7 +92,7 @@ def test_where_sums_are_cut() -> None:
     assert of(100, 256, 1000, batch=2) is None
 
 
-@pytest.mark.parametrize("images", [1, 2, 8])
+@pytest.mark.parametrize("images", [1, 2, 8, 17, 18, 40])
 def test_a_weight_gradient_of_pixels_is_summed_over_images(images: int) -> None:
     rng = np.random.default_rng(8)
     x = rng.standard_normal((images, 48, 40, 40)).astype(np.float32)

@@ -53,6 +53,7 @@ from .gemm import Gemm, cycles, gemm_stages, summed_cycles, summed_stages
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
 _STAGE_CYCLES = 8000
 _UNIT_CYCLES = 0.014  # of a term, on the matrix unit
+_FEW_SUMS = 4  # an image's elements, to its product's
 _POINTWISE = 0.8  # nothing is copied, nor transposed, of which the other schedules' estimates know
 _MOST = 1 << 26  # elements of what is unfolded
 
@@ -310,8 +311,9 @@ def weight_gradient(
     """Stages of ``dw``, if in fewer cycles than ``below``; ``access`` reads x and ct."""
     write, merged = access.write_line, _Images(s, True)
     x, ct = access.left_line, access.right_line
-    if _pointwise(s) and x is not None and ct is not None and write is not None:
-        pixels = s.oh * s.ow
+    pixels = s.oh * s.ow
+    few = _FEW_SUMS * s.o * s.c <= (s.o + s.c) * pixels
+    if _pointwise(s) and few and x is not None and ct is not None and write is not None:
         spec = Gemm(s.n, s.o, s.c, pixels, s.dtype, False, True, a_pitch=pixels, b_pitch=pixels)
         each, image, finish = x, ct, write  # not None, for the functions below
 

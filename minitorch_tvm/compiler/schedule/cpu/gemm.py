@@ -26,6 +26,7 @@ from ...loops import (
     load,
     minimum,
     parallel_stage,
+    seq,
     serial,
     store,
 )
@@ -44,6 +45,7 @@ _DISTURBED = 1.12
 _MUCH, _SMALL_RESULT = 0.6, 12
 _PARTS = ((8, 16), (4, 4))
 _JOIN_CYCLES = 0.5  # of adding up one sum of a part
+_TOGETHER = 16  # parts that are added at once
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,23 @@ def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     sums = builder.scratch_buffer((pb.batch, pb.m, pb.n), pb.dtype, "sums")
     apart = replace(pb, write=lambda part, i, j, value: store(sums, value, part, i, j))
 
-    def element(i: Expr, j: Expr) -> Stmt:
+    def add(first: Expr, count: int, i: Expr, j: Expr) -> Expr:
         total = load(sums, 0, i, j)
-        for part in range(1, pb.batch):
-            total = total + load(sums, part, i, j)
-        return pb.write(const(0), i, j, total)
+        for part in range(count):
+            total = total + load(sums, first + part, i, j)
+        return total
+
+    # Some at a time, but for the last ones, which are finished at once.
+    rounds, rest = divmod(pb.batch - 1, _TOGETHER)
 
     def line(i: Expr) -> Stmt:
-        return serial(pb.n, lambda j: element(i, j), "j")
+        def some(q: Expr) -> Stmt:
+            first = q * _TOGETHER + 1
+            return serial(pb.n, lambda j: store(sums, add(first, _TOGETHER, i, j), 0, i, j), "j")
+
+        last = pb.batch - rest
+        finish = serial(pb.n, lambda j: pb.write(const(0), i, j, add(last, rest, i, j)), "j")
+        return seq([serial(rounds, some, "q")] if rounds else [], finish)
 
     join = tiled("gemm_join", pb.m, max(1, GRAIN // (pb.n * pb.batch)), line)
     return [*_whole(apart, builder, cpu), join]

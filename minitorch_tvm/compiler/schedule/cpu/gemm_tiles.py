@@ -86,6 +86,7 @@ from .plain_sums import plain_sums
 _SQUARE = 8  # transposed at once
 _LINE = 64  # bytes
 _FAR = 4  # second-level caches: results of as many bytes come from memory
+_MOST_STORES = 4  # of values for an element, beyond which nobody looks
 _GROUP = 16  # panels of sums that are handed on together, in long rows
 _ROWS = 8  # that plain arithmetic computes at once
 
@@ -355,15 +356,17 @@ class _Product:
         A core has room for some dozen stores to lines that it does not have, and would wait for
         each of a large result.  One that stays in the caches is nearer than this is worth.
         """
-        pb = self.pb
+        pb, least = self.pb, _FAR * self.cpu.l2_bytes
+        nbytes = pb.batch * pb.m * pb.n * pb.itemsize
+        if nbytes < least / _MOST_STORES:
+            return []
         zero, line = const(0.0, pb.dtype), _LINE // pb.itemsize
 
         def ask(number: Expr, first: int) -> list[Stmt]:
             i, j = (first, number) if pb.swapped else (number, first)
             return ask_to_write(lambda: pb.write(bt, at[0] * EDGE + i, at[1] * EDGE + j, zero))
 
-        written = len(ask(const(0), 0)) * pb.batch * pb.m * pb.n * pb.itemsize
-        if written < _FAR * self.cpu.l2_bytes:
+        if len(ask(const(0), 0)) * nbytes < least:
             return []
         return [serial(EDGE, lambda n: seq(*(ask(n, f) for f in range(0, EDGE, line))), "ask")]
 

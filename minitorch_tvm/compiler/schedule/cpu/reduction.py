@@ -231,6 +231,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     results = numel(w.kept)
     terms = numel(w.summed)
     parts = 1
+    # Rows are long streams as they are.  Columns are not, and parts of a few dozen terms suffice.
     widest = terms // 4 if reduced[-1] else 4 * terms
     if not w.combine.indexed and results * terms >= 2 * _SPLIT and results <= widest:
         parts = min(w.summed[0], -(-results * terms // _SPLIT), 64)
