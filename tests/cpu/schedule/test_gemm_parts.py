@@ -82,13 +82,14 @@ def test_where_sums_are_cut() -> None:
     def of(m: int, n: int, k: int, batch: int = 1) -> int | None:
         return parts(Gemm(batch, m, n, k, "float32", True, False), cpu)
 
-    assert of(100, 256, 1000) == of(10, 784, 1000) == 2
+    assert of(100, 256, 1000) == of(10, 784, 1000) == of(128, 128, 1024) == 2
     assert of(10, 784, 4000) == of(64, 64, 25088) == 4
     assert of(64, 64, 100_000) == 8
     assert of(64, 64, 9999) == 3  # two do not divide it
     assert of(64, 64, 10_007) is None  # a prime
     assert of(10, 100, 1000) is None  # small
     assert of(256, 784, 1000) is None  # a large result
+    assert of(10_000, 64, 784) is None  # many rows, each a thread's own
     assert of(100, 256, 1000, batch=2) is None
 
 

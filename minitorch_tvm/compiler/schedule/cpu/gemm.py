@@ -41,8 +41,10 @@ from .gemm_problem import Load, Problem, Write
 # slows the matrix unit less.
 _DISTURBED = 1.12
 # Sums are cut into parts where operands are larger than this share of the second-level cache, and
-# so many times as large as the result; into more of them where they are so many times as large.
-_MUCH, _SMALL_RESULT = 0.6, 12
+# so many times as large as the result, and sums so many times as long as its longer edge, for
+# threads share out rows, too, and read their own; into more of them where operands are so many
+# times as large as the cache.
+_MUCH, _SMALL_RESULT, _LONG = 0.5, 12, 1.25
 _PARTS = ((8, 16), (4, 4))
 _JOIN_CYCLES = 0.5  # of adding up one sum of a part
 _TOGETHER = 16  # parts that are added at once
@@ -189,7 +191,9 @@ def summed_cycles(spec: Gemm, cpu: CpuTarget) -> float:
 def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
     """Into how many parts sums are cut, or None if they are not."""
     operands, result = (n * pb.itemsize for n in (pb.k * (pb.m + pb.n), pb.m * pb.n))
-    if pb.batch > 1 or operands < _MUCH * cpu.l2_bytes or operands < _SMALL_RESULT * result:
+    if pb.batch > 1 or pb.k < _LONG * max(pb.m, pb.n):
+        return None
+    if operands < _MUCH * cpu.l2_bytes or operands < _SMALL_RESULT * result:
         return None
     least = next((n for n, size in _PARTS if operands >= size * cpu.l2_bytes), 2)
     return next((n for n in range(least, 2 * least) if pb.k % n == 0), None)
