@@ -49,6 +49,8 @@ _COST: dict[type, int] = {
 _CHEAP = 8  # a value of at most this cost may be recomputed by several readers
 _LONGEST = 64  # inlined values per chain; keeps expressions and compile time bounded
 
+_MOVES = (mv.Expand, mv.Permute, mv.Slice)  # an element each, from a place that is no quotient
+
 # These read their input under a condition, where nothing can be bound to a variable: a long
 # chain would be written out once per read.
 _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
@@ -136,8 +138,7 @@ class _Fuser(Grouping):
         Every value is decided at its own turn, before any reader, so nothing is stored late.
         """
         simple = self._views(v) or (
-            isinstance(self.values[v].op, (mv.Expand, mv.Full, mv.Permute, mv.Slice))
-            and self.collect(v).cost <= 1
+            isinstance(self.values[v].op, (mv.Full, *_MOVES)) and self.collect(v).cost <= 1
         )
         for u in self.users[v]:
             reader = self.values[u]
@@ -154,10 +155,10 @@ class _Fuser(Grouping):
         """True if ``v`` only says where in memory its elements are."""
         value = self.values[v]
         if isinstance(value.op, mv.Reshape):
-            moves = not self._only_ones(value.inputs[0], v)
+            views = self._only_ones(value.inputs[0], v)
         else:
-            moves = not isinstance(value.op, (mv.Expand, mv.Permute, mv.Slice))
-        return not moves and all(self.stored(x) or self._views(x) for x in value.inputs)
+            views = isinstance(value.op, _MOVES)
+        return views and all(self.stored(x) or self._views(x) for x in value.inputs)
 
     def _only_ones(self, x: int, v: int) -> bool:
         """True if reshaping ``x`` to ``v`` only adds or drops sizes of one."""

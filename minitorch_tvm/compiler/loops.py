@@ -168,7 +168,8 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
 
 # The stack of a user's thread may be small: a larger block comes from TVM's workspace pool.
 _STACK_BYTES = 48 << 10
-_LINE_BYTES = 64
+LINE_BYTES = 64
+"""Of the caches."""
 
 
 def alloc(buffer: Memory) -> Stmt:
@@ -183,12 +184,12 @@ def alloc(buffer: Memory) -> Stmt:
     if size > _STACK_BYTES:
         return t.tirx.AllocBuffer(buffer.raw)
     on_stack = {"disable_lower_builtin": const(1, "bool")}
-    if size <= _LINE_BYTES:
+    if size <= LINE_BYTES:
         return t.tirx.AllocBuffer(buffer.raw, on_stack)
     # TVM aligns to 16 bytes only, unless the elements need more: cache lines as elements.
     lines = t.tirx.decl_buffer(
-        [const(-(-size // _LINE_BYTES))],
-        f"{buffer.dtype}x{_LINE_BYTES // itemsize}",
+        [const(-(-size // LINE_BYTES))],
+        f"{buffer.dtype}x{LINE_BYTES // itemsize}",
         buffer.raw.name,
         scope="local",
         layout=None,

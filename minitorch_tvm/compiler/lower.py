@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core import strides as st
 from ..core.shape import Shape, contiguous_strides, numel
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
@@ -79,21 +80,16 @@ class KernelCode:
         if not isinstance(op, (mv.Permute, mv.Slice, mv.Expand, mv.Reshape)):
             return None
         (x,) = value.inputs
-        source, own = self.strides(x), self.graph.values[x].shape
-        if source is None:
+        known, own = self.strides(x), self.graph.values[x].shape
+        if known is None:
             return None
-        if isinstance(op, mv.Reshape):
-            kept = [s for n, s in zip(own, source, strict=True) if n != 1]
-            if [n for n in own if n != 1] != [n for n in value.shape if n != 1]:
-                return None
-            return tuple(0 if n == 1 else kept.pop(0) for n in value.shape)
         if isinstance(op, mv.Permute):
-            return tuple(source[d] for d in op.dims)
+            return st.permuted(own, known, op.dims)
         if isinstance(op, mv.Slice):
-            return tuple(s * step for s, step in zip(source, op.steps, strict=True))
-        new = len(value.shape) - len(source)
-        repeated = (0 if n == 1 else s for n, s in zip(own, source, strict=True))
-        return (0,) * new + tuple(repeated)
+            return st.sliced(own, known, op.steps, tuple(range(len(own))))
+        if isinstance(op, mv.Expand):
+            return st.expanded(own, known, value.shape)
+        return st.viewed(own, known, value.shape)
 
     def anchor_reduce(self) -> Reduce:
         """The anchor's reduction over inputs evaluated in a throwaway scope (for its extents)."""

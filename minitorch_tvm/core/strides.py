@@ -1,9 +1,9 @@
 """Where PyTorch would put a view's elements in its base's memory: strides, in elements.
 
-No memory is shared here (views are recorded), so strides decide nothing about how values are
-computed.  They decide what users can observe: whether a reshape may alias, whether two elements of
-a view are one, and what ``stride()`` answers.  Everything is a pure function of small tuples and
-remembered; None stands for the row-major strides of everything that is no view.
+No memory is shared here (views are recorded).  Strides decide what users can observe: whether a
+reshape may alias, whether two elements of a view are one, and what ``stride()`` answers; and they
+tell products where to read an operand that is a view.  Everything is a pure function of small
+tuples and remembered; None stands for the row-major strides of everything that is no view.
 """
 
 from __future__ import annotations

@@ -81,12 +81,15 @@ class Prefix:
 
         ``start`` must be on the path to this one.
         """
-        path: list[Step] = []
-        for prefix in self.path(start) or ():
+        path = self.path(start)
+        if path is None:
+            return None
+        steps: list[Step] = []
+        for prefix in path:
             if prefix.op is None:
                 return None
-            path.append((prefix.op, prefix.inputs, prefix.result))
-        return path
+            steps.append((prefix.op, prefix.inputs, prefix.result))
+        return steps
 
     def path(self, start: Prefix) -> list[Prefix] | None:
         """From ``start``, which is left out, to here; None if it is not on the way."""

@@ -239,3 +239,18 @@ def test_long_sums_keep_their_digits(shape: tuple[int, ...], dims: tuple[int, ..
     two, one = both_ways(lambda: x.sum(dims).numpy())
     np.testing.assert_array_equal(two, one)
     np.testing.assert_allclose(two.astype(float), float(tenth) * count, rtol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "stages"),
+    [((1024, 512), 0, 2), ((1024, 128), 0, 2), ((1000, 784), 1, 1), ((3, 131_072), 1, 3)],
+)
+def test_what_is_cut_into_parts(shape: tuple[int, int], dim: int, stages: int) -> None:
+    """Columns that are a few times as many as their terms, too; rows only if they are few."""
+    x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    base = mt.tensor(x)
+    lazy.clear_cache()
+    found = base.sum(dim).numpy()
+    np.testing.assert_allclose(found, x.astype(np.float64).sum(dim), rtol=1e-5, atol=1e-3)
+    (kernel,) = lazy.last_executor().program.kernels
+    assert kernel.stages == stages

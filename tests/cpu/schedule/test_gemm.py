@@ -195,6 +195,16 @@ def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) ->
     check(case, case.want())
 
 
+@pytest.mark.parametrize("m", [32, 100, 129])
+def test_short_rows_stored_transposed_are_read_where_they_are(m: int) -> None:
+    """Those of up to 512 bytes; longer ones are packed, by a stage if several tiles need them."""
+    cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=48 << 10, l2_bytes=2 << 20)
+    case = build(Gemm(1, m, 200, 300, "float32", True, False), cpu=cpu)
+    assert case.scratch == (0 if m <= 128 else 1) + ("gemm_pack" in case.stage_names)
+    case.run()
+    check(case, case.want())
+
+
 @pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize("m", [7, 10])
 def test_few_rows_and_columns_on_many_pages(

@@ -11,8 +11,9 @@ from test_gemm import LAYOUTS, build, check
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler.schedule.cpu import gemm
+from minitorch_tvm.compiler.schedule.cpu import conv, gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
 
 
@@ -40,9 +41,9 @@ def test_shapes(
         case = build(spec, cpu=cpu, epilogue=epilogue)
         before = case.out.astype(np.float64)
         case.run()
-        if "gemm_dot" in case.stage_names or "gemm_stream" in case.stage_names:
-            return  # other schedules, which share out sums as well
-        assert case.stage_names[-1] == "gemm_join"
+        # One line may be for other schedules, which share out sums as well.
+        other = {"gemm_dot", "gemm_stream_sum"} if min(shape[:2]) <= 5 else set()
+        assert case.stage_names[-1] in {"gemm_join", *other}
         want = case.want()
         if epilogue == "bias_relu":
             want = np.maximum(want + case.extra, 0.0)
@@ -93,8 +94,20 @@ def test_where_sums_are_cut() -> None:
     assert of(100, 256, 1000, batch=2) is None
 
 
-@pytest.mark.parametrize("images", [1, 2, 8, 17, 18, 40])
-def test_a_weight_gradient_of_pixels_is_summed_over_images(images: int) -> None:
+@pytest.mark.parametrize("images", [2, 8, 17, 18, 40])
+def test_a_weight_gradient_of_pixels_is_summed_over_images(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conv, "_WEIGHTS_ON_UNIT", float("inf"))
+    monkeypatch.setattr(conv, "_WEIGHTS_IN_VECTORS", float("inf"))
+    joined, join = [], gemm._joined
+
+    def noted(pb: Problem, *rest: Any) -> Any:
+        joined.append((pb.batch, pb.row_pitch, pb.col_pitch))
+        return join(pb, *rest)
+
+    monkeypatch.setattr(gemm, "_joined", noted)
+    lazy.clear_cache()
     rng = np.random.default_rng(8)
     x = rng.standard_normal((images, 48, 40, 40)).astype(np.float32)
     ct = rng.standard_normal((images, 64, 40, 40)).astype(np.float32)
@@ -103,5 +116,5 @@ def test_a_weight_gradient_of_pixels_is_summed_over_images(images: int) -> None:
     (found,) = mt.autograd.grad(y, w, mt.tensor(ct))
     want = np.einsum("nohw,nchw->oc", ct.astype(np.float64), x.astype(np.float64))
     np.testing.assert_allclose(found.numpy()[:, :, 0, 0], want, rtol=1e-5, atol=1e-3)
-    stages = [k.stages for k in lazy.last_executor().program.kernels if k.flops]
-    assert stages[-1] == 2  # products, of which none is packed by a stage, and their sum
+    assert joined == [(images, 1600, 1600)]  # read where they are
+    lazy.clear_cache()

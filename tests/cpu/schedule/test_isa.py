@@ -227,6 +227,24 @@ def test_copies_of_images_ask_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "prefetcht0" in text
 
 
+def test_long_rows_and_large_results_ask_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is written as well; what is short, or stays in the caches, is not asked for."""
+    cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
+    cpu = replace(cpu, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2)
+
+    def asks(make: Make) -> tuple[int, int]:
+        text = assembly(make, cpu, monkeypatch)
+        return text.count("prefetcht0"), text.count("prefetchw")
+
+    long, short = filled(8, 1024), filled(8, 256)
+    read, written = asks(lambda: [F.softmax(long, dim=1)])
+    assert read >= 4 and written >= 4  # noqa: PT018 (a line for each vector of a step)
+    assert asks(lambda: [F.softmax(short, dim=1)]) == (0, 0)
+    large, small = filled(1600, 64), filled(1000, 64)
+    assert asks(lambda: [large @ large.T])[1] >= 2
+    assert asks(lambda: [small @ small.T])[1] == 0
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

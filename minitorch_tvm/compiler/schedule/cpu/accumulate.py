@@ -175,13 +175,15 @@ class Walk:
         outer: Range | None = None,
         side: int = 0,
         light: bool = False,
+        beside: Callable[[Expr, int], list[Stmt]] | None = None,
     ) -> None:
+        """``beside(first, count)`` is done behind every so many elements of one dimension."""
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
         self.spelled = bool(side) and light and not combines
         self.outer = outer or (0, extents[0], extents[0])
         self.lanes, self.side = lanes, side
-        self._beside: Callable[[Expr], Stmt] | None = None
+        self._beside = beside
         *middle, inner = extents
         vectors = 1
         while 2 * vectors <= min(_VECTORS, inner // lanes):
@@ -197,13 +199,8 @@ class Walk:
         self.long = any(p.folds for p in self.partials)
         self.inside = self.long and bool(middle) and self.steps > 2 * FOLD
 
-    def statements(self, body: Body, beside: Callable[[Expr], Stmt] | None = None) -> list[Stmt]:
-        """The walk, at the end of which the partials hold results.
-
-        ``beside`` is done for each line of a cache's worth of a walk in one dimension, and given
-        its first element.
-        """
-        self._beside = beside
+    def statements(self, body: Body) -> list[Stmt]:
+        """The walk, at the end of which the partials hold results."""
         *middle, inner = self.extents
         start, length, _ = self.outer
         if not middle:
@@ -246,10 +243,8 @@ class Walk:
             if self.side:
                 return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
             start = first + q * self.width
-            if self._beside is None:
-                return vectors(start, self.width)
-            lines = [self._beside(start + at) for at in range(0, self.width, self.lanes)]
-            return seq(vectors(start, self.width), lines)
+            more = [] if self._beside is None else self._beside(start, self.width)
+            return seq(vectors(start, self.width), more)
 
         if self.side or self.width == 1:
             whole, rest = count, 0

@@ -47,7 +47,7 @@ from ...target import CpuTarget
 from .conv_correlate import Write4
 from .conv_layout import Load4, bounded_stage, div, mod, split
 from .conv_spec import Access, Conv, Line
-from .gemm import Gemm, cycles, gemm_stages, summed_cycles, summed_stages
+from .gemm import Gemm, cycles, gemm_stages
 
 # Measured cycles per element: unfolded, folded, and copied to where a product reads or writes it.
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
@@ -314,22 +314,31 @@ def weight_gradient(
     pixels = s.oh * s.ow
     few = _FEW_SUMS * s.o * s.c <= (s.o + s.c) * pixels
     if _pointwise(s) and few and x is not None and ct is not None and write is not None:
-        spec = Gemm(s.n, s.o, s.c, pixels, s.dtype, False, True, a_pitch=pixels, b_pitch=pixels)
-        each, image, finish = x, ct, write  # not None, for the functions below
+        each = Gemm(
+            s.n,
+            s.o,
+            s.c,
+            pixels,
+            s.dtype,
+            False,
+            True,
+            a_pitch=pixels,
+            b_pitch=pixels,
+            summed=True,
+        )
+        image, finish = x, write  # not None, for the functions below
 
         def products() -> list[Stage]:
-            stages = summed_stages(
-                spec,
-                image,
-                lambda n, pixel, c: each(n, c, pixel),
+            return _product(
+                each,
+                ct,
+                lambda n, pixel, c: image(n, c, pixel),
                 lambda _, o, c, value: finish(o, c, value),
                 builder,
                 cpu,
             )
-            assert stages is not None
-            return stages
 
-        return _fastest([_Way(_POINTWISE * summed_cycles(spec, cpu), products)], below)
+        return _fastest([_Way(_POINTWISE * cycles(each, cpu), products)], below)
     extra = (_UNFOLD_CYCLES * merged.taps + _COPY_CYCLES * s.o) * merged.columns
     extra += 2 * _STAGE_CYCLES
     if write is None or not merged.fits or _least(s, cpu) + extra >= below:

@@ -60,7 +60,8 @@ class Gemm:
     axis, so that reading an element again costs nothing: how many elements after one line the next
     begins.  An operand without is computed on the fly, once, into a packed copy.  ``a_batched`` and
     ``b_batched`` are False for an operand that is the same for every batch.  ``costly`` says that
-    finishing an element takes elementary functions or divisions.
+    finishing an element takes elementary functions or divisions.  ``summed``: the result is the sum
+    of all batches' products, and finished as batch 0.
     """
 
     batch: int
@@ -75,6 +76,7 @@ class Gemm:
     a_batched: bool = True
     b_batched: bool = True
     costly: bool = False
+    summed: bool = False
 
 
 def gemm_stages(
@@ -105,13 +107,16 @@ def gemm_stages(
     if spec.k == 0:
         return [_fill_zero(spec, write)]
     problem = _problem(spec, load_a, load_b, write)
+    if spec.summed and spec.batch > 1:
+        return _joined(problem, builder, cpu)
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
     for candidate in narrow_first:
         if suits(candidate, cpu):
             return dot_stages(candidate, builder, cpu)
         if gemm_stream.suits(candidate, cpu):
             return gemm_stream.stream_stages(candidate, builder)
-    return _in_parts(problem, builder, cpu) or _whole(problem, builder, cpu)
+    parts = _in_parts(problem, cpu)
+    return _whole(problem, builder, cpu) if parts is None else _joined(parts, builder, cpu)
 
 
 def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -123,8 +128,8 @@ def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     return outer_stages(problem, builder, cpu)
 
 
-def _in_parts(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
-    """The same for few, long sums: of parts of them, which a last stage adds up in order.
+def _in_parts(pb: Problem, cpu: CpuTarget) -> Problem | None:
+    """The parts of few, long sums as batches; None if sums are not cut.
 
     Threads that share a small result share its operands, too: each packs most of both.  If they
     share the sums instead, nothing is packed twice, or comes from another core.  Into how many
@@ -134,7 +139,7 @@ def _in_parts(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | No
     if found is None:
         return None
     size = pb.k // found
-    parts = replace(
+    return replace(
         pb,
         batch=found,
         k=size,
@@ -143,7 +148,6 @@ def _in_parts(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | No
         row_batched=True,
         col_batched=True,
     )
-    return _joined(parts, builder, cpu)
 
 
 def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -173,21 +177,6 @@ def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     return [*_whole(apart, builder, cpu), join]
 
 
-def summed_stages(
-    spec: Gemm, load_a: Load, load_b: Load, write: Write, builder: Builder, cpu: CpuTarget
-) -> list[Stage] | None:
-    """As :func:`gemm_stages`, of the sum over all batches: ``write`` is given batch 0."""
-    if spec.batch > 1 and spec.dtype in ("float32", "float64") and min(spec.m, spec.n, spec.k):
-        return _joined(_problem(spec, load_a, load_b, write), builder, cpu)
-    return gemm_stages(spec, load_a, load_b, write, builder, cpu)
-
-
-def summed_cycles(spec: Gemm, cpu: CpuTarget) -> float:
-    """Estimated cycles of :func:`summed_stages`, all cores together."""
-    join = _JOIN_CYCLES * spec.batch * spec.m * spec.n if spec.batch > 1 else 0.0
-    return cycles(spec, cpu) + join
-
-
 def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
     """Into how many parts sums are cut, or None if they are not."""
     operands, result = (n * pb.itemsize for n in (pb.k * (pb.m + pb.n), pb.m * pb.n))
@@ -206,10 +195,10 @@ def cycles(spec: Gemm, cpu: CpuTarget) -> float:
         raise AssertionError("an estimate reads nothing")
 
     problem = _problem(spec, none, none, none)
-    parts = _parts(problem, cpu) or 1
-    if parts > 1:
-        problem = replace(problem, batch=parts, k=problem.k // parts)
-    return min(_cycles(problem, cpu))
+    parts = problem if spec.summed and spec.batch > 1 else _in_parts(problem, cpu)
+    if parts is None:
+        return min(_cycles(problem, cpu))
+    return min(_cycles(parts, cpu)) + _JOIN_CYCLES * parts.batch * parts.m * parts.n
 
 
 def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
+    LINE_BYTES,
     Builder,
     Expr,
     Memory,
@@ -75,8 +76,8 @@ _SHORT_LINE = 512  # bytes of a row that is read with its neighbours
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
-# Bytes of a line, and cycles for one that two cores write parts of.
-_LINE, _SHARED_CYCLES = 64, 100
+# Cycles for a line that two cores write parts of.
+_SHARED_CYCLES = 100
 # How much longer groups of panels take, by the share that the last one lacks.
 _UNEVEN = 0.3
 # Cycles per line that another core has packed.
@@ -266,7 +267,7 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
     again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
     if blocks == 1 and k_block < pb.k:
-        again = _SHORT_PART * _LINE / (nr * pb.itemsize)
+        again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
     whole = pb.k * panels * nr * pb.itemsize
     work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
@@ -279,7 +280,7 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
         # early and goes on with the other's, whose lines are in the other's cache.
         uneven = 1 + _UNEVEN * (ceil_div(panels, panel_group) * panel_group / panels - 1)
         # Where lines of the result do not begin with its rows, two threads write parts of one.
-        apart = panel_group < panels and pb.n * pb.itemsize % _LINE and not pb.swapped
+        apart = panel_group < panels and pb.n * pb.itemsize % LINE_BYTES and not pb.swapped
         shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:

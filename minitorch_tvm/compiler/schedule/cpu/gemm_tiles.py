@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
+    LINE_BYTES,
     Expr,
     Helper,
     Memory,
@@ -84,7 +85,6 @@ from .matrix_unit import (
 from .plain_sums import plain_sums
 
 _SQUARE = 8  # transposed at once
-_LINE = 64  # bytes
 _FAR = 4  # second-level caches: results of as many bytes come from memory
 _MOST_STORES = 4  # of values for an element, beyond which nobody looks
 _GROUP = 16  # panels of sums that are handed on together, in long rows
@@ -360,7 +360,7 @@ class _Product:
         nbytes = pb.batch * pb.m * pb.n * pb.itemsize
         if nbytes < least / _MOST_STORES:
             return []
-        zero, line = const(0.0, pb.dtype), _LINE // pb.itemsize
+        zero, line = const(0.0, pb.dtype), LINE_BYTES // pb.itemsize
 
         def ask(number: Expr, first: int) -> list[Stmt]:
             i, j = (first, number) if pb.swapped else (number, first)

@@ -27,6 +27,7 @@ from ....ops import movement as mv
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
+    LINE_BYTES,
     Expr,
     Memory,
     Stage,
@@ -200,7 +201,6 @@ class _Block:
         self.extents = extents or (1,)
         sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
         self.lanes = cpu.lanes(max(sizes))
-        self.row_bytes = self.extents[-1] * max(sizes)
         # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
         # are slow across rows.  Blocks overlap, so rows must bear being computed twice.
         short = self.extents[-1] < self.lanes and plan.computes
@@ -373,7 +373,14 @@ class _Block:
         read = [values[m].inputs[0] for m in found]
         kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
         light = self.square > 0 and not any(_is_long(values[v]) for v in plan.at(level))
-        walk = Walk(kinds, self.extents, self.lanes, side=self.side, light=light)
+        walk = Walk(
+            kinds,
+            self.extents,
+            self.lanes,
+            side=self.side,
+            light=light,
+            beside=self._ahead(level, first),
+        )
         everywhere = whole(self.space.shape)
 
         def body(inner: tuple[Expr, ...], lane: Expr, fresh: Expr | None) -> Stmt:
@@ -394,36 +401,37 @@ class _Block:
             return seq([s for m, p in pairs for s in self._set(m, p.result(lane), row, lane, ())])
 
         done = [self._per_row(first, finish)] if found else []
-        return seq(walk.statements(body, self._ahead(level, first)), *done)
+        return seq(walk.statements(body), *done)
 
-    def _ahead(self, level: int, first: Expr) -> Callable[[Expr], Stmt] | None:
+    def _ahead(self, level: int, first: Expr) -> Callable[[Expr, int], list[Stmt]] | None:
         """What a walk over a long row asks for: what the last one writes, then the next row.
 
         Memory would have nothing to do but for the first walk and the last, and the hardware
         foresees neither the beginning of the next row nor where results go.
         """
-        last = self.plan.walks[-1]
-        if last == 0 or len(self.extents) > 1 or self.side or self.row_bytes < _LONG:
+        last, values = self.plan.walks[-1], self.code.graph.values
+        if last == 0 or len(self.extents) > 1 or self.side:
             return None
         everywhere, stores = whole(self.space.shape), self.code.kernel.stores
-        asks: list[tuple[int, Expr, bool]] = []
-        if level == last:
-            places = _memory_places(self.code, self.space).items()
-            asks += [(v, first + 1, False) for v, found in places if found == {everywhere}]
-        if level == last - 1 and not self.code.overwrites:
+        row, write, asks = first, level == last - 1, []
+        if write and not self.code.overwrites:
             written = (m for m in self.plan.elements(last) if m in stores)
-            asks += [(m, first, True) for m in written if self.space.places[m] == everywhere]
-        if not asks:
-            return None
+            asks = [m for m in written if self.space.places[m] == everywhere]
+        elif level == last:
+            row, places = first + 1, _memory_places(self.code, self.space).items()
+            asks = [v for v, found in places if found == {everywhere}]
+        asks = [v for v in asks if self.extents[0] * values[v].dtype.itemsize >= _LONG]
 
-        def line(element: Expr) -> Stmt:
+        def lines(element: Expr, count: int) -> list[Stmt]:
             found = []
-            for v, row, write in asks:
-                at = self.index(everywhere, row, (element,))
-                found.append(prefetch(load(self.code.buffer(v), *at), write=write))
-            return seq(found)
+            for v in asks:
+                memory, step = self.code.buffer(v), LINE_BYTES // values[v].dtype.itemsize
+                for at in range(0, count, step):
+                    index = self.index(everywhere, row, (element + at,))
+                    found.append(prefetch(load(memory, *index), write=write))
+            return found
 
-        return line
+        return lines if asks else None
 
     def _position(self, inner: tuple[Expr, ...]) -> Expr:
         """Row-major number of an element in its row."""

@@ -15,6 +15,7 @@ from ....core.shape import Shape, numel
 from ....ops import movement as mv
 from ...dialect import Scope
 from ...loops import (
+    LINE_BYTES,
     Expr,
     Stage,
     Stmt,
@@ -37,7 +38,7 @@ from .elementwise import GRAIN, unravel
 _SQUARES = 4
 """Squares along each side of a tile."""
 
-_LINE_BYTES, _PAGE_BYTES = 64, 4096
+_PAGE_BYTES = 4096
 
 
 def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -92,7 +93,7 @@ def _streams(rows: int, row_bytes: int, nbytes: int, cpu: CpuTarget) -> bool:
     A line of each stream stays in the first-level cache until it is used up, unless all fall into
     the same places, and processors fetch ahead along streams better than from square to square.
     """
-    fits = rows * _LINE_BYTES <= cpu.l1_bytes // 2 and row_bytes % _PAGE_BYTES != 0
+    fits = rows * LINE_BYTES <= cpu.l1_bytes // 2 and row_bytes % _PAGE_BYTES != 0
     return fits and 2 * nbytes > cpu.l2_bytes
 
 
