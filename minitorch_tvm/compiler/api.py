@@ -79,7 +79,6 @@ def compile_graph(graph: Graph) -> Program:
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
-        entry = kernels.entry(workers)
         ready = clock("schedule", lambda: [kernels.ready(k) for k in isolated])
         memory = clock("plan", lambda: _plan(fused, ready, settings.plan and not settings.validate))
         if settings.check:
@@ -89,11 +88,11 @@ def compile_graph(graph: Graph) -> Program:
         )
         if assembly is not None:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
-            dispatch = clock("build", lambda: build.finish(assembly.dispatch))
+            entry = clock("build", lambda: build.finish(assembly.functions))
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
             made = kernels.finish()
-            pieces = native.with_needed([entry, dispatch, *kernels.pieces()])
+            pieces = native.with_needed([entry, *kernels.pieces()])
             code = tuple(piece.code for piece in pieces)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]

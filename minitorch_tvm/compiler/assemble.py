@@ -23,7 +23,16 @@ from typing import Any
 
 from ..core.tvm_api import ffi, tvm
 from .loops import Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq, var
-from .steps import SETTLED, Function, Layout, Step, dispatch_function
+from .steps import (
+    DISPATCH,
+    ENTRY,
+    SETTLED,
+    Function,
+    Layout,
+    Step,
+    dispatch_function,
+    entry_function,
+)
 
 Buffer = Any  # TVM's buffer variable
 
@@ -148,9 +157,10 @@ def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What the entry needs of a program: a function that calls its stages, and its steps."""
+    """A program but for its stages."""
 
-    dispatch: Any
+    functions: dict[str, Any]  # the entry and the one that calls stages, by symbol
+    workers: int
     steps: bytes
     steps_nbytes: int  # with what the entry adds
 
@@ -187,4 +197,5 @@ def assemble(calls: Sequence[StageCall], workers: int, cycles: float = float("in
         [[(p.slot, p.offset) for p in call.places] for call in calls],
         workers,
     )
-    return Assembly(dispatch_function(functions), layout.data(), layout.nbytes)
+    last = {ENTRY: entry_function(workers), DISPATCH: dispatch_function(functions)}
+    return Assembly(last, workers, layout.data(), layout.nbytes)

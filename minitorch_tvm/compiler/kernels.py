@@ -20,7 +20,7 @@ from .assemble import Functions
 from .loops import Memory, Stage
 from .lower import KernelCode
 from .native import Build, Piece
-from .steps import ENTRY, Function, entry_function
+from .steps import Function
 
 Schedule = Callable[[KernelCode], tuple[str, list[Stage]]]
 
@@ -107,8 +107,6 @@ class Made:
     pieces: tuple[Piece, ...]
 
 
-# Entries, by settings and workers.
-_ENTRIES: dict[object, Piece] = {}
 # Kernels live as long as a program that calls them: whoever drops all programs starts anew.
 _MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
 # As long as a kernel that calls a helper lives, its helper is the only one of that name.
@@ -122,7 +120,6 @@ class Kernels:
         """``settings``: what decides a kernel's code beside itself; None: share with no other."""
         self._build, self._schedule, self._settings = build, schedule, settings
         self._own: dict[object, Made] = {}
-        self._new_entries: dict[object, Piece] = {}
         self._pieces: dict[str, Piece] = {}  # by symbol
         self._helpers: set[str] = set()
         self.functions = Functions(self._add, self._has_helper)
@@ -171,19 +168,10 @@ class Kernels:
         pieces = dict.fromkeys(self._pieces[symbol] for symbol in symbols)
         return Made(Ready(rule, scratch, tuple(infos)), tuple(pieces))
 
-    def entry(self, workers: int) -> Piece:
-        """The entry, which is the same for all programs."""
-        piece = _ENTRIES.get((self._settings, workers))
-        if piece is None:
-            piece = self._build.add(ENTRY, entry_function(workers))
-            self._new_entries[(self._settings, workers)] = piece
-        return piece
-
     def finish(self) -> tuple[Made, ...]:
         """All kernels, once the build is finished; later programs may then share them."""
         if self._settings is not None:
             _MADE.update(self._own)
-            _ENTRIES.update(self._new_entries)
             for name in self._helpers:
                 _HELPERS[(self._settings, name)] = self._pieces[name]
         return tuple(self._own.values())

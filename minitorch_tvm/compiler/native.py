@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from ..core.threads import usable_cores
 from ..core.tvm_api import prepare_linking, tvm
 from .loops import count_statements
-from .steps import DISPATCH
 from .target import CpuTarget
 
 # Storage rewrite hoists local buffers out of the scope that tells TVM their device.  Argument
@@ -27,8 +26,8 @@ _FUNCTION = 50
 # ones are larger, as each costs some 15 ms beside its functions, but not so large that a thread
 # would wait long for the last of another.
 _SMALLEST, _LARGEST = 200, 800
-# LLVM's levels.  The function that calls stages has nothing to optimise, and comes last.
-_LEVEL, _DISPATCH_LEVEL = 3, 0
+# LLVM's levels.  What calls stages (see :mod:`.steps`) comes last.
+_LEVEL, _LAST_LEVEL = 3, 0
 
 
 @functools.cache
@@ -139,13 +138,13 @@ class Build:
             self._submit(_LEVEL)
         return piece
 
-    def finish(self, dispatch: Any) -> Piece:
-        """Compile the function that calls the others, and wait for everything."""
+    def finish(self, last: Mapping[str, Any]) -> Piece:
+        """Compile the functions that call the others, unoptimised, and wait for everything."""
         if self._open.functions:
             self._submit(_LEVEL)
         piece = self._open
-        piece.functions[DISPATCH] = dispatch
-        self._submit(_DISPATCH_LEVEL)
+        piece.functions.update(last)
+        self._submit(_LAST_LEVEL)
         prepare_linking()
         for future in self._coming:
             future.result()

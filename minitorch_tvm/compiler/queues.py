@@ -27,6 +27,7 @@ from .loops import (
     Stage,
     Stmt,
     alloc,
+    bind,
     const,
     load,
     local_buffer,
@@ -43,9 +44,9 @@ from .loops import (
 # int32 words of a queue: two cache lines, because lines are fetched in pairs.
 _WORDS = 32
 QUEUE_BYTES = 4 * _WORDS
-# Words behind the largest mutex of the systems that have one (64 bytes): the next tile, the worker
-# that owns the queue, how many workers have one of this step, and the tiles of all.
-_NEXT, _OWNER, _WORKERS, _TILES = range(16, 20)
+# Words behind the largest mutex of the systems that have one (64 bytes): the next tile, the first
+# that its worker owns, the one behind the last, the worker, and how many have one of this step.
+_NEXT, _FIRST, _END, _OWNER, _WORKERS = range(16, 21)
 
 
 def _first(tiles: Expr, workers: Expr, worker: Expr) -> Expr:
@@ -61,8 +62,9 @@ def _lock(queue: Expr, function: str, *arguments: Expr) -> Any:
 def _take(memory: Memory, queue: Expr, tile: Memory) -> Stmt:
     """Take the next tile of a queue, whether its owner has one or not."""
     t = tvm().tirx
-    address = t.address_of(load(memory, queue, 0))
+    address, know = bind("address", t.address_of(load(memory, queue, 0)))
     return seq(
+        know,
         t.While(_lock(address, "trylock") != 0, t.Evaluate(const(0))),
         store(tile, load(memory, queue, _NEXT), 0),
         store(memory, load(tile, 0) + 1, queue, _NEXT),
@@ -77,53 +79,62 @@ class Queues:
         self.workers = workers
         self.memory = pointer_buffer((1 << 24, _WORDS), "int32", "queues")
 
-    def fill(self, step: Expr, tiles: Expr) -> Stmt:
-        """What is done for a step before the threads start."""
+    def prepare(self, step: Expr, tiles: Expr) -> Stmt:
+        """What is done for a step once, before the program runs for the first time."""
 
         def one(worker: Expr) -> Stmt:
-            queue = step * self.workers + worker
+            queue, know = bind("queue", step * self.workers + worker)
             address = tvm().tirx.address_of(load(self.memory, queue, 0))
             words = {
-                _NEXT: _first(tiles, self.workers, worker),
+                _FIRST: _first(tiles, self.workers, worker),
+                _END: _first(tiles, self.workers, worker + 1),
                 _OWNER: worker,
                 _WORKERS: const(self.workers),
-                _TILES: tiles,
             }
             return seq(
+                know,
                 tvm().tirx.Evaluate(_lock(address, "init", const(0, "uint64"))),
                 [store(self.memory, value, queue, word) for word, value in words.items()],
             )
 
         return serial(self.workers, one, "worker")
 
-    def run(
-        self, step: Expr, tiles: Expr, workers: Expr, body: Callable[[Expr, Expr], Stmt]
-    ) -> Stmt:
-        """Run ``body(tile, address of the worker's queue)`` once for every tile of a step.
+    def fill(self, steps: Expr) -> Stmt:
+        """What is done before the threads start, for all steps."""
 
-        ``workers`` is their number as LLVM does not know it: it would copy ``body`` for each.
-        """
+        def one(queue: Expr) -> Stmt:
+            return store(self.memory, load(self.memory, queue, _FIRST), queue, _NEXT)
+
+        return serial(steps * self.workers, one, "queue")
+
+    def run(self, step: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """Run ``body(tile, address of the worker's queue)`` once for every tile of a step."""
         t = tvm().tirx
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
 
-        def from_queue(worker: Expr, distance: Expr) -> Stmt:
-            own = t.address_of(load(self.memory, worker + step * self.workers, 0))
-            owner = (worker + distance) % self.workers
-            take = seq(
-                _take(self.memory, owner + step * self.workers, tile),
-                when(
-                    load(tile, 0) < _first(tiles, self.workers, owner + 1),
-                    body(load(tile, 0), t.reinterpret("uint64", own)),
-                    store(more, const(0), 0),
-                ),
-            )
-            return seq(store(more, const(1), 0), t.While(load(more, 0) != 0, take))
+        def all_of(worker: Expr) -> Stmt:
+            first, know_first = bind("first", step * self.workers)
+            address = t.reinterpret("uint64", t.address_of(load(self.memory, first + worker, 0)))
+            address, know_address = bind("address", address)
 
-        return self.each(
-            lambda worker: seq(
-                alloc(tile), alloc(more), serial(workers, lambda d: from_queue(worker, d), "d")
+            def from_queue(distance: Expr) -> Stmt:
+                queue, know = bind("queue", first + (worker + distance) % self.workers)
+                take = seq(
+                    _take(self.memory, queue, tile),
+                    when(
+                        load(tile, 0) < load(self.memory, queue, _END),
+                        body(load(tile, 0), address),
+                        store(more, const(0), 0),
+                    ),
+                )
+                return seq(know, store(more, const(1), 0), t.While(load(more, 0) != 0, take))
+
+            return seq(
+                [know_first, know_address, alloc(tile), alloc(more)],
+                serial(self.workers, from_queue, "distance"),
             )
-        )
+
+        return self.each(all_of)
 
     def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """Run ``body(worker)`` once by every thread, or several times if threads are fewer."""
@@ -144,8 +155,8 @@ def _take_any() -> Parts:
     own = pointer_buffer((1 << 24, _WORDS), "int32", "queue")
     result = pointer_buffer((1,), "int32", "result")
     tile, distance = (local_buffer((1,), "int32", name) for name in ("tile", "distance"))
-    worker, workers, tiles = (load(own, 0, word) for word in (_OWNER, _WORKERS, _TILES))
-    owner = (worker + load(distance, 0)) % workers
+    worker, workers = (load(own, 0, word) for word in (_OWNER, _WORKERS))
+    queue = (worker + load(distance, 0)) % workers - worker
     body = seq(
         alloc(tile),
         alloc(distance),
@@ -154,9 +165,9 @@ def _take_any() -> Parts:
         t.While(
             t.all(load(result, 0) < 0, load(distance, 0) < workers),
             seq(
-                _take(own, owner - worker, tile),
+                _take(own, queue, tile),
                 when(
-                    load(tile, 0) < _first(tiles, workers, owner + 1),
+                    load(tile, 0) < load(own, queue, _END),
                     store(result, load(tile, 0), 0),
                     store(distance, load(distance, 0) + 1, 0),
                 ),

@@ -3,20 +3,25 @@
 A step is a stage, or several of one tile each.  The entry reads from an array of 64-bit words which
 functions each step calls and with which pointers::
 
-    header                                              see :data:`_HEADER`
-    first run, run behind the last, tiles, wait, alone  of each step
-    function, first argument                            of each run: a call of a stage function
-    slot, offset                                        of each argument: its pointer in the table
-    address                                             of each argument, filled in by the entry
-    queue                                               of each step and worker (see :mod:`.queues`)
+    header                            see :data:`_HEADER`
+    first run, runs, tiles, wait, alone  of each step
+    function, first address           of each run: a call of a stage function
+    slot, offset                      of each argument: its pointer in the table
+    address                           of each argument, filled in by the entry
+    queue                             of each step and worker (see :mod:`.queues`)
 
-The entry is therefore the same for every program.  It calls stages by number, through a function
-that is the program's own and nothing but a choice among calls.  The array is the runtime's to
-provide, and the entry's to write: one program runs at a time.
+What comes first is told by the number of its word.  The entry is therefore the same for all
+programs of as many workers.  It calls stages by number, through a function that is nothing but a
+choice among calls.  The array is the runtime's to provide, and the entry's to write: one program
+runs at a time.
+
+LLVM does not optimise these two functions, which would take it as long as three stages of a
+product: what they use twice they keep in variables.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +35,7 @@ from .loops import (
     Expr,
     Memory,
     Stmt,
+    bind,
     const,
     load,
     on_cpu,
@@ -48,9 +54,12 @@ ENTRY, DISPATCH = "step", "dispatch"
 SETTLED = 1
 _WORD = 8
 _STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
-# How many there are, at which word some of them start, and at which byte the queues do.  A program
-# of one worker runs on the calling thread.
-_HEADER = ("steps", "arguments", "workers", "runs", "slots", "addresses", "queues", *apart.WORDS)
+# How many there are, at which word some of them start, at which byte the queues do, and whether
+# these are prepared.
+_HEADER = (
+    *("steps", "arguments", "slots", "addresses", "queues", "prepared"),
+    *apart.WORDS,
+)
 
 
 @dataclass(frozen=True)
@@ -122,22 +131,20 @@ class Layout:
         header = {
             "steps": len(self.steps),
             "arguments": self.count,
-            "workers": self.workers,
-            "runs": self.runs,
             "slots": self.slots,
             "addresses": self.addresses,
             "queues": self.queues,
-            **dict.fromkeys(apart.WORDS, 0),
+            **dict.fromkeys(("prepared", *apart.WORDS), 0),
         }
         words = [header[name] for name in _HEADER]
-        run = 0
+        run = self.runs
         for step in self.steps:
-            words += [run, run + step.runs, step.tiles, int(step.wait), step.alone]
-            run += step.runs
-        first = 0
+            words += [run, step.runs, step.tiles, int(step.wait), step.alone]
+            run += _RUN * step.runs
+        address = self.addresses
         for function, arguments in zip(self.functions, self.arguments, strict=True):
-            words += [function, first]
-            first += len(arguments)
+            words += [function, address]
+            address += len(arguments)
         words += [x for arguments in self.arguments for pair in arguments for x in pair]
         return struct.pack(f"={len(words)}q", *words)
 
@@ -149,7 +156,10 @@ class Layout:
 
 
 def entry_function(workers: int) -> Any:
-    """The entry: it receives the table of pointers, of which the first is the array's."""
+    """The entry: it receives the table of pointers, of which the first is the array's.
+
+    With one worker, all runs on the calling thread.
+    """
     t = tvm()
     table_pointer = t.tirx.Var("table", pointer_type("uint64"))
     table = t.tirx.decl_buffer([const(1 << 30)], "uint64", "table", data=table_pointer)
@@ -172,10 +182,13 @@ def entry_function(workers: int) -> Any:
     def field(step: Expr, number: int) -> Expr:
         return word(step * _STEP + (len(_HEADER) + number))
 
+    slots, know_slots = bind("slots", head("slots"))
+    addresses, know_addresses = bind("addresses", head("addresses"))
+
     def resolve(i: Expr) -> Stmt:
-        at = head("slots") + i * _ARGUMENT
+        at, know = bind("at", slots + i * _ARGUMENT)
         base = t.tirx.BufferLoad(table, [word(at)]).astype("int64")
-        return store(words, base + load(words, at + 1), head("addresses") + i)
+        return seq(know, store(words, base + load(words, at + 1), addresses + i))
 
     # TVM tells LLVM that buffers of different names never alias.  Stages inlined into one function
     # would then be reordered although they share the arena; an unknown call, which a barrier is
@@ -183,46 +196,45 @@ def entry_function(workers: int) -> Any:
     fence = t.tirx.Evaluate(t.tirx.call_extern("uint64", "pthread_self"))
 
     def compute(step: Expr, tile: Expr, queue: Expr) -> Stmt:
-        def run(i: Expr) -> Stmt:
-            at = head("runs") + (i + field(step, 0)) * _RUN
-            addresses = t.tirx.address_of(load(words, head("addresses") + word(at + 1)))
-            call = t.tirx.call_extern("int32", DISPATCH, word(at), addresses, tile, queue)
-            return seq(t.tirx.Evaluate(call), fence)
+        first, know = bind("first", field(step, 0))
 
-        return serial(field(step, 1) - field(step, 0), run, "run")
+        def run(i: Expr) -> Stmt:
+            at, know = bind("at", first + i * _RUN)
+            arguments = t.tirx.address_of(load(words, word(at + 1)))
+            call = t.tirx.call_extern("int32", DISPATCH, word(at), arguments, tile, queue)
+            return seq(know, t.tirx.Evaluate(call), fence)
+
+        return seq(know, serial(field(step, 1), run, "run"))
 
     count = head("steps")
-    prepare = serial(head("arguments"), resolve, "argument")
+    prepare = seq(know_slots, know_addresses, serial(head("arguments"), resolve, "argument"))
 
     def by_itself(step: Expr) -> Stmt:
         none = const(0, "uint64")
         return serial(field(step, 4), lambda tile: compute(step, tile, none), "tile")
 
-    alone = serial(count, by_itself, "step")
     if workers == 1:
-        body = seq(prepare, alone)
+        body = seq(prepare, serial(count, by_itself, "step"))
     else:
 
         def shared(step: Expr) -> Stmt:
-            # The number of workers is read, not written into the code: LLVM would unroll.
-            share = queues.run(
-                step,
-                field(step, 2),
-                head("workers"),
-                lambda tile, queue: compute(step, tile, queue),
-            )
+            share = queues.run(step, functools.partial(compute, step))
             return seq(share, when(field(step, 3) != 0, queues.barrier()))
 
         work = serial(count, shared, "step")
-        start = serial(count, lambda step: queues.fill(step, field(step, 2)), "step")
+        prepared = _HEADER.index("prepared")
+        once = seq(
+            serial(count, lambda step: queues.prepare(step, field(step, 2)), "step"),
+            store(words, const(1, "int64"), prepared),
+        )
+        start = seq(when(load(words, prepared) == 0, once), queues.fill(count))
         if apart.available():
             threads = apart.Apart(words, _HEADER.index(apart.WORDS[0]))
             start = seq(start, threads.announce())
             work = seq(queues.each(lambda _: threads.leave()), work)
         launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), work)
         offset = load(words, _HEADER.index("queues")).astype("uint64")
-        together = seq(declared(queues.memory, offset), start, launch)
-        body = seq(prepare, when(head("workers") == 1, alone, together))
+        body = seq(prepare, declared(queues.memory, offset), start, launch)
     declarations = [
         t.tirx.DeclBuffer(table, data=table_pointer),
         declared(words, const(0, "uint64")),

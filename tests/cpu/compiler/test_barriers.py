@@ -32,10 +32,12 @@ def _calls(dependent: bool, tiles: int = 8) -> list[StageCall]:
 
 @pytest.mark.parametrize("dependent", [True, False])
 def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
-    # Of each step: runs from, to, tiles, whether all threads wait, and calls of one thread alone.
+    # Of each step: where its runs start, their number, tiles, whether all threads wait, and calls
+    # of one thread alone.
     words = np.frombuffer(assemble(_calls(dependent), 2).steps, np.int64)
     first = len(_HEADER)
-    assert words[first : first + 5 * 2].tolist() == [0, 1, 8, int(dependent), 8, 1, 2, 8, 0, 8]
+    runs = first + 5 * 2
+    assert words[first:runs].tolist() == [runs, 1, 8, int(dependent), 8, runs + 2, 1, 8, 0, 8]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,7 @@ def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
 def test_short_programs_stay_on_the_calling_thread(
     tiles: int, cycles: float, dependent: bool, workers: int
 ) -> None:
-    assembly = assemble(_calls(dependent, tiles), 2, cycles)
-    assert np.frombuffer(assembly.steps, np.int64)[_HEADER.index("workers")] == workers
+    assert assemble(_calls(dependent, tiles), 2, cycles).workers == workers
 
 
 @pytest.mark.parametrize(
