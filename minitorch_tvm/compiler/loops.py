@@ -229,14 +229,17 @@ def prefetch(element: Expr, *, write: bool = False) -> Stmt:
     return t.Evaluate(call)
 
 
-def ask(make: Callable[[], object]) -> list[Stmt]:
-    """Ask for the cache lines that an expression which ``make`` builds will load."""
+def ask(make: Callable[[], object], least: int = 0) -> list[Stmt]:
+    """Ask for the cache lines that an expression which ``make`` builds will load.
+
+    Of memory of at least so many elements.
+    """
     _READS.append([])
     try:
         make()
     finally:
         found = _READS.pop()
-    return [prefetch(element) for _, element in found]
+    return [prefetch(element) for memory, element in found if math.prod(memory.shape) >= least]
 
 
 def ask_to_write(make: Callable[[], object]) -> list[Stmt]:

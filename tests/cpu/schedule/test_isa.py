@@ -245,6 +245,22 @@ def test_long_rows_and_large_results_ask_ahead(monkeypatch: pytest.MonkeyPatch) 
     assert asks(lambda: [small @ small.T])[1] == 0
 
 
+def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the unit's products, of as many elements as the result has: not for a bias."""
+    cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
+    cpu = replace(cpu, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2)
+    a, b, other, bias = filled(1024, 128), filled(1024, 256), filled(128, 256), filled(256)
+
+    def asks(make: Make) -> int:
+        text = assembly(make, cpu, monkeypatch)
+        assert "tdpbf16ps" in text
+        return text.count("prefetcht0")
+
+    alone = asks(lambda: [a.T @ b])
+    assert asks(lambda: [a.T @ b + bias]) == alone
+    assert asks(lambda: [a.T @ b + other]) > alone
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

@@ -40,6 +40,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
+    ask,
     ask_to_write,
     ceil_div,
     const,
@@ -325,9 +326,13 @@ class _Product:
         idle = idle_memory()
 
         def all_of(products: Sequence[tuple[int, int]]) -> Stmt:
-            return serial(
-                count, lambda b: seq(self._step(b, places, products), stay_awake(idle)), "b"
-            )
+            def step(b: Expr) -> Stmt:
+                asks = self._ask_to_read(bt, at, b)
+                if asks and visits > 1:
+                    asks = [when(t.EQ(v, const(visits - 1)), seq(asks))]
+                return seq(self._step(b, places, products), stay_awake(idle), asks)
+
+            return serial(count, step, "b")
 
         steps = when(t.EQ(rest[1], zero), all_of(COLUMN_EXACT), all_of(PRODUCTS))
         steps = when(t.EQ(rest[0], zero), all_of(ROW_EXACT), steps)
@@ -369,6 +374,29 @@ class _Product:
         if len(ask(const(0), 0)) * nbytes < least:
             return []
         return [serial(EDGE, lambda n: seq(*(ask(n, f) for f in range(0, EDGE, line))), "ask")]
+
+    def _ask_to_read(self, bt: Expr, at: tuple[Expr, Expr], b: Expr) -> list[Stmt]:
+        """Ask for a share of the lines that finishing a block's sums will read.
+
+        Such as what an optimizer keeps for every weight, last used a step ago: it arrives while the
+        unit works.  ``b`` is the number of a block of k in the last visit.
+        """
+        pb, line = self.pb, LINE_BYTES // self.pb.itemsize
+        zero = const(0.0, pb.dtype)
+        share = ceil_div(EDGE, self.rows.visit)
+
+        def ask_for(number: Expr, first: int) -> list[Stmt]:
+            i, j = (first, number) if pb.swapped else (number, first)
+            i, j = at[0] * EDGE + i, at[1] * EDGE + j
+            # Not for a bias, of which there is little.
+            return ask(lambda: pb.write(bt, i, j, zero), pb.batch * pb.m * pb.n)
+
+        return [
+            statement
+            for n in range(share)
+            for first in range(0, EDGE, line)
+            for statement in ask_for(b * share + n, first)
+        ]
 
     def _sums(self, v: Expr, slot: _Slot) -> tuple[Stmt, list[Stmt]]:
         """Statements that bring a block of sums to the unit, and back."""
