@@ -249,7 +249,7 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
     """By the unit's products, of as many elements as the result has: not for a bias."""
     cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
     cpu = replace(cpu, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2)
-    a, b, other, bias = filled(1024, 128), filled(1024, 256), filled(128, 256), filled(256)
+    a, b, other, bias = filled(512, 256), filled(512, 256), filled(256, 256), filled(256)
 
     def asks(make: Make) -> int:
         text = assembly(make, cpu, monkeypatch)
