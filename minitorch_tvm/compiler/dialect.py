@@ -7,6 +7,7 @@ bound to variables there, so that shared subexpressions are computed once.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,6 +236,12 @@ class Scope:
         if name == "tanh":
             # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
             return tvm().tirx.call_pure_extern("float64", "tanh", x)
+        if name == "normal_cdf":
+            half, root = const(0.5, "float64"), const(-math.sqrt(0.5), "float64")
+            return half * tvm().tirx.call_pure_extern("float64", "erfc", x * root)
+        if name == "normal_density":
+            scale = const(1.0 / math.sqrt(2.0 * math.pi), "float64")
+            return scale * tvm().tirx.exp(x * x * const(-0.5, "float64"))
         return getattr(tvm().tirx, name)(x)
 
     def exp(self, x: Expr) -> Expr:
@@ -251,6 +258,12 @@ class Scope:
 
     def erf(self, x: Expr) -> Expr:
         return self._elementary("erf", x)
+
+    def normal_cdf(self, x: Expr) -> Expr:
+        return self._elementary("normal_cdf", x)
+
+    def normal_density(self, x: Expr) -> Expr:
+        return self._elementary("normal_density", x)
 
     def bitcast(self, x: Expr, dtype: DType) -> Expr:
         return tvm().tirx.reinterpret(dtype.name, x)

@@ -35,6 +35,8 @@ _COST: dict[type, int] = {
     ew.Tanh: 30,
     ew.Sigmoid: 25,
     ew.Erf: 25,
+    ew.NormalCdf: 35,
+    ew.NormalDensity: 20,
     ew.Pow: 60,
     ew.Sin: 40,
     ew.Cos: 40,

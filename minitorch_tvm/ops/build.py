@@ -33,6 +33,8 @@ SQRT = intern(ew.Sqrt())
 TANH = intern(ew.Tanh())
 SIGMOID = intern(ew.Sigmoid())
 ERF = intern(ew.Erf())
+NORMAL_CDF = intern(ew.NormalCdf())
+NORMAL_DENSITY = intern(ew.NormalDensity())
 SIN = intern(ew.Sin())
 COS = intern(ew.Cos())
 RELU = intern(ew.Relu())
@@ -86,6 +88,11 @@ def neg(x: Node) -> Node:
 def exp(x: Node) -> Node:
     """e**x."""
     return apply(EXP, x)
+
+
+def normal_density(x: Node) -> Node:
+    """e**(-x**2 / 2) / sqrt(2 pi)."""
+    return apply(NORMAL_DENSITY, x)
 
 
 def log(x: Node) -> Node:

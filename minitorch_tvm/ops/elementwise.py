@@ -333,6 +333,37 @@ class Erf(Float, kind=Kind.INJECTIVE):
 
 
 @dataclass(frozen=True, eq=False)
+class NormalCdf(Float, kind=Kind.INJECTIVE):
+    """normalcdf(x: f[*s]) -> f[*s], erfc(-x / sqrt(2)) / 2: the normal distribution function."""
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        return te.normal_cdf(xs[0])
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        x = np.asarray(xs[0])
+        half = np.vectorize(math.erfc, otypes=[np.float64])(x * -math.sqrt(0.5)) / 2
+        return half.astype(x.dtype)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return (f.mul(ct, f.normal_density(xs[0])),)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalDensity(Float, kind=Kind.INJECTIVE):
+    """normaldensity(x: f[*s]) -> f[*s], exp(-x**2 / 2) / sqrt(2 pi)."""
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        return te.normal_density(xs[0])
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        x = np.asarray(xs[0])
+        return (np.exp(x * x * -0.5) / math.sqrt(2.0 * math.pi)).astype(x.dtype)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return (f.neg(f.mul(ct, f.mul(xs[0], y))),)
+
+
+@dataclass(frozen=True, eq=False)
 class Sin(Float, kind=Kind.INJECTIVE):
     """sin(x: f[*s]) -> f[*s], x in radians."""
 

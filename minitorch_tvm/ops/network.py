@@ -119,36 +119,29 @@ class Gelu(Expandable, kind=Kind.COMPOSITE):
 
     def expand(self, *xs: Node) -> Node:
         (x,) = xs
-        _, twice = self._inner(x)
-        return b.mul(b.mul(x, b.full_like(x, 0.5)), twice)
+        if self.approximate == "none":
+            return b.mul(x, apply(b.NORMAL_CDF, x))
+        return b.mul(b.mul(x, b.full_like(x, 0.5)), b.add(b.full_like(x, 1.0), self._tanh(x)))
 
     def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node:
         (x,) = inputs
-        half = b.full_like(x, 0.5)
-        inner, twice = self._inner(x)
-        square = b.mul(x, x)
         if self.approximate == "none":
-            # The density of the normal distribution.
-            bell = b.exp(b.mul(square, b.full_like(x, -0.5)))
-            density = b.mul(bell, b.full_like(x, 1.0 / math.sqrt(2.0 * math.pi)))
+            below, density = apply(b.NORMAL_CDF, x), b.normal_density(x)
         else:
             # Half of the derivative of tanh(scale (x + 0.044715 x**3)).
-            scale = math.sqrt(2.0 / math.pi)
-            one = b.full_like(x, 1.0)
+            half, one, scale = b.full_like(x, 0.5), b.full_like(x, 1.0), math.sqrt(2.0 / math.pi)
+            square, inner = b.mul(x, x), self._tanh(x)
             of_inner = b.add(
                 b.full_like(x, scale), b.mul(square, b.full_like(x, 3.0 * 0.044715 * scale))
             )
             density = b.mul(half, b.mul(b.sub(one, b.mul(inner, inner)), of_inner))
-        return b.mul(ct, b.add(b.mul(half, twice), b.mul(x, density)))
+            below = b.mul(half, b.add(one, inner))
+        return b.mul(ct, b.add(below, b.mul(x, density)))
 
-    def _inner(self, x: Node) -> tuple[Node, Node]:
-        """The elementary function of x, and twice the distribution function."""
-        if self.approximate == "none":
-            inner = apply(b.ERF, b.mul(x, b.full_like(x, math.sqrt(0.5))))
-        else:
-            cube = b.mul(b.mul(x, b.mul(x, x)), b.full_like(x, 0.044715))
-            inner = apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
-        return inner, b.add(b.full_like(x, 1.0), inner)
+    def _tanh(self, x: Node) -> Node:
+        """Twice the approximated distribution function, less 1."""
+        cube = b.mul(b.mul(x, b.mul(x, x)), b.full_like(x, 0.044715))
+        return apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
 
 
 @functools.cache

@@ -56,8 +56,8 @@ def singles() -> Array:
     """Two million evenly spaced bit patterns, and the places where something changes."""
     even = np.arange(0, 1 << 32, 2147, dtype=np.uint64).astype(np.uint32).view(np.float32)
     corners = [
-        0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 9.0, 9.011, 10.0,
-        16.635532, 87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208, 104.0,
+        0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 5.6, 9.0, 9.011, 10.0,
+        12.64, 16.635532, 87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208, 104.0,
         3.4028235e38, np.inf, np.nan,
     ]  # fmt: skip
     return np.concatenate([even, near(corners, np.float32, np.uint32)])
@@ -135,6 +135,48 @@ def test_pow_within_four_ulp(dtype: str, rng: np.random.Generator) -> None:
         want = np.power(x.astype(WIDE), y.astype(WIDE))
     assert ulps(got, want).max() <= 4
     same_zeros(got, want)
+
+
+def below(x: Array) -> Array:
+    """The normal distribution function, in float64."""
+    return np.vectorize(math.erfc, otypes=[np.float64])(x.astype(np.float64) * -math.sqrt(0.5)) / 2
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_all_float32(approximate: str) -> None:
+    """Its error, and that of its gradient, are a few of the last place of what they are made of."""
+    x = np.concatenate([singles(), np.linspace(-14, 14, 200_001, dtype=np.float32)])
+    t = mt.tensor(x, requires_grad=True)
+    got = F.gelu(t, approximate)
+    got.sum().backward()
+    with np.errstate(all="ignore"):  # signalling NaNs
+        wide = x.astype(np.float64)
+        if approximate == "none":
+            share, slope = below(x), np.exp(-wide * wide / 2) / math.sqrt(2 * math.pi)
+        else:
+            scale = math.sqrt(2 / math.pi)
+            inner = np.tanh(scale * (wide + 0.044715 * wide**3))
+            share = (1 + inner) / 2
+            slope = (1 - inner**2) / 2 * scale * (1 + 3 * 0.044715 * wide**2)
+        value, gradient = wide * share, share + wide * slope
+        size = np.maximum(np.abs(wide), 1e-30)
+        assert np.nanmax(np.abs(got.detach().numpy() - value) / size) <= 2.0**-22.5
+        known = np.isfinite(gradient) & (np.abs(wide) < 1e18)  # x**2 may overflow beyond
+        assert np.abs(t.grad.numpy() - gradient)[known].max() <= 2.0**-20
+    found = got.detach().numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(value))
+    negative = (x < 0) & np.isfinite(x)
+    assert (found[negative] <= 0).all()
+    assert (found[negative & (x < -12.7)] == 0).all()
+
+
+def test_the_normal_distribution_keeps_nan_whatever_its_payload() -> None:
+    bits = np.array([0x7FC00000, 0x7FC00001, 0x7FFFFFFF, 0xFFC001FF, 0x7F800001], np.uint32)
+    x = mt.tensor(np.tile(bits, 8).view(np.float32), requires_grad=True)
+    y = F.gelu(x)
+    y.sum().backward()
+    assert np.isnan(y.detach().numpy()).all()
+    assert np.isnan(x.grad.numpy()).all()
 
 
 @needs_wide

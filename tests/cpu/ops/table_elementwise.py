@@ -172,6 +172,8 @@ ROWS = (
     unary(ew.Log, _log, low=0.2, high=3.0),
     unary(ew.Sqrt, lambda x: math.sqrt(x) if x >= 0 else NAN, low=0.2, high=3.0),
     unary(ew.Erf, math.erf),
+    unary(ew.NormalCdf, lambda x: math.erfc(-x / math.sqrt(2.0)) / 2.0),
+    unary(ew.NormalDensity, lambda x: _exp(-x * x / 2.0) / math.sqrt(2.0 * math.pi)),
     unary(ew.Tanh, math.tanh),
     unary(ew.Sigmoid, _sigmoid),
     # Arguments up to a few hundred: beyond, float32 spacing itself exceeds a radian.
