@@ -56,9 +56,9 @@ def singles() -> Array:
     """Two million evenly spaced bit patterns, and the places where something changes."""
     even = np.arange(0, 1 << 32, 2147, dtype=np.uint64).astype(np.uint32).view(np.float32)
     corners = [
-        0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 5.6, 9.0, 9.011, 10.0,
-        12.64, 16.635532, 87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208, 104.0,
-        3.4028235e38, np.inf, np.nan,
+        0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 5.6, 9.0, 9.011,
+        10.0, 12.64, 16.635532, 87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208,
+        104.0, 3.4028235e38, np.inf, np.nan,
     ]  # fmt: skip
     return np.concatenate([even, near(corners, np.float32, np.uint32)])
 
