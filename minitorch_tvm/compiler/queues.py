@@ -84,7 +84,6 @@ class Queues:
 
         def one(worker: Expr) -> Stmt:
             queue, know = bind("queue", step * self.workers + worker)
-            address = tvm().tirx.address_of(load(self.memory, queue, 0))
             words = {
                 _FIRST: _first(tiles, self.workers, worker),
                 _END: _first(tiles, self.workers, worker + 1),
@@ -92,18 +91,24 @@ class Queues:
                 _WORKERS: const(self.workers),
             }
             return seq(
-                know,
-                tvm().tirx.Evaluate(_lock(address, "init", const(0, "uint64"))),
-                [store(self.memory, value, queue, word) for word, value in words.items()],
+                know, [store(self.memory, value, queue, word) for word, value in words.items()]
             )
 
         return serial(self.workers, one, "worker")
 
     def fill(self, steps: Expr) -> Stmt:
-        """What is done before the threads start, for all steps."""
+        """What is done before the threads start, for all steps.
+
+        A process that was forked while a program ran has locks that nobody will open: they are
+        made anew every time.
+        """
 
         def one(queue: Expr) -> Stmt:
-            return store(self.memory, load(self.memory, queue, _FIRST), queue, _NEXT)
+            address = tvm().tirx.address_of(load(self.memory, queue, 0))
+            return seq(
+                tvm().tirx.Evaluate(_lock(address, "init", const(0, "uint64"))),
+                store(self.memory, load(self.memory, queue, _FIRST), queue, _NEXT),
+            )
 
         return serial(steps * self.workers, one, "queue")
 

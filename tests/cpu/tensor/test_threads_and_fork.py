@@ -127,3 +127,35 @@ def test_a_forked_child_computes_and_does_not_hang() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
+
+
+LOCKED = """
+import numpy as np
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler.queues import QUEUE_BYTES
+from minitorch_tvm.compiler.steps import _HEADER
+
+mt.set_num_threads(2)
+x = mt.rand(300, 300).realize()
+before = (x @ x).sum().item()
+executor = lazy.last_executor()
+words = executor._steps.numpy((executor._steps.nbytes // 8,), mt.int64)
+queues = words[words[_HEADER.index("queues")] // 8 :]
+assert len(queues) % (QUEUE_BYTES // 8) == 0 and len(queues) > 0
+queues[:: QUEUE_BYTES // 8] = 1  # the first word of a lock that a thread has
+print(before == (x @ x).sum().item(), lazy.last_executor() is executor)
+"""
+
+
+def test_locks_that_nobody_will_open_do_not_stop_a_program() -> None:
+    """As in a child that was forked while another thread ran one."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LOCKED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True True"), done.stderr
