@@ -3,12 +3,12 @@
 A step is a stage, or several of one tile each.  The entry reads from an array of 64-bit words which
 functions each step calls and with which pointers::
 
-    header                            see :data:`_HEADER`
+    header                               see :data:`_HEADER`
     first run, runs, tiles, wait, alone  of each step
-    function, first address           of each run: a call of a stage function
-    slot, offset                      of each argument: its pointer in the table
-    address                           of each argument, filled in by the entry
-    queue                             of each step and worker (see :mod:`.queues`)
+    function, first address              of each run: a call of a stage function
+    slot, offset                         of each argument: its pointer in the table
+    address                              of each argument, filled in by the entry
+    queue                                of each step and worker (see :mod:`.queues`)
 
 What comes first is told by the number of its word.  The entry is therefore the same for all
 programs of as many workers.  It calls stages by number, through a function that is nothing but a
