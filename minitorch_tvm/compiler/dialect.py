@@ -236,13 +236,19 @@ class Scope:
         if name == "tanh":
             # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
             return tvm().tirx.call_pure_extern("float64", "tanh", x)
+        return self._by_library(name, x)
+
+    def _by_library(self, name: str, x: Expr) -> Expr:
+        """An elementary function as the C library has it, or made of such."""
+        t, dtype = tvm().tirx, str(x.ty.dtype)
         if name == "normal_cdf":
-            half, root = const(0.5, "float64"), const(-math.sqrt(0.5), "float64")
-            return half * tvm().tirx.call_pure_extern("float64", "erfc", x * root)
+            erfc = "erfcf" if dtype == "float32" else "erfc"
+            tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))
+            return tail * const(0.5, dtype)
         if name == "normal_density":
-            scale = const(1.0 / math.sqrt(2.0 * math.pi), "float64")
-            return scale * tvm().tirx.exp(x * x * const(-0.5, "float64"))
-        return getattr(tvm().tirx, name)(x)
+            scale = const(1.0 / math.sqrt(2.0 * math.pi), dtype)
+            return t.exp(x * x * const(-0.5, dtype)) * scale
+        return getattr(t, name)(x)
 
     def exp(self, x: Expr) -> Expr:
         return self._elementary("exp", x)

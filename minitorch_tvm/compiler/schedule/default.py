@@ -6,7 +6,6 @@ schedules are compared with.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ...core.dtype import DType
@@ -28,13 +27,7 @@ class _Plain(Scope):
         return x
 
     def _elementary(self, name: str, x: Any) -> Any:
-        t, dtype = tvm().tirx, str(x.ty.dtype)
-        if name == "normal_cdf":
-            return (t.erf(x * const(math.sqrt(0.5), dtype)) + const(1.0, dtype)) * const(0.5, dtype)
-        if name == "normal_density":
-            scale = const(1.0 / math.sqrt(2.0 * math.pi), dtype)
-            return t.exp(x * x * const(-0.5, dtype)) * scale
-        return getattr(t, name)(x)
+        return self._by_library(name, x)
 
 
 def _placeholder(shape: Shape, dtype: DType, name: str) -> Any:

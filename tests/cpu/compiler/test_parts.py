@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     assert max(map(len, names)) <= 8
     assert all(piece.code for piece in build.pieces)
     assert not any(piece.functions for piece in build.pieces)
+
+
+def test_only_what_calls_stages_is_not_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: dict[str, int] = {}
+    compile_module = native.compile_module
+
+    def watched(module: Any, *arguments: Any, level: int, **options: Any) -> Any:
+        levels.update({name.name_hint: level for name in module.get_global_vars()})
+        return compile_module(module, *arguments, level=level, **options)
+
+    monkeypatch.setattr(native, "compile_module", watched)
+    with native.Build(target.host()) as build:
+        _build(build, 7)
+    assert {levels.pop(name) for name in (ENTRY, DISPATCH)} == {0}
+    assert set(levels.values()) == {3}
+    assert len(levels) == 7
 
 
 def test_parts_come_with_all_that_they_need() -> None:

@@ -367,13 +367,13 @@ class _Product:
             return []
         zero, line = const(0.0, pb.dtype), LINE_BYTES // pb.itemsize
 
-        def ask(number: Expr, first: int) -> list[Stmt]:
+        def ask_for(number: Expr, first: int) -> list[Stmt]:
             i, j = (first, number) if pb.swapped else (number, first)
             return ask_to_write(lambda: pb.write(bt, at[0] * EDGE + i, at[1] * EDGE + j, zero))
 
-        if len(ask(const(0), 0)) * nbytes < least:
+        if len(ask_for(const(0), 0)) * nbytes < least:
             return []
-        return [serial(EDGE, lambda n: seq(*(ask(n, f) for f in range(0, EDGE, line))), "ask")]
+        return [serial(EDGE, lambda n: seq(*(ask_for(n, f) for f in range(0, EDGE, line))), "ask")]
 
     def _ask_to_read(self, bt: Expr, at: tuple[Expr, Expr], b: Expr) -> list[Stmt]:
         """Ask for a share of the lines that finishing a block's sums will read.
