@@ -166,10 +166,25 @@ def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
     return _memory(shape, dtype, name, "local")
 
 
+def view(element: Expr, name: str) -> tuple[Memory, Stmt]:
+    """Memory from ``element`` on (which is a load), as one line, and the statement declaring it.
+
+    Its elements are so many bytes from one register.  Of indices computed in 32 bits LLVM must
+    assume that they wrap around: rows of a matrix would need a register each.
+    """
+    t = tvm()
+    dtype = str(element.ty.dtype)
+    memory = local_buffer((_ANY,), dtype, name)
+    pointer = t.ir.PointerType(t.ir.PrimType(dtype), "local")
+    data = t.ir.Call("tirx.reinterpret", [t.tirx.address_of(element)], ret_ty=pointer)
+    return memory, t.tirx.DeclBuffer(memory.raw, data=data)
+
+
 # The stack of a user's thread may be small: a larger block comes from TVM's workspace pool.
 _STACK_BYTES = 48 << 10
 LINE_BYTES = 64
 """Of the caches."""
+_ANY = 1 << 30  # elements of a view
 
 
 def alloc(buffer: Memory) -> Stmt:
@@ -218,6 +233,19 @@ def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     if _WRITES and not buffer.local:
         _WRITES[-1].append((buffer, tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])))
     return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
+
+
+def load_first(element: Expr, lanes: int, count: Expr) -> Expr:
+    """A vector from ``element`` on (which is a load) with zeros behind the first ``count`` lanes.
+
+    What would be there need not exist.
+    """
+    t = tvm().tirx
+    dtype = str(element.ty.dtype)
+    inside = ramp(0, lanes) < splat(count, lanes)
+    vector, zero = f"{dtype}x{lanes}", splat(const(0.0, dtype), lanes)
+    # From LLVM 22 on, alignment is no operand; left out, it is a byte.
+    return t.call_llvm_intrin(vector, "llvm.masked.load", t.address_of(element), inside, zero)
 
 
 def prefetch(element: Expr, *, write: bool = False) -> Stmt:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -137,10 +139,39 @@ def build(
     )
 
 
+def before_a_wall(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory does: reading on is a segmentation fault."""
+    pages = -(-array.nbytes // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    end = pages * mmap.PAGESIZE
+    whole = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    nothing_allowed = 0
+    address = ctypes.c_void_p(whole.ctypes.data + end)
+    assert libc.mprotect(address, ctypes.c_size_t(mmap.PAGESIZE), nothing_allowed) == 0
+    copy: np.ndarray = whole[end - array.nbytes : end].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def check(case: Case, want: np.ndarray) -> None:
     eps = np.finfo(case.spec.dtype).eps
     # Terms and partial sums are of order 1 and sqrt(k): rounding grows like k at most.
     np.testing.assert_allclose(case.out, want, rtol=8 * eps, atol=eps * (16 + 4 * case.spec.k))
+
+
+WALLED = [(1, 33, 35, 39), (1, 31, 65, 130), (2, 70, 3, 20)]
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+@pytest.mark.parametrize("shape", WALLED, ids=lambda s: "x".join(map(str, s)))
+def test_nothing_behind_an_operand_is_read(
+    shape: tuple[int, ...], a_transposed: bool, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.aligned", before_a_wall)
+    case = build(Gemm(*shape, "float32", a_transposed, b_transposed))
+    case.run()
+    check(case, case.want())
 
 
 SHAPES = [

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linked import Linked
-from test_gemm import LAYOUTS, Case, build, check
+from test_gemm import LAYOUTS, WALLED, Case, before_a_wall, build, check
 
 import minitorch_tvm as mt
 from minitorch_tvm.compiler.assemble import Place
@@ -81,6 +81,34 @@ def test_shapes(shape: tuple[int, ...], a_transposed: bool, b_transposed: bool) 
     assert case.stage_names == ["gemm"]
     case.run()
     check(case, case.want())
+
+
+@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
+@pytest.mark.parametrize("shape", WALLED, ids=lambda s: "x".join(map(str, s)))
+def test_nothing_behind_an_operand_is_read(
+    shape: tuple[int, ...], a_transposed: bool, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors over the edge of a block are loaded in part."""
+    monkeypatch.setattr("test_gemm.aligned", before_a_wall)
+    case = build(Gemm(*shape, "float32", a_transposed, b_transposed), cpu=machine())
+    assert case.stage_names == ["gemm"]
+    case.run()
+    check(case, case.want())
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_threads_write_no_parts_of_a_line(swapped: bool) -> None:
+    """127 columns are no whole number of lines: tiles are whole rows of the user's result."""
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("a plan reads nothing")
+
+    pb = Problem(
+        1, 128, 127, 128, "float32", none, none, True, True, 128, 128, none, True, True, False
+    )
+    plan = Plan.of(pb.swap() if swapped else pb, dataclasses.replace(machine(), l2_bytes=2 << 20))
+    cut = plan.tiles
+    assert (cut.columns, cut.rows) == ((2, 4) if swapped else (4, 2))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 9])

@@ -175,6 +175,17 @@ def test_products_stay_in_registers(
     check_tile(text, isa, isa.accumulators if shape[0] > 90 else isa.accumulators // 2)
 
 
+def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 13 rows had a register of its own, most of them on the stack."""
+    a, b = filled(8, 64, 64), filled(8, 64, 32)
+    text = assembly(lambda: [a @ b], ISAS["avx512"].cpu, monkeypatch)
+    pattern = r"vbroadcastss\t-?\d*\((%\w+)"
+    rows = [re.findall(pattern, "\n".join(loop)) for loop in innermost_loops(text)]
+    most = max(rows, key=len)
+    assert len(most) >= 24
+    assert len(set(most)) == 1
+
+
 def test_results_are_finished_along_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM would unroll a tile's short rows, and gather elements of different ones."""
     other = filled(100, 100)

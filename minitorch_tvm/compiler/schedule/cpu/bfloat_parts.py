@@ -29,6 +29,7 @@ from ...loops import (
     ceil_div,
     const,
     load,
+    load_first,
     local_buffer,
     minimum,
     parallel_stage,
@@ -90,6 +91,7 @@ def folded_tiles(k: int) -> int:
 
 # Statements and the vector that they fetch, from (row, first column) of a block.
 _Vector = Callable[[Expr, Expr], tuple[list[Stmt], Expr]]
+_At = tuple[Expr, Expr]  # the first line and the first k of a block
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,15 @@ class Operand:
                     return inside if whole else edge
                 return when(whole, inside, edge)
 
-            fill = self._fill_edge(block, bt, origin)
+            lines, ks = minimum(EDGE, self.lines - origin[0]), minimum(EDGE, self.k - origin[1])
+            size = (lines, ks) if self.is_row else (ks, lines)
+            if not self.plain:
+                fill = self._fill_computed(block, bt, size, origin)
+            elif self.natural:
+                fill = self._fill_edge(block, bt, size, origin)
+            else:
+                edge = self._fill_turned(block, bt, size, origin, later)
+                fill = choose(self._fill_turned(block, bt, None, origin, later), edge)
             split = put(from_block)
             folds = self._is_folded(kb)
             if folds is not False:
@@ -206,8 +216,6 @@ class Operand:
             if self.natural and self.plain:
                 inside = put(lambda r, c: self._vector(bt, origin, later, r, c))
                 return choose(inside, seq(alloc(block), fill, split))
-            if self.plain:
-                fill = choose(self._fill_turned(block, bt, origin, later), fill)
             return seq(alloc(block), fill, split)
 
         size = range_.size()
@@ -253,11 +261,9 @@ class Operand:
         ahead = prefetch(self._at(bt, later, r, c))
         return [alloc(line), fill, ahead], load(line, ramp(0, LANES))
 
-    def _fill_edge(self, block: Memory, bt: Expr, origin: tuple[Expr, Expr]) -> Stmt:
-        """Elements inside the operand, zeros around them."""
-        lines = minimum(EDGE, self.lines - origin[0])
-        ks = minimum(EDGE, self.k - origin[1])
-        rows, cols = (lines, ks) if self.is_row else (ks, lines)
+    def _fill_computed(self, block: Memory, bt: Expr, size: tuple[Expr, Expr], origin: _At) -> Stmt:
+        """Elements that are computed, so many rows and columns of them, and zeros behind."""
+        rows, cols = size
         nothing = splat(const(0.0, "float32"), LANES)
         clear = serial(
             EDGE * HALVES,
@@ -274,10 +280,27 @@ class Operand:
             copy = serial(cols, lambda c: serial(rows, lambda r: put(r, c), "r"), "c")
         return seq(clear, copy)
 
+    def _fill_edge(self, block: Memory, bt: Expr, size: tuple[Expr, Expr], origin: _At) -> Stmt:
+        """A block of so many rows and columns as it lies in memory, and zeros behind."""
+        rows, cols = size
+
+        def half(i: Expr) -> Stmt:
+            r, c = div(i, HALVES), mod(i, HALVES) * LANES
+            # Rows that do not exist are others without their elements.
+            count = tvm().tirx.Select(r < rows, cols - c, const(0))
+            element = self._at(bt, origin, minimum(r, rows - 1), c)
+            return store(block, load_first(element, LANES, count), r, ramp(c, LANES))
+
+        # One loop: LLVM would copy the body of a short inner one as often as that runs.
+        return serial(EDGE * HALVES, half, "i")
+
     def _fill_turned(
-        self, block: Memory, bt: Expr, origin: tuple[Expr, Expr], later: tuple[Expr, Expr]
+        self, block: Memory, bt: Expr, size: tuple[Expr, Expr] | None, origin: _At, later: _At
     ) -> Stmt:
-        """Transpose squares in registers, asking for lines of a later block beside each."""
+        """The same, transposed as squares in registers, asking for lines of a later block.
+
+        A whole block has no size.
+        """
         count = EDGE // _SQUARE
         share = EDGE // (count * count)  # rows of the later block
 
@@ -285,11 +308,16 @@ class Operand:
             r0, c0 = div(s, count) * _SQUARE, mod(s, count) * _SQUARE
 
             def fill(memory: Memory, c: Expr) -> Stmt:
-                return vectorized(
-                    _SQUARE,
-                    lambda r: store(memory, self._at(bt, origin, r0 + r, c0 + c), c, r),
-                    "v",
-                )
+                if size is None:
+                    return vectorized(
+                        _SQUARE,
+                        lambda r: store(memory, self._at(bt, origin, r0 + r, c0 + c), c, r),
+                        "v",
+                    )
+                rows, cols = size
+                inside = tvm().tirx.Select(c0 + c < cols, rows - r0, const(0))
+                element = self._at(bt, origin, r0, minimum(c0 + c, cols - 1))
+                return store(memory, load_first(element, _SQUARE, inside), c, ramp(0, _SQUARE))
 
             def write(r: Expr, line: Expr) -> Stmt:
                 return store(block, line, r0 + r, ramp(c0, _SQUARE))
@@ -301,7 +329,6 @@ class Operand:
             line, k = (c, i) if self.is_row else (i, c)
             return prefetch(self.element(bt, later[0] + line, later[1] + k))
 
-        # One loop: LLVM would copy the body of a short inner one as often as that runs.
         return serial(count * count, square, "s")
 
     def _fold(self, packed: Packed, where: tuple[Expr, Expr], block: Memory, range_: Range) -> Stmt:

@@ -42,6 +42,7 @@ from ...loops import (
     store,
     var,
     vectorized,
+    view,
     when,
 )
 from ...target import CpuTarget
@@ -406,7 +407,11 @@ class _Compute:
             own = bt if pb.row_batched else 0
             return [], lambda r, k: load(rows, own, mb, k0 + k, r)
         if strip is None:
-            return [], lambda r, k: pb.row(bt, i0 + r, k0 + k)
+            pitch = pb.row_pitch
+            if pitch is None or not pb.row_k_inner:
+                return [], lambda r, k: pb.row(bt, i0 + r, k0 + k)
+            near, declare = view(pb.row(bt, i0, k0), "row")
+            return [declare], lambda r, k: load(near, r * pitch + k)
         count = self._count(k0)
 
         def row(r: Expr) -> Stmt:

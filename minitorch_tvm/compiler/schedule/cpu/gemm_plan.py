@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from ...loops import ceil_div
+from ...loops import LINE_BYTES, ceil_div
 from ...target import CpuTarget
 from .bfloat_parts import BLOCK_BYTES, EDGE, PRODUCTS, folded_tiles
 from .gemm_problem import Problem
@@ -17,6 +17,8 @@ _SHORTEST_VISIT, _LONGEST_VISIT, _STEP = 4, 32, 1.4  # blocks of k, and between 
 # How much longer it takes where tiles are columns of the result: rows of 32 elements are finished,
 # in lines that other cores read and wrote, since the products before and behind share out rows.
 _NARROW = 1.15
+# For a line of the result that two cores write parts of.
+_SHARED_CYCLES = 150
 _LEAST_ROWS = 4  # the fewest that save time
 _DELAY = 0.15  # of a tile: what the last ones cost where cores differ in speed
 # Measured cycles: of a block of 32 x 32 x 32, of 32 x 32 sums between visits and at the end, of one
@@ -121,6 +123,7 @@ class Plan:
         block = depth * _BLOCK_CYCLES + (visits - 1) * _SUM_CYCLES + _FINISH_CYCLES
         busy = pb.batch * height * self.panels[1] * block + self.pack((across, down))
         busy += pb.batch * pb.m * pb.n * _ACROSS_CYCLES if pb.swapped else 0
+        busy += self._shared(down if pb.swapped else across)
         tiles = pb.batch * across * down
         return busy * self._idle(tiles)
 
@@ -139,8 +142,15 @@ class Plan:
         busy += self.pb.m * self.pb.n * _ACROSS_CYCLES if self.pb.swapped else 0
         busy *= self._idle(moves)
         if (side == 0) != self.pb.swapped:
-            busy *= _NARROW
+            busy = busy * _NARROW + self._shared(moves)
         return Cut(busy, stays, 1, "rows") if side == 0 else Cut(busy, 1, stays, "columns")
+
+    def _shared(self, parts: int) -> float:
+        """Cycles for lines of the result that different tiles write, if its rows are so many's."""
+        height, width = (self.pb.n, self.pb.m) if self.pb.swapped else (self.pb.m, self.pb.n)
+        if parts == 1 or width * self.pb.itemsize % LINE_BYTES == 0:
+            return 0.0
+        return self.pb.batch * height * parts * _SHARED_CYCLES
 
     def _idle(self, tiles: int) -> float:
         """Time of all cores over what they are busy for.
