@@ -100,11 +100,15 @@ class Memory:
 
     Indices are flattened here, when an access is built.  Left to TVM, that needs its simplifier,
     which also rewrites floating point arithmetic (x - x to 0, x != x to False, x * 0 to 0).
+
+    Of a position in 32 bits LLVM believes that it may wrap around, once it has taken the sum apart:
+    it tests for that before vectors, and goes element by element, or gathers, if it does.
     """
 
     raw: Any
     shape: tuple[int, ...]
     dtype: str
+    wide: bool = False  # positions are computed in 64 bits
 
     def same_as(self, other: Memory | Any) -> bool:
         """True if both are one block (``other`` may be TVM's buffer)."""
@@ -117,7 +121,7 @@ class Memory:
 
     def flat(self, index: Sequence[Expr]) -> Expr:
         """Position of an element, or of a vector if the last index is a ramp."""
-        wide = math.prod(self.shape) >= 1 << 31
+        wide = self.wide
         constant = 0
         terms: list[Expr] = []
         lanes = 0
@@ -146,19 +150,20 @@ def pointer_type(dtype: str) -> Any:
     return t.PointerType(t.PrimType(dtype))
 
 
-def _memory(shape: Sequence[int], dtype: str, name: str, scope: str) -> Memory:
+def _memory(shape: Sequence[int], dtype: str, name: str, scope: str, wide: bool = False) -> Memory:
     count = math.prod(shape)
-    extent = const(max(count, 1), "int64" if count >= 1 << 31 else "int32")
+    wide = wide or count >= 1 << 31
+    extent = const(max(count, 1), "int64" if wide else "int32")
     raw = tvm().tirx.decl_buffer([extent], dtype, name, scope=scope, layout=None)
-    return Memory(raw, tuple(shape), dtype)
+    return Memory(raw, tuple(shape), dtype, wide)
 
 
-def pointer_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
+def pointer_buffer(shape: Sequence[int], dtype: str, name: str, wide: bool = False) -> Memory:
     """Memory that reaches the stage function as a raw pointer.
 
     An input may be aligned to its elements only: TVM assumes no more of a pointer.
     """
-    return _memory(shape, dtype, name, "")
+    return _memory(shape, dtype, name, "", wide)
 
 
 def local_buffer(shape: Sequence[int], dtype: str, name: str) -> Memory:
@@ -312,12 +317,15 @@ def seq(*statements: Stmt | Sequence[Stmt]) -> Stmt:
     return flat[0] if len(flat) == 1 else tvm().tirx.SeqStmt(flat)
 
 
-def _loop(extent: Expr, body: Callable[[Var], Stmt], name: str, kind: str) -> Stmt:
+def _loop(
+    extent: Expr, body: Callable[[Var], Stmt], name: str, kind: str, dtype: str = "int32"
+) -> Stmt:
     if isinstance(extent, int) and extent == 1 and kind != "VECTORIZED":
         return body(const(0))
-    v = var(name)
+    v = var(name, dtype)
     t = tvm().tirx
-    return t.For(v, const(0), _index(extent), getattr(t.ForKind, kind), body(v))
+    size = const(extent, dtype) if isinstance(extent, int) else extent
+    return t.For(v, const(0, dtype), size, getattr(t.ForKind, kind), body(v))
 
 
 def serial(extent: Expr, body: Callable[[Var], Stmt], name: str = "i") -> Stmt:
@@ -330,8 +338,14 @@ def unrolled(extent: int, body: Callable[[Var], Stmt], name: str = "u") -> Stmt:
     return _loop(extent, body, name, "UNROLLED")
 
 
-def vectorized(extent: int, body: Callable[[Var], Stmt], name: str = "v") -> Stmt:
-    """As :func:`serial`, executed as vectors of ``extent`` lanes."""
+def vectorized(
+    extent: int, body: Callable[[Var], Stmt], name: str = "v", wide: bool = False
+) -> Stmt:
+    """As :func:`serial`, executed as vectors of ``extent`` lanes.
+
+    For memory whose positions are ``wide``, the variable is: of a lane that it must first make
+    wider, TVM would not see that positions follow one another.
+    """
 
     def lane(v: Var) -> Stmt:
         _LANES.append((v, extent))
@@ -340,13 +354,19 @@ def vectorized(extent: int, body: Callable[[Var], Stmt], name: str = "v") -> Stm
         finally:
             _LANES.pop()
 
-    return _loop(extent, lane, name, "VECTORIZED")
+    return _loop(extent, lane, name, "VECTORIZED", "int64" if wide else "int32")
 
 
 def in_vectors(
-    extent: int, lanes: int, body: Callable[[Expr], Stmt], number: Expr | None = None
+    extent: int,
+    lanes: int,
+    body: Callable[[Expr], Stmt],
+    number: Expr | None = None,
+    wide: bool = False,
 ) -> Stmt:
     """``for v in range(extent): body(v)`` in vectors, and one by one what they leave.
+
+    ``wide``: see :func:`vectorized`.
 
     ``number`` is one that is not negative, which LLVM does not know: then it does not know either
     how many are left, else it would unroll them, and take elements of the next outer loop, which
@@ -355,7 +375,9 @@ def in_vectors(
     whole, rest = extent // lanes, extent % lanes
     parts: list[Stmt] = []
     if whole:
-        parts.append(serial(whole, lambda i: vectorized(lanes, lambda v: body(i * lanes + v))))
+        parts.append(
+            serial(whole, lambda i: vectorized(lanes, lambda v: body(i * lanes + v), wide=wide))
+        )
     if rest:
         count = rest if number is None else minimum(rest, number + rest)
         parts.append(serial(count, lambda v: body(whole * lanes + v)))

@@ -17,6 +17,7 @@ from ..ir.kernel import FusedGraph, Kernel
 from ..ir.op import Kind
 from ..ops import elementwise as ew
 from ..ops import movement as mv
+from ..ops import reduction as rd
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
@@ -40,10 +41,15 @@ class KernelCode:
             key = self._collapsed.setdefault((v, shape), -1 - len(self._collapsed))
         if key not in self.buffers:
             own = value.shape if shape is None else shape
-            self.buffers[key] = pointer_buffer(own, value.dtype.name, f"b{v}")
+            self.buffers[key] = pointer_buffer(own, value.dtype.name, f"b{v}", self._wide)
         return self.buffers[key]
 
     _collapsed: dict[tuple[int, Shape], int] = field(default_factory=dict)
+
+    @property
+    def _wide(self) -> bool:
+        """Whether positions are computed in 64 bits: where LLVM itself looks for vectors."""
+        return self.kernel.anchor is None or isinstance(self.anchor.op, rd.Reduction)
 
     def value_of(self, buffer: Any) -> int | None:
         """The graph value that a buffer declared here belongs to (None: scratch)."""

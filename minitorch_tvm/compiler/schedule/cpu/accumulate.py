@@ -24,6 +24,7 @@ from ...loops import (
     cell,
     const,
     grid,
+    in_vectors,
     lanes_of,
     load,
     local_buffer,
@@ -232,12 +233,17 @@ class Walk:
     ) -> Stmt:
         """Elements first .. first + count of the innermost dimension."""
 
-        def vectors(start: Expr, width: int, repeated: int = 0) -> Stmt:
+        def vectors(start: Expr, width: int, repeated: int = 0, tail: bool = False) -> Stmt:
             def element(x: Expr) -> Stmt:
                 fresh = x >= repeated if repeated else None
                 return body((*head, start + x), x, fresh)
 
-            return serial(width, element, "x")
+            # LLVM would unroll the few lanes of the end, and gather them.
+            return (
+                in_vectors(width, self.lanes, element, wide=True)
+                if tail
+                else serial(width, element, "x")
+            )
 
         def step(q: Expr) -> Stmt:
             if self.side:
@@ -264,6 +270,6 @@ class Walk:
             parts = [(unrolled if self.spelled else serial)(whole, step, "q")]
         if rest:
             width = -(-rest // self.lanes) * self.lanes
-            tail = vectors(first + count - width, width, width - rest)
+            tail = vectors(first + count - width, width, width - rest, True)
             parts.append(self._folded(tail) if folds else tail)
         return seq(parts)

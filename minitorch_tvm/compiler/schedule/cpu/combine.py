@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const
+from ...loops import Expr, const, splat
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,18 @@ class Combine:
         better = (t.max if self.kind == "max" else t.min)(held, value)
         if self.dtype.category is not Category.FLOAT:
             return better
-        return t.Select(t.isnan(held), held, better)
+        # Not ``held``: of that, LLVM makes stores by mask, which the next load would wait for.
+        lanes, bits = int(held.ty.dtype.lanes), 8 * self.dtype.itemsize
+
+        def each(value: float | int, dtype: str) -> Expr:
+            return const(value, dtype) if lanes == 1 else splat(const(value, dtype), lanes)
+
+        # By its bits: TVM makes no vectors of isnan.
+        word = f"uint{bits}"
+        unsigned = t.reinterpret(word if lanes == 1 else f"{word}x{lanes}", held)
+        infinity = int(np.array(np.inf, self.dtype.numpy).view(word))
+        nan = (unsigned & each((1 << bits - 1) - 1, word)) > each(infinity, word)
+        return t.Select(nan, each(float("nan"), self.dtype.name), better)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
