@@ -50,6 +50,21 @@ def both_ways(run: Any) -> list[np.ndarray]:
     return outs
 
 
+@pytest.mark.parametrize("length", [1, 3, 17, 64, 65, 100, 150])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nan_wins_wherever_it_stands(
+    length: int, dtype: str, axis: int, rng: np.random.Generator
+) -> None:
+    """In vectors, in what they leave, before and after any number; and infinities are numbers."""
+    a = rng.standard_normal((length + 3, length)).astype(dtype)
+    np.fill_diagonal(a, np.nan)
+    a[length:] = [[np.inf], [-np.inf], [-0.0]]
+    x = mt.tensor(a if axis else a.T.copy())
+    for found, want in ((x.amax(axis), a.max(1)), (x.amin(axis), a.min(1))):
+        np.testing.assert_array_equal(found.numpy(), want)
+
+
 @pytest.mark.parametrize(("shape", "dims"), SHAPES, ids=str)
 def test_sums_and_extrema(
     shape: tuple[int, ...], dims: tuple[int, ...], rng: np.random.Generator

@@ -305,6 +305,23 @@ def test_chains_and_softmax_use_whole_vectors(name: str, monkeypatch: pytest.Mon
         assert not re.search(isa.wider, text)
 
 
+@pytest.mark.parametrize("kind", ["sum", "amax", "var"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_of_any_length_are_read_in_vectors(
+    kind: str, axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of 784 had a second way, by gathers, lest positions wrap around at 2**31.
+
+    Extrema were stored by mask, and the next step waited for each store.
+    """
+    x = filled(64, 784)
+    text = assembly(lambda: [getattr(x, kind)(axis)], ISAS["avx512"].cpu, monkeypatch)
+    assert "vgather" not in text
+    assert not re.search(r"vmov[au]p[sd]\t%zmm\d+, .*\{%k\d\}$", text, re.MULTILINE)
+    if kind == "amax":
+        assert re.search(r"vmaxps\t.*%zmm", text)
+
+
 @pytest.mark.parametrize("isa", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_restricted_machines_compute_the_same(isa: str) -> None:
     if not available(isa):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
@@ -78,17 +76,11 @@ class Combine:
         if self.dtype.category is not Category.FLOAT:
             return better
         # Not ``held``: of that, LLVM makes stores by mask, which the next load would wait for.
-        lanes, bits = int(held.ty.dtype.lanes), 8 * self.dtype.itemsize
-
-        def each(value: float | int, dtype: str) -> Expr:
-            return const(value, dtype) if lanes == 1 else splat(const(value, dtype), lanes)
-
-        # By its bits: TVM makes no vectors of isnan.
-        word = f"uint{bits}"
-        unsigned = t.reinterpret(word if lanes == 1 else f"{word}x{lanes}", held)
-        infinity = int(np.array(np.inf, self.dtype.numpy).view(word))
-        nan = (unsigned & each((1 << bits - 1) - 1, word)) > each(infinity, word)
-        return t.Select(nan, each(float("nan"), self.dtype.name), better)
+        # And not isnan, of which TVM makes no vectors.
+        dtype, lanes = self.dtype.name, int(held.ty.dtype.lanes)
+        nan = const(float("nan"), dtype)
+        number = held <= t.infinity(dtype)
+        return t.Select(number, better, nan if lanes == 1 else splat(nan, lanes))
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
