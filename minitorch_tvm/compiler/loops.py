@@ -190,6 +190,7 @@ _STACK_BYTES = 48 << 10
 LINE_BYTES = 64
 """Of the caches."""
 _ANY = 1 << 30  # elements of a view
+_SHORTEST = 4  # lanes of a vector
 
 
 def alloc(buffer: Memory) -> Stmt:
@@ -364,23 +365,29 @@ def in_vectors(
     number: Expr | None = None,
     wide: bool = False,
 ) -> Stmt:
-    """``for v in range(extent): body(v)`` in vectors, and one by one what they leave.
+    """``for v in range(extent): body(v)`` in vectors, and what these leave in shorter ones.
 
     ``wide``: see :func:`vectorized`.
 
     ``number`` is one that is not negative, which LLVM does not know: then it does not know either
-    how many are left, else it would unroll them, and take elements of the next outer loop, which
-    lie apart, for its vectors.
+    how many are left in the end, else it would unroll them, and take elements of the next outer
+    loop, which lie apart, for its vectors.
     """
     whole, rest = extent // lanes, extent % lanes
     parts: list[Stmt] = []
+
+    def vector(size: int, first: Expr) -> Stmt:
+        return vectorized(size, lambda v: body(first + v), wide=wide)
+
     if whole:
-        parts.append(
-            serial(whole, lambda i: vectorized(lanes, lambda v: body(i * lanes + v), wide=wide))
-        )
+        parts.append(serial(whole, lambda i: vector(lanes, i * lanes)))
+    while rest >= _SHORTEST:
+        size = 1 << (rest.bit_length() - 1)
+        parts.append(vector(size, const(extent - rest)))
+        rest -= size
     if rest:
         count = rest if number is None else minimum(rest, number + rest)
-        parts.append(serial(count, lambda v: body(whole * lanes + v)))
+        parts.append(serial(count, lambda v: body(extent - rest + v)))
     return seq(parts)
 
 

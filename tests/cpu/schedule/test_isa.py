@@ -228,6 +228,15 @@ def test_convolutions_are_finished_along_rows(monkeypatch: pytest.MonkeyPatch) -
     assert text.count("vscatter") < 20  # of weights, once
 
 
+def test_rows_of_28_pixels_are_finished_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16, 8 and 4: of the 12 that were left, vectors held pixels of different rows."""
+    x, w, bias = filled(2, 1, 28, 28), filled(32, 1, 5, 5), filled(32, 1, 1)
+    text = assembly(
+        lambda: [(F.conv2d(x, w, padding=2) + bias).relu()], ISAS["avx512"].cpu, monkeypatch
+    )
+    assert not re.search(r"vgather|vscatter", text)
+
+
 def test_copies_of_images_ask_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of 16 channels lie on as many pages."""
     assert "prefetcht0" in assembly(lambda: [convolution("dw")], ISAS["avx512"].cpu, monkeypatch)

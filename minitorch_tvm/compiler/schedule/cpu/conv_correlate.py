@@ -28,6 +28,7 @@ from ...loops import (
     bind,
     ceil_div,
     const,
+    in_vectors,
     load,
     local_buffer,
     minimum,
@@ -530,7 +531,10 @@ def _finish(
                 value = load(planes, k, (first + y) * pitch + x)
                 return write(image, channel, row0 + first + y, x, value)
 
-            return serial(last - first, lambda y: serial(width, lambda x: one(y, x), "x"), "y")
+            def row(y: Expr) -> Stmt:
+                return in_vectors(width, lanes, lambda x: one(y, x), first)
+
+            return serial(last - first, row, "y")
 
         live = minimum(maximum(p.channels - channel0, 0), lanes)
         return seq(
