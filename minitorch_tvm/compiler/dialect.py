@@ -17,7 +17,7 @@ from ..core.dtype import DType
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
 from . import math as elementary
-from .loops import Expr, Stmt, cell, const, seq
+from .loops import Expr, Stmt, cell, const, is_nan, seq
 
 
 @dataclass(frozen=True)
@@ -202,13 +202,13 @@ class Scope:
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.max(a, b)
         # a unless b is larger or NaN: a NaN in either operand wins.
-        return tvm().tirx.Select(tvm().tirx.any(a > b, tvm().tirx.isnan(a)), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a > b, is_nan(a)), a, b)
 
     def minimum(self, a: Expr, b: Expr) -> Expr:
         a, b = self.keep(a), self.keep(b)
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.min(a, b)
-        return tvm().tirx.Select(tvm().tirx.any(a < b, tvm().tirx.isnan(a)), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a < b, is_nan(a)), a, b)
 
     def abs(self, x: Expr) -> Expr:
         return tvm().tirx.abs(x)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tvm_api import tvm
+from .loops import is_nan
 
 Expr = Any
 Keep = Callable[[Expr], Expr]
@@ -165,7 +166,7 @@ def log(x: Expr, keep: Keep) -> Expr:
     result = keep(m + y + e * _f(0.693359375))
     result = _select(x == _f(0.0), -t.infinity("float32"), result)
     bad = _select(x < _f(0.0), _f(float("nan")), result)
-    return _select(t.any(t.isnan(x), x == t.infinity("float32")), x, bad)
+    return _select(t.any(is_nan(x), x == t.infinity("float32")), x, bad)
 
 
 def tanh(x: Expr, keep: Keep) -> Expr:
@@ -229,7 +230,7 @@ def normal_density(x: Expr, keep: Keep) -> Expr:
     t = tvm().tirx
     size = keep(t.min(_f(_FARTHEST), t.abs(x)))
     near = _bell(size, keep) * _f(0.398942280401432678)
-    beyond = _select(t.isnan(x), x, _f(0.0))
+    beyond = _select(is_nan(x), x, _f(0.0))
     return _select(t.abs(x) <= _f(_FARTHEST), near, beyond)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,14 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda ps: mt.optim.SGD(ps, lr=0.1, momentum=0.9),
     "adamw": lambda ps: mt.optim.AdamW(ps, lr=0.01),
 }
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Of what runs in the background of a shell, the signal is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _interrupted(executor: Any, patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, splat
+from ...loops import Expr, const, is_nan, splat
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Combine:
         t = tvm().tirx
         tie = t.EQ(mine[0], other[0])
         if self.dtype.category is Category.FLOAT:
-            tie = t.any(tie, t.all(t.isnan(mine[0]), t.isnan(other[0])))
+            tie = t.any(tie, t.all(is_nan(mine[0]), is_nan(other[0])))
         wins = t.any(self._wins(mine[0], other[0]), t.all(tie, other[1] < mine[1]))
         return t.Select(wins, other[0], mine[0]), t.Select(wins, other[1], mine[1])
 
@@ -76,11 +76,8 @@ class Combine:
         if self.dtype.category is not Category.FLOAT:
             return better
         # Not ``held``: of that, LLVM makes stores by mask, which the next load would wait for.
-        # And not isnan, of which TVM makes no vectors.
-        dtype, lanes = self.dtype.name, int(held.ty.dtype.lanes)
-        nan = const(float("nan"), dtype)
-        number = held <= t.infinity(dtype)
-        return t.Select(number, better, nan if lanes == 1 else splat(nan, lanes))
+        nan, lanes = const(float("nan"), self.dtype.name), int(held.ty.dtype.lanes)
+        return t.Select(is_nan(held), nan if lanes == 1 else splat(nan, lanes), better)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
@@ -88,4 +85,4 @@ class Combine:
             return better
         # A NaN replaces anything but an earlier NaN.
         t = tvm().tirx
-        return t.any(better, t.all(t.isnan(value), t.Not(t.isnan(held))))
+        return t.any(better, t.all(is_nan(value), t.Not(is_nan(held))))

@@ -25,6 +25,7 @@ from ...loops import (
     ceil_div,
     const,
     grid,
+    is_nan,
     load,
     minimum,
     ramp,
@@ -188,7 +189,7 @@ def range_of(
         x, set_x = bind("x", load(packed.magnitude, *at, 0))
         y, set_y = bind("y", load(packed.magnitude, *at, 1))
         # A NaN stays: nothing is larger, and only other NaNs replace it.
-        larger = t.any(x > load(magnitude, 0), t.isnan(x))
+        larger = t.any(x > load(magnitude, 0), is_nan(x))
         smaller = y < load(magnitude, 1)
         return seq(
             set_x,
