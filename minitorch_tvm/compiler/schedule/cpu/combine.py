@@ -77,7 +77,9 @@ class Combine:
             return better
         # Not ``held``: of that, LLVM makes stores by mask, which the next load would wait for.
         nan, lanes = const(float("nan"), self.dtype.name), int(held.ty.dtype.lanes)
-        return t.Select(is_nan(held), nan if lanes == 1 else splat(nan, lanes), better)
+        nan = nan if lanes == 1 else splat(nan, lanes)
+        # In this order the maximum itself is by mask, else there is a move behind it.
+        return t.Select(t.Not(is_nan(held)), better, nan)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
