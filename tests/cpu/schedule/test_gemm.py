@@ -145,10 +145,9 @@ def before_a_wall(array: np.ndarray) -> np.ndarray:
     memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
     end = pages * mmap.PAGESIZE
     whole = np.frombuffer(memory, np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    nothing_allowed = 0
-    address = ctypes.c_void_p(whole.ctypes.data + end)
-    assert libc.mprotect(address, ctypes.c_size_t(mmap.PAGESIZE), nothing_allowed) == 0
+    address, nothing_allowed = ctypes.c_void_p(whole.ctypes.data + end), 0
+    protect = ctypes.CDLL(None).mprotect
+    assert protect(address, ctypes.c_size_t(mmap.PAGESIZE), nothing_allowed) == 0
     copy: np.ndarray = whole[end - array.nbytes : end].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

@@ -233,24 +233,15 @@ class Walk:
     ) -> Stmt:
         """Elements first .. first + count of the innermost dimension."""
 
-        def vectors(start: Expr, width: int, repeated: int = 0, tail: bool = False) -> Stmt:
-            def element(x: Expr) -> Stmt:
-                fresh = x >= repeated if repeated else None
-                return body((*head, start + x), x, fresh)
-
-            # LLVM would unroll the few lanes of the end, and gather them.
-            return (
-                in_vectors(width, self.lanes, element, wide=True)
-                if tail
-                else serial(width, element, "x")
-            )
+        def element(start: Expr, x: Expr, repeated: int = 0) -> Stmt:
+            return body((*head, start + x), x, x >= repeated if repeated else None)
 
         def step(q: Expr) -> Stmt:
             if self.side:
                 return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
             start = first + q * self.width
             more = [] if self._beside is None else self._beside(start, self.width)
-            return seq(vectors(start, self.width), more)
+            return seq(serial(self.width, lambda x: element(start, x), "x"), more)
 
         if self.side or self.width == 1:
             whole, rest = count, 0
@@ -270,6 +261,8 @@ class Walk:
             parts = [(unrolled if self.spelled else serial)(whole, step, "q")]
         if rest:
             width = -(-rest // self.lanes) * self.lanes
-            tail = vectors(first + count - width, width, width - rest, True)
+            start, repeated = first + count - width, width - rest
+            # LLVM would unroll the few lanes of the end, and gather them.
+            tail = in_vectors(width, self.lanes, lambda x: element(start, x, repeated), wide=True)
             parts.append(self._folded(tail) if folds else tail)
         return seq(parts)

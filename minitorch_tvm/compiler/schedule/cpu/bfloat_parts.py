@@ -329,6 +329,7 @@ class Operand:
             line, k = (c, i) if self.is_row else (i, c)
             return prefetch(self.element(bt, later[0] + line, later[1] + k))
 
+        # One loop, for the same reason.
         return serial(count * count, square, "s")
 
     def _fold(self, packed: Packed, where: tuple[Expr, Expr], block: Memory, range_: Range) -> Stmt:
