@@ -50,6 +50,9 @@ HALVES = 2
 PARTS = 3  # bfloat16 that make one float32
 # The products of parts (of a row, of a column) that are formed, smallest first.
 PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+# The same for operands of :func:`mixed_words`, which are two tiles instead of three.
+MIXED = ((1, 0), (0, 0), (0, 1))
+MIXED_PARTS = 2
 BLOCK_BYTES = PARTS * 2 * EDGE**2  # of 32 lines and 32 k
 _AHEAD = 2  # blocks of k between the prefetch of an element and its packing
 _SQUARE = 8  # transposed at once
@@ -106,6 +109,7 @@ class Operand:
     element: Callable[[Expr, Expr, Expr], Expr]  # (bt, line, k)
     visit: int  # blocks of k in one
     folds: bool = False  # a last block of few k holds the operands of :data:`PRODUCTS`, one tile
+    mixed: bool = False  # a block has 16 k, of which :func:`mixed_words` make two tiles a half
 
     @property
     def plain(self) -> bool:
@@ -123,9 +127,14 @@ class Operand:
         return ceil_div(self.lines, EDGE)
 
     @property
+    def depth(self) -> int:
+        """How many k are a block."""
+        return LANES if self.mixed else EDGE
+
+    @property
     def blocks(self) -> int:
-        """Blocks of 32 k."""
-        return ceil_div(self.k, EDGE)
+        """Blocks of 32 k, or of 16."""
+        return ceil_div(self.k, self.depth)
 
     @property
     def visits(self) -> int:
@@ -178,7 +187,7 @@ class Operand:
 
         def one(b: Expr) -> Stmt:
             kb = first + b
-            origin = (panel * EDGE, kb * EDGE)
+            origin = (panel * EDGE, kb * self.depth)
             # The next panel's first blocks come after this one's last.
             over = b + _AHEAD >= count
             next_panel = tvm().tirx.Select(over, panel + 1, panel)
@@ -199,7 +208,8 @@ class Operand:
                     return inside if whole else edge
                 return when(whole, inside, edge)
 
-            lines, ks = minimum(EDGE, self.lines - origin[0]), minimum(EDGE, self.k - origin[1])
+            lines = minimum(EDGE, self.lines - origin[0])
+            ks = minimum(self.depth, self.k - origin[1])
             size = (lines, ks) if self.is_row else (ks, lines)
             if not self.plain:
                 fill = self._fill_computed(block, bt, size, origin)
@@ -413,6 +423,15 @@ class Operand:
         What lies in further rows does not matter: the unit passes over them.
         """
 
+        def put(row: Expr, half: Expr, part: int, word: Expr) -> Stmt:
+            return store(packed.tiles, word, *where, part, half, ramp(row * LANES, LANES))
+
+        def mixed(row: Expr, half: Expr) -> Stmt:
+            before, vector_ = vector(row, half * LANES)
+            statements, words = mixed_words(vector_, range_)
+            puts = [put(row, half, i, word) for i, word in enumerate(words)]
+            return seq(before, statements, puts)
+
         def pair(row: Expr, half: Expr) -> Stmt:
             # Row 'row' of a tile: its lanes pair the k of this vector with those 16 further on.
             if self.is_row:
@@ -420,13 +439,15 @@ class Operand:
             else:
                 sources = [(row, half * LANES), (row + LANES, half * LANES)]
             found = [vector(r, c) for r, c in sources]
-
-            def put(part: int, word: Expr) -> Stmt:
-                at = (part, half, ramp(row * LANES, LANES))
-                return store(packed.tiles, word, *where, *at)
-
             before = [statement for fetch, _ in found for statement in fetch]
-            return seq(before, split_pair(found[0][1], found[1][1], range_, put))
+
+            def put_pair(part: int, word: Expr) -> Stmt:
+                return put(row, half, part, word)
+
+            return seq(before, split_pair(found[0][1], found[1][1], range_, put_pair))
+
+        if self.mixed:
+            return serial(LANES * HALVES, lambda i: mixed(div(i, HALVES), mod(i, HALVES)), "i")
 
         if self.is_row:
             return serial(lines, lambda i: pair(mod(i, LANES), div(i, LANES)), "i")
@@ -483,6 +504,21 @@ def split_pair(
     for part, (a, b) in enumerate(zip(*split, strict=True)):
         statements.append(put(part, (_bits(a) >> _words(16)) | _bits(b)))
     return statements
+
+
+def mixed_words(value: Expr, range_: Range) -> tuple[list[Stmt], tuple[Expr, Expr]]:
+    """Two words for every element, of parts x1 and x2, and x3 and x1.
+
+    The sum over a word's halves of products of the left operand's (x1, x2) and the right one's
+    (y1, y2) is x1 y1 + x2 y2, and so on: three products of tiles (:data:`MIXED`) are all six of
+    parts, where a tile's row has room for 16 k twice.
+    """
+    statements: list[Stmt] = []
+    x = register(value, statements)
+    statements += range_.note(x)
+    first, second, third = (_bits(part) for part in parts(x, statements, range_))
+    shift = _words(16)
+    return statements, ((first >> shift) | second, (third >> shift) | first)
 
 
 class Range:

@@ -2,8 +2,8 @@
 
 Every tap of a convolution is a matrix product, of an image [pixels, channels] that the tap shifts
 and of weights [channels, outputs].  An image is copied once (:mod:`.conv_words`), with 32 channels
-to a line of bfloat16, or, if there are at most 16, with those 16: a row of the unit's operand then
-takes two neighbouring pixels, and one step two taps.
+to a line of bfloat16, a line for each of three parts.  Up to 16 channels leave half of a line free:
+then two lines hold two parts each, and three products of tiles take the place of six.
 
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
 start of the next are computed for nothing, a share of kernel width over image width.  With stride s
@@ -11,8 +11,8 @@ a convolution adds up products of the s x s phases of its image; its input gradi
 s x s classes of results, each with taps of its own (:class:`.conv_correlate.Axis`).
 
 A parallel tile is one image, or a band of its rows: its parts, and its sums of 32 outputs, stay in
-the second-level cache.  Up to 16 outputs fill one column of the unit's tiles, and three panels of
-16 pixels take turns.  An image, or weights, that the unit would compute wrongly (see
+the second-level cache.  Up to 16 outputs fill one column of the unit's tiles, and three or four
+panels of 16 pixels take turns.  An image, or weights, that the unit would compute wrongly (see
 :mod:`.gemm_tiles`) take plain float32 arithmetic.
 """
 
@@ -44,18 +44,35 @@ from ...loops import (
     store,
     when,
 )
+from ...queues import stage_with_start
 from ...target import CpuTarget
-from .bfloat_parts import EDGE, LANES, PARTS, PRODUCTS, Operand, Packed, Range, packed_memory, parts
+from .bfloat_parts import (
+    EDGE,
+    HALVES,
+    LANES,
+    MIXED,
+    MIXED_PARTS,
+    PARTS,
+    PRODUCTS,
+    Operand,
+    Packed,
+    Range,
+    mixed_words,
+    packed_memory,
+    parts,
+)
 from .conv_correlate import Axis, Taps, Write4
-from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_tile
+from .conv_layout import Load4, div, maximum, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
+    FOUR,
     THREE,
     THREE_CYCLES,
     address,
     configure,
     may_use,
     multiply,
+    multiply_four,
     multiply_three,
     tile,
     unit,
@@ -81,8 +98,8 @@ class Correlation:
     bands: int = 1
 
     @property
-    def paired(self) -> bool:
-        """True if a row of the unit's operand holds two pixels."""
+    def mixed(self) -> bool:
+        """True if a line of the unit's operand holds two parts of an element."""
         return self.channels <= LANES
 
     @property
@@ -93,12 +110,14 @@ class Correlation:
     @property
     def panel(self) -> int:
         """Pixels whose sums are computed together."""
-        return THREE * LANES if self.outputs <= LANES else EDGE
+        if self.outputs > LANES:
+            return EDGE
+        return (FOUR if self.mixed else THREE) * LANES
 
     @property
     def groups(self) -> int:
         """Groups of 32 channels."""
-        return 1 if self.paired else ceil_div(self.channels, EDGE)
+        return ceil_div(self.channels, EDGE)
 
     @property
     def classes(self) -> int:
@@ -137,72 +156,52 @@ class Correlation:
         return Image(self.channels, size, low, (down, across), rows, self.pitch, reach)
 
     @property
-    def across(self) -> int:
-        """Steps for the taps of one row of the kernel and one group of channels, at most."""
-        return int(self.steps_across(_most_taps(self.x)))
-
-    def steps_across(self, taps: Expr) -> Expr:
-        """Steps for ``taps`` taps of a row of the kernel."""
-        if not self.paired:
-            return taps
-        phases = min(self.x.input_stride, self.x.kernel)
-        if phases == 1:
-            return div(taps + 1, 2)
-        return phases * ceil_div(ceil_div(taps, phases), 2)
-
-    def tap(self, step: Expr, half: Expr) -> Expr:
-        """The tap that half of a row takes part in (which may not exist)."""
-        if not self.paired:
-            return step
-        phases = min(self.x.input_stride, self.x.kernel)
-        return mod(step, phases) + self.x.input_stride * (div(step, phases) * 2 + half)
-
-    @property
     def blocks(self) -> int:
-        """Blocks of 32 weights per output, of all classes."""
-        if self.paired:
-            return self.x.stride * self.y.kernel * self.across
+        """Blocks of 32 weights per output, or of 16, of all classes."""
         return self.y.kernel * self.x.kernel * self.groups
 
     @property
-    def depth(self) -> int:
-        """Channels of a line of parts."""
-        return LANES if self.paired else EDGE
+    def parts(self) -> int:
+        """Lines for 32 channels of a pixel, or 16."""
+        return MIXED_PARTS if self.mixed else PARTS
 
     @property
     def part(self) -> int:
-        """Elements of one part of an image."""
-        return self.image.phases * self.groups * self.image.pixels * self.depth
+        """Lines of one part of an image."""
+        return self.image.phases * self.groups * self.image.pixels
 
     @property
-    def halves(self) -> int:
-        """Elements of all parts, and what may be read behind the last."""
-        return (ceil_div(PARTS * self.part, EDGE) + self.image.slack + 1) * EDGE
+    def lines(self) -> int:
+        """Lines of all parts, and what may be read behind the last."""
+        return self.parts * self.part + self.image.slack
 
     @property
     def bytes(self) -> int:
         """Of an image or band, and its sums."""
-        return 2 * self.halves + 4 * self.classes * self.pixels * self.width
+        return 2 * EDGE * self.lines + 4 * self.classes * self.pixels * self.width
 
     @property
     def steps(self) -> int:
-        """Blocks of 32 products of the results of all classes."""
+        """Blocks of 32 channels, or of 16, and a tap of the results of all classes."""
         total = 0
         for ry in range(self.y.stride):
             for rx in range(self.x.stride):
                 rows, columns = self.y.taps(ry).count, self.x.taps(rx).count
-                total += rows * self.steps_across(columns) * self.groups
+                total += rows * columns * self.groups
         return total
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         rows = ceil_div(self.outputs, self.width)
-        block = BLOCK_CYCLES if self.width == EDGE else THREE_CYCLES
+        block: float = BLOCK_CYCLES if self.width == EDGE else THREE_CYCLES
+        if self.mixed:
+            block = BLOCK_CYCLES * len(MIXED) / len(PRODUCTS)
         per_band: float = rows * self.panels * self.steps * block
         per_band += self.image.cycles
         results = self.outputs * self.y.outputs * self.x.outputs * _RESULT_CYCLES
-        weights = rows * EDGE * self.blocks * EDGE * _WEIGHT_CYCLES
+        depth = LANES if self.mixed else EDGE
+        weights = rows * EDGE * self.blocks * depth * _WEIGHT_CYCLES
         return self.images * (self.bands * per_band + results) + weights
 
     @property
@@ -213,10 +212,6 @@ class Correlation:
         )
         terms = self.images * self.y.units * self.x.units * self.outputs * self.channels * taps
         return terms / LANES * OTHER_CYCLES
-
-
-def _most_taps(axis: Axis) -> int:
-    return max(int(axis.taps(r).count) for r in range(axis.stride))
 
 
 def plan(
@@ -239,29 +234,24 @@ def correlate_on_unit(
     name: str, p: Correlation, load_x: Load4, load_w: Load4, write: Write4, builder: Builder
 ) -> list[Stage]:
     """The stages.  ``load_w`` takes the output, the channel and the place in the kernel."""
-    t = tvm().tirx
+    t, depth = tvm().tirx, LANES if p.mixed else EDGE
 
     def weight(_: Expr, o: Expr, k: Expr) -> Expr:
-        # The unit takes k in pairs, which the operand makes of places 16 apart.
-        block, place = k // EDGE, k % LANES * 2 + k % EDGE // LANES
-        if not p.paired:
-            i, j, group = split(block, p.x.kernel, p.groups)
-            channel = group * EDGE + place
-            if p.channels % EDGE == 0:
-                return load_w(o, channel, i, j)
-            inside = channel < p.channels
-        else:
-            rx, i, step = split(block, p.y.kernel, p.across)
-            channel, tap = place % LANES, p.tap(step, place // LANES)
-            taps = p.x.taps(0 if p.x.stride == 1 else rx)
-            j = taps.first + tap * p.x.step
-            inside = t.all(channel < p.channels, tap < taps.count)
-        return t.if_then_else(inside, load_w(o, channel, i, j), const(0.0, "float32"))
+        i, j, group = split(k // depth, p.x.kernel, p.groups)
+        channel = k % depth
+        if not p.mixed:
+            # The unit takes k in pairs, which the operand makes of places 16 apart.
+            channel = group * EDGE + (k % LANES * 2 + k % EDGE // LANES)
+        if p.channels % depth == 0:
+            return load_w(o, channel, i, j)
+        zero = const(0.0, "float32")
+        return t.if_then_else(channel < p.channels, load_w(o, channel, i, j), zero)
 
-    columns = Operand(False, p.outputs, p.blocks * EDGE, False, None, weight, ceil_div(p.blocks, 4))
+    visit = ceil_div(p.blocks, 4)
+    columns = Operand(False, p.outputs, p.blocks * depth, False, None, weight, visit, mixed=p.mixed)
     packed = packed_memory(columns.panels, columns.blocks, columns.visits, builder.scratch_buffer)
     images = _Images(p, columns, packed, load_x, load_w, write)
-    return [columns.stage(packed), bounded_stage(name, p.images * p.bands, images.band)]
+    return [columns.stage(packed), images.stage(name)]
 
 
 @dataclass(frozen=True)
@@ -275,35 +265,54 @@ class _Images:
     load_w: Load4
     write: Write4
 
-    def band(self, index: Expr) -> Stmt:
+    def stage(self, name: str) -> Stage:
+        """The stage.  A thread computes one image after the other in the same memory."""
+        p = self.p
+        halves = local_buffer((p.lines, EDGE), "uint16", "halves")
+        sums = local_buffer((p.classes, p.pixels, p.width), "float32", "sums")
+        zero = splat(const(0, "uint16"), EDGE)
+        clear = serial(p.lines, lambda v: store(halves, zero, v, ramp(0, EDGE)), "v")
+        # What surrounds a whole image is zero for the next one, too.
+        whole = p.bands == 1
+        start = seq([alloc(m) for m in (halves, sums)], configure(), clear if whole else [])
+        tiles = p.images * p.bands
+
+        def body(index: Expr) -> Stmt:
+            tile, statement = bind("piece", minimum(maximum(index, 0), tiles - 1))
+            return seq(statement, [] if whole else clear, self._band(tile, halves, sums))
+
+        return stage_with_start(name, tiles, (start, unit("tilerelease")), body, ())
+
+    def _band(self, index: Expr, halves: Memory, sums: Memory) -> Stmt:
         """All results of a band."""
         p, image = self.p, self.p.image
         n, band = split(index, p.bands)
         first: Expr = 0 if p.bands == 1 else band * p.units
-        halves = local_buffer((p.halves,), "uint16", "halves")
-        sums = local_buffer((p.classes, p.pixels, p.width), "float32", "sums")
         magnitude = local_buffer((2,), "float32", "magnitude")
-        zero = splat(const(0, "uint16"), EDGE)
         range_ = Range()
 
         def load_x(c: Expr, y: Expr, x: Expr) -> Expr:
             return self.load_x(n, c, y, x)
 
         def put(group: Expr, phase: Expr, pixel: Expr, vector: Expr) -> Stmt:
+            if p.mixed:
+                line, every = self._line(phase, group, pixel), ramp(0, EDGE)
+                statements, words = mixed_words(vector, range_)
+                for part, word in enumerate(words):
+                    both = tvm().tirx.reinterpret(f"uint16x{EDGE}", word)
+                    statements.append(store(halves, both, line + part * p.part, every))
+                return seq(statements)
             x, statement = bind("x", vector)
             statements = [statement, *range_.note(x)]
-            at = self._at(phase, div(group, p.depth // LANES), pixel)
-            at = at + mod(group, p.depth // LANES) * LANES
+            line = self._line(phase, div(group, HALVES), pixel)
+            where = ramp(mod(group, HALVES) * LANES, LANES)
             for part, value in enumerate(parts(x, statements, range_)):
-                where = ramp(at + part * p.part, LANES)
-                statements.append(store(halves, upper_halves(value), where))
+                statements.append(store(halves, upper_halves(value), line + part * p.part, where))
             return seq(statements)
 
         before, (largest, smallest, _) = range_.size()
         return seq(
-            [alloc(m) for m in (halves, sums, magnitude)],
-            configure(),
-            serial(p.halves // EDGE, lambda v: store(halves, zero, ramp(v * EDGE, EDGE)), "v"),
+            alloc(magnitude),
             range_.start(),
             image.walk(load_x, put, first),
             before,
@@ -314,13 +323,12 @@ class _Images:
                 lambda o: self._outputs((n, first), o, halves, sums, magnitude),
                 "o",
             ),
-            unit("tilerelease"),
         )
 
-    def _at(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
-        """Where a line of the first part starts."""
+    def _line(self, phase: Expr, group: Expr, pixel: Expr) -> Expr:
+        """A line of the first part."""
         p = self.p
-        return ((phase * p.groups + group) * p.image.pixels + pixel) * p.depth
+        return (phase * p.groups + group) * p.image.pixels + pixel
 
     def _outputs(
         self,
@@ -346,11 +354,11 @@ class _Images:
             serial(p.width // LANES, lambda m: self._finish(where, o, m, sums), "m"),
         )
 
-    def _taps(self, index: Expr) -> tuple[Expr, Taps, Taps]:
-        """Taps of a class of results, and its residue of columns."""
+    def _taps(self, index: Expr) -> tuple[Taps, Taps]:
+        """Taps of a class of results."""
         ay, ax = self.p.y, self.p.x
         ry, rx = split(index, ax.stride)
-        return rx, ay.taps(0 if ay.stride == 1 else ry), ax.taps(0 if ax.stride == 1 else rx)
+        return ay.taps(0 if ay.stride == 1 else ry), ax.taps(0 if ax.stride == 1 else rx)
 
     def _place(self, ty: Taps, tx: Taps, a: Expr, b: Expr) -> tuple[Expr, Expr]:
         """Phase and pixel that a class's first result reads with tap (a, b)."""
@@ -363,29 +371,28 @@ class _Images:
     def _panel(self, o: Expr, index: Expr, q: Expr, halves: Memory, sums: Memory) -> Stmt:
         """Sums of one panel of pixels on the unit."""
         p = self.p
-        rx, ty, tx = self._taps(index)
-        row, line = const(2 * p.depth, "int64"), const(4 * LANES, "int64")
+        ty, tx = self._taps(index)
+        pitch = const(4 * LANES, "int64")
 
-        def step(a: Expr, e: Expr, group: Expr) -> Stmt:
-            i = ty.first + a * p.y.step
-            if p.paired:
-                block = ((0 if p.x.stride == 1 else rx) * p.y.kernel + i) * p.across + e
-            else:
-                block = (i * p.x.kernel + tx.first + e * p.x.step) * p.groups + group
-            phase, pixel = self._place(ty, tx, a, p.tap(e, 0))
+        def step(a: Expr, b: Expr, group: Expr) -> Stmt:
+            i, j = ty.first + a * p.y.step, tx.first + b * p.x.step
+            block = (i * p.x.kernel + j) * p.groups + group
+            phase, pixel = self._place(ty, tx, a, b)
             start = q * p.panel + pixel
 
             def fetch(side: int, part: int, number: int, register: int) -> Stmt:
                 if side == 0:
-                    at = self._at(phase, group, start + number * LANES)
-                    source = address(halves, at + part * p.part)
+                    line = self._line(phase, group, start + number * LANES)
+                    source = address(halves, line + part * p.part, 0)
                 else:
                     source = address(self.packed.tiles, o, block, part, number, 0)
-                return unit("tileloadd64", tile(register), source, line if side else row)
+                return unit("tileloadd64", tile(register), source, pitch)
 
-            if p.width == LANES:
-                return seq(multiply_three(fetch, three_left=True))
-            return seq(multiply(fetch, PRODUCTS))
+            if p.width == EDGE:
+                return seq(multiply(fetch, MIXED if p.mixed else PRODUCTS))
+            return seq(
+                multiply_four(fetch, MIXED) if p.mixed else multiply_three(fetch, three_left=True)
+            )
 
         across = const(4 * p.width, "int64")
         beside = p.width // LANES
@@ -395,7 +402,7 @@ class _Images:
         ]
         return seq(
             [unit("tilezero", tile(k)) for k in range(len(corners))],
-            grid((ty.count, p.steps_across(tx.count), p.groups), step),
+            grid((ty.count, tx.count, p.groups), step),
             [unit("tilestored64", tile(k), corner, across) for k, corner in enumerate(corners)],
         )
 
@@ -413,7 +420,7 @@ class _Images:
             return store(flat, self.load_w(output, c, i, j), c, i, j, lane)
 
         def block(index: Expr, g: Expr) -> Stmt:
-            _, ty, tx = self._taps(index)
+            ty, tx = self._taps(index)
 
             def left(r: int, c: Expr, a: Expr, b: Expr) -> Expr:
                 phase, pixel = self._place(ty, tx, a, b)

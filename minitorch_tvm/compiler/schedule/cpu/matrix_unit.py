@@ -118,6 +118,28 @@ def multiply_three(fetch: Callable[[int, int, int, int], Stmt], three_left: bool
     return statements
 
 
+FOUR = 4
+
+
+def multiply_four(
+    fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
+) -> list[Stmt]:
+    """Add a column of four blocks of 16 x 16 x 32 to tiles 0 to 3.
+
+    ``fetch(side, part, number, register)`` loads a part of row ``number`` of the four (side 0) or
+    of the column (side 1, number 0).
+    """
+    statements: list[Stmt] = []
+    for i, (part, other) in enumerate(products):
+        column = 4 + i % 2
+        statements.append(fetch(1, other, 0, column))
+        for number in range(FOUR):
+            register = 6 + number % 2
+            statements.append(fetch(0, part, number, register))
+            statements.append(unit("tdpbf16ps", *map(tile, (number, register, column))))
+    return statements
+
+
 def multiply(
     fetch: Callable[[int, Expr, int, int], Stmt], products: Sequence[tuple[Expr, Expr]]
 ) -> list[Stmt]:
