@@ -65,15 +65,11 @@ from .conv_correlate import Axis, Taps, Write4
 from .conv_layout import Load4, div, maximum, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
-    FOUR,
-    THREE,
-    THREE_CYCLES,
     address,
     configure,
     may_use,
     multiply,
-    multiply_four,
-    multiply_three,
+    multiply_column,
     tile,
     unit,
 )
@@ -107,12 +103,18 @@ class Correlation:
         """Outputs per panel of sums."""
         return LANES if self.outputs <= LANES else EDGE
 
+    @cached_property
+    def high(self) -> int:
+        """Tiles of 16 pixels that meet one column of weights together."""
+        # Four wait for each other less than three do, but fill up more.
+        return min((4, 3), key=lambda n: ceil_div(self._results, n * LANES) * n)
+
     @property
     def panel(self) -> int:
         """Pixels whose sums are computed together."""
         if self.outputs > LANES:
             return EDGE
-        return (FOUR if self.mixed else THREE) * LANES
+        return self.high * LANES
 
     @property
     def groups(self) -> int:
@@ -135,9 +137,14 @@ class Correlation:
         return ceil_div(self.x.border()[1], self.x.input_stride)
 
     @property
+    def _results(self) -> int:
+        """Pixels from the first result of a class to its last."""
+        return (self.units - 1) * self.pitch + self.x.units
+
+    @property
     def panels(self) -> int:
-        """Panels of pixels, from the first result of a class to its last."""
-        return ceil_div((self.units - 1) * self.pitch + self.x.units, self.panel)
+        """Panels of pixels."""
+        return ceil_div(self._results, self.panel)
 
     @property
     def pixels(self) -> int:
@@ -194,9 +201,9 @@ class Correlation:
     def cycles(self) -> float:
         """Estimated cycles, all images and cores together."""
         rows = ceil_div(self.outputs, self.width)
-        block: float = BLOCK_CYCLES if self.width == EDGE else THREE_CYCLES
+        block: float = BLOCK_CYCLES * (1 if self.width == EDGE else self.high / 4)
         if self.mixed:
-            block = BLOCK_CYCLES * len(MIXED) / len(PRODUCTS)
+            block *= len(MIXED) / len(PRODUCTS)
         per_band: float = rows * self.panels * self.steps * block
         per_band += self.image.cycles
         results = self.outputs * self.y.outputs * self.x.outputs * _RESULT_CYCLES
@@ -388,11 +395,10 @@ class _Images:
                     source = address(self.packed.tiles, o, block, part, number, 0)
                 return unit("tileloadd64", tile(register), source, pitch)
 
+            products = MIXED if p.mixed else PRODUCTS
             if p.width == EDGE:
-                return seq(multiply(fetch, MIXED if p.mixed else PRODUCTS))
-            return seq(
-                multiply_four(fetch, MIXED) if p.mixed else multiply_three(fetch, three_left=True)
-            )
+                return seq(multiply(fetch, products))
+            return seq(multiply_column(p.high, fetch, products))
 
         across = const(4 * p.width, "int64")
         beside = p.width // LANES

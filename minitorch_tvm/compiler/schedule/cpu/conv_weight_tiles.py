@@ -433,7 +433,7 @@ class _Images:
                 def of_three(side: int, *where: int) -> Stmt:
                     return right(*where) if side == 0 else left(*where)
 
-                return seq(bind_pixel, multiply_three(of_three, three_left=False))
+                return seq(bind_pixel, multiply_three(of_three))
 
             def of_square(side: int, *where: int) -> Stmt:
                 return left(*where) if side == 0 else right(*where)

@@ -96,11 +96,11 @@ THREE = 3
 THREE_CYCLES = 340  # measured, of a step of multiply_three
 
 
-def multiply_three(fetch: Callable[[int, int, int, int], Stmt], three_left: bool) -> list[Stmt]:
-    """Add a row, or a column, of three blocks of 16 x 16 x 32 to tiles 0 to 2.
+def multiply_three(fetch: Callable[[int, int, int, int], Stmt]) -> list[Stmt]:
+    """Add a row of three blocks of 16 x 16 x 32 to tiles 0 to 2.
 
-    ``fetch(side, part, number, register)`` loads a part of tile ``number`` of the three (side 0) or
-    of the one (side 1, number 0).  ``three_left``: the three are left operands.
+    ``fetch(side, part, number, register)`` loads a part of column ``number`` of the three (side 0)
+    or of the row (side 1, number 0).
     """
     statements = [fetch(1, part, 0, 5 + part) for part in range(THREE)]
     held: dict[int, int] = {}
@@ -113,27 +113,24 @@ def multiply_three(fetch: Callable[[int, int, int, int], Stmt], three_left: bool
             statements.append(fetch(0, part, number, held[number]))
             continue
         number, _, other = event
-        operands = (held[number], 5 + other) if three_left else (5 + other, held[number])
-        statements.append(unit("tdpbf16ps", tile(number), *map(tile, operands)))
+        statements.append(unit("tdpbf16ps", *map(tile, (number, 5 + other, held[number]))))
     return statements
 
 
-FOUR = 4
-
-
-def multiply_four(
-    fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
+def multiply_column(
+    count: int, fetch: Callable[[int, int, int, int], Stmt], products: Sequence[tuple[int, int]]
 ) -> list[Stmt]:
-    """Add a column of four blocks of 16 x 16 x 32 to tiles 0 to 3.
+    """Add a column of three or four blocks of 16 x 16 x 32 to tiles 0 to 2, or 3.
 
-    ``fetch(side, part, number, register)`` loads a part of row ``number`` of the four (side 0) or
-    of the column (side 1, number 0).
+    ``fetch(side, part, number, register)`` loads a part of row ``number`` of these (side 0) or of
+    the column (side 1, number 0).  Rows are fetched again for every product: the unit has room for
+    two loads beside one.
     """
     statements: list[Stmt] = []
     for i, (part, other) in enumerate(products):
         column = 4 + i % 2
         statements.append(fetch(1, other, 0, column))
-        for number in range(FOUR):
+        for number in range(count):
             register = 6 + number % 2
             statements.append(fetch(0, part, number, register))
             statements.append(unit("tdpbf16ps", *map(tile, (number, register, column))))
