@@ -17,7 +17,7 @@ from test_conv import CASES, HOST, Case, reference, spec
 
 from minitorch_tvm.compiler.loops import Stage
 from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles, matrix_unit
-from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import PRODUCTS
+from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import MIXED, PRODUCTS
 from minitorch_tvm.compiler.schedule.cpu.conv import Conv
 from minitorch_tvm.compiler.schedule.cpu.conv_correlate import forward_axis
 from minitorch_tvm.core.tvm_api import global_func
@@ -54,10 +54,13 @@ ALL = ["conv", "conv_dx", "conv_dw"]
 PLAIN = {name: s for name, s in CASES.items() if s.dilation == (1, 1) and max(s.w, s.h) < 100}
 
 
-def test_three_tiles_meet_all_parts_of_the_one() -> None:
+@pytest.mark.parametrize("kind", ["row of three", "column of 3", "column of 4", "mixed column"])
+def test_tiles_meet_all_parts_of_the_one(kind: str) -> None:
     # Which part of which tile a register holds, and what is multiplied, smallest products first.
     held: dict[int, tuple[int, int]] = {}
-    found: dict[int, list[tuple[int, int]]] = {0: [], 1: [], 2: []}
+    count = 4 if kind in ("column of 4", "mixed column") else 3
+    products = MIXED if kind == "mixed column" else PRODUCTS
+    found: dict[int, list[tuple[int, int]]] = {number: [] for number in range(count)}
 
     def fetch(side: int, part: int, number: int, register: int) -> Any:
         held[register] = (part, number)
@@ -65,16 +68,23 @@ def test_three_tiles_meet_all_parts_of_the_one() -> None:
 
     def product(name: str, total: int, left: int, right: int) -> Any:
         assert name == "tdpbf16ps"
-        (part, number), (other, _) = held[left], held[right]
-        assert number == total
+        assert len({total, left, right}) == 3
+        assert min(left, right) >= count
+        if kind == "row of three":
+            left, right = right, left
+        (part, number), (other, single) = held[left], held[right]
+        assert (number, single) == (total, 0)
         found[total].append((part, other))
 
     with (
         mock.patch.object(matrix_unit, "unit", product),
         mock.patch.object(matrix_unit, "tile", lambda number: number),
     ):
-        matrix_unit.multiply_three(fetch, three_left=True)
-    assert found == {number: list(PRODUCTS) for number in range(3)}
+        if kind == "row of three":
+            matrix_unit.multiply_three(fetch)
+        else:
+            matrix_unit.multiply_column(count, fetch, products)
+    assert found == {number: list(products) for number in range(count)}
 
 
 @pytest.mark.parametrize("s", PLAIN.values(), ids=PLAIN)

@@ -27,10 +27,12 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     bind,
     ceil_div,
     const,
     grid,
+    in_vectors,
     load,
     local_buffer,
     minimum,
@@ -44,7 +46,7 @@ from ...loops import (
 from ...target import CpuTarget
 from .bfloat_parts import LANES, PARTS, PRODUCTS, Range, split_pair
 from .conv_correlate import Axis, Write4, forward_axis
-from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
+from .conv_layout import AHEAD, Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Conv
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
 from .matrix_unit import (
@@ -324,39 +326,58 @@ class _Images:
     def _split_ct(self, pair: Expr, ct: Memory, own: Memory) -> Stmt:
         """Store words of both ct, and the largest and smallest magnitude."""
         p, range_ = self.p, Range()
+        # Rows that start blocks of their own are taken one by one, for 16 outputs, whose words are
+        # neighbours: those of one output lie so far apart that they share few places of the cache.
+        strips, rows = (p.units, 1) if p.by_rows else (1, p.units)
+        blocks = p.blocks // strips
         # Between rows it stays zero.
-        line = local_buffer((2, p.blocks * LANES), "float32", "line")
+        line = local_buffer((2, LANES, blocks * LANES), "float32", "line")
 
-        def clear(side: Expr, b: Expr) -> Stmt:
-            return store(line, nothing(), side, ramp(b * LANES, LANES))
-
-        def copy(o: Expr, side: Expr) -> Stmt:
+        def copy(strip: Expr, oq: Expr, side: Expr, r: Expr) -> Stmt:
             n, row0, count = self._item(pair, side)
+            o = oq * LANES + r
 
             def element(v: Expr, x: Expr) -> Stmt:
-                return store(line, self.load_ct(n, o, row0 + v, x), side, v * p.row + x)
+                value = self.load_ct(n, o, row0 + strip * rows + v, x)
+                return store(line, value, side, r, v * p.row + x)
 
-            return grid((count, p.s.ow), element)
+            def row(v: Expr) -> Stmt:
+                ahead = minimum(row0 + strip * rows + v + AHEAD, p.s.oh - 1)
+                asks = [
+                    statement
+                    for x in range(0, p.s.ow, LANES)
+                    for statement in ask(lambda x=x: self.load_ct(n, o, ahead, const(x)))
+                ]
+                return seq(asks, in_vectors(p.s.ow, LANES, lambda x: element(v, x)))
 
-        def words(o: Expr, b: Expr) -> Stmt:
+            return serial(minimum(rows, count - strip * rows), row, "v")
+
+        def words(strip: Expr, oq: Expr, b: Expr, r: Expr) -> Stmt:
             def put(part: int, word: Expr) -> Stmt:
-                where = (part, div(o, LANES), b, mod(o, LANES), ramp(0, LANES))
-                return store(ct, word, *where)
+                return store(ct, word, part, oq, strip * blocks + b, r, ramp(0, LANES))
 
-            low, high = (load(line, side, ramp(b * LANES, LANES)) for side in range(2))
+            low, high = (load(line, side, r, ramp(b * LANES, LANES)) for side in range(2))
             return seq(split_pair(low, high, range_, put))
 
-        def output(o: Expr) -> Stmt:
+        def clear() -> Stmt:
+            def vector(side: Expr, r: Expr, b: Expr) -> Stmt:
+                return store(line, nothing(), side, r, ramp(b * LANES, LANES))
+
+            return grid((2, LANES, blocks), vector)
+
+        def part(oq: Expr, strip: Expr) -> Stmt:
+            high = LANES if p.s.o % LANES == 0 else minimum(LANES, p.s.o - oq * LANES)
             return seq(
-                serial(2, lambda side: copy(o, side), "side"),
-                serial(p.blocks, lambda b: words(o, b), "b"),
+                [] if p.even else clear(),  # a side may have fewer rows
+                grid((2, high), lambda side, r: copy(strip, oq, side, r)),
+                grid((blocks, high), lambda b, r: words(strip, oq, b, r)),
             )
 
         return seq(
             alloc(line),
-            grid((2, p.blocks), clear),
+            clear(),
             range_.start(),
-            serial(p.s.o, output, "o"),
+            grid((ceil_div(p.s.o, LANES), strips), part),
             _note(range_, own),
         )
 
