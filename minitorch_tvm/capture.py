@@ -345,23 +345,24 @@ class _Slot(NamedTuple):
 def _flatten(value: Any) -> tuple[Any, list[Tensor]]:
     """``value`` with tensors replaced by slots, and the tensors, each once."""
     tensors: list[Tensor] = []
-    slots: dict[int, _Slot] = {}
+    return _template(value, {}, tensors), tensors
 
-    def walk(v: Any) -> Any:
-        if isinstance(v, Tensor):
-            if id(v) not in slots:
-                slots[id(v)] = _Slot(len(tensors))
-                tensors.append(v)
-            return slots[id(v)]
-        if isinstance(v, dict):
-            return {k: walk(x) for k, x in v.items()}
-        if isinstance(v, (list, tuple)) and type(v) in (list, tuple):
-            return type(v)(walk(x) for x in v)
-        if v is None or isinstance(v, (bool, int, float, str)):
-            return v
-        raise Refused(f"its result holds a {type(v).__name__}")
 
-    return walk(value), tensors
+def _template(value: Any, slots: dict[int, _Slot], tensors: list[Tensor]) -> Any:
+    # No function of its own inside another: one that calls itself is a cycle, which would keep the
+    # results of every watched call until Python collects garbage.
+    if isinstance(value, Tensor):
+        if id(value) not in slots:
+            slots[id(value)] = _Slot(len(tensors))
+            tensors.append(value)
+        return slots[id(value)]
+    if isinstance(value, dict):
+        return {k: _template(x, slots, tensors) for k, x in value.items()}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(_template(x, slots, tensors) for x in value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise Refused(f"its result holds a {type(value).__name__}")
 
 
 def _unflatten(template: Any, tensors: Sequence[Tensor]) -> Any:
