@@ -224,6 +224,8 @@ _READS: list[list[tuple[Memory, Expr]]] = []
 """What expressions that are being built load, for whoever asks."""
 _WRITES: list[list[tuple[Memory, Expr]]] = []
 """The elements that statements store."""
+_INSTEAD: list[Callable[[Memory, Expr], Stmt | None]] = []
+"""What takes the place of a statement that stores a value, if anything does."""
 
 
 def load(buffer: Memory, *index: Expr) -> Expr:
@@ -238,6 +240,10 @@ def store(buffer: Memory, value: Expr, *index: Expr) -> Stmt:
     """``buffer[index] = value``; the last index may be a :func:`ramp`."""
     if _WRITES and not buffer.local:
         _WRITES[-1].append((buffer, tvm().tirx.BufferLoad(buffer.raw, [buffer.flat(index)])))
+    if _INSTEAD and not buffer.local:
+        instead = _INSTEAD[-1](buffer, value)
+        if instead is not None:
+            return instead
     return tvm().tirx.BufferStore(buffer.raw, value, [buffer.flat(index)])
 
 
@@ -276,16 +282,31 @@ def ask(make: Callable[[], object], least: int = 0) -> list[Stmt]:
     return [prefetch(element) for memory, element in found if math.prod(memory.shape) >= least]
 
 
-def ask_to_write(make: Callable[[], object]) -> list[Stmt]:
-    """Ask for the cache lines that statements which ``make`` builds will store, and not load."""
+def written(make: Callable[[], object]) -> list[tuple[Memory, Expr]]:
+    """The elements that statements which ``make`` builds store, in memory that they do not load."""
     _WRITES.append([])
     _READS.append([])
     try:
         make()
     finally:
-        written, read = _WRITES.pop(), _READS.pop()
+        found, read = _WRITES.pop(), _READS.pop()
     loaded = {buffer.raw for buffer, _ in read}
-    return [prefetch(element, write=True) for b, element in written if b.raw not in loaded]
+    return [(buffer, element) for buffer, element in found if buffer.raw not in loaded]
+
+
+def ask_to_write(make: Callable[[], object]) -> list[Stmt]:
+    """Ask for the cache lines that statements which ``make`` builds will store, and not load."""
+    return [prefetch(element, write=True) for _, element in written(make)]
+
+
+def storing(instead: Callable[[Memory, Expr], Stmt | None], make: Callable[[], Stmt]) -> Stmt:
+    """What ``make`` builds, with ``instead(memory, value)`` for its stores to other than local
+    memory where that is not None."""
+    _INSTEAD.append(instead)
+    try:
+        return make()
+    finally:
+        _INSTEAD.pop()
 
 
 def _index(value: Expr) -> Expr:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...loops import Stage
 from ...lower import KernelCode
+from ...streams import closed
 from ...target import CpuTarget
 from .elementwise import elementwise
 from .generic import generic
@@ -34,7 +36,7 @@ RULES: tuple[Rule, ...] = (
 def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
     """The name of the rule that applied, and its stages."""
     for rule in RULES:
-        stages = rule(code, cpu)
+        stages = closed(partial(rule, code, cpu))
         if stages is not None:
             return rule.__name__, stages
     raise AssertionError(f"no schedule for {code.kernel.name(code.graph)}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ....core.shape import numel
 from ....core.tvm_api import tvm
@@ -35,6 +36,7 @@ from ...loops import (
     store,
     unrolled,
 )
+from ...streams import LINE, streamed
 from .combine import Combine
 
 FOLD = 64
@@ -177,14 +179,18 @@ class Walk:
         side: int = 0,
         light: bool = False,
         beside: Callable[[Expr, int], list[Stmt]] | None = None,
+        far: int | None = None,
     ) -> None:
-        """``beside(first, count)`` is done behind every so many elements of one dimension."""
+        """``beside(first, count)`` is done behind every so many elements of one dimension.
+
+        ``far``: bytes of memory from which on stores to it go around the caches.
+        """
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
         self.spelled = bool(side) and light and not combines
         self.outer = outer or (0, extents[0], extents[0])
         self.lanes, self.side = lanes, side
-        self._beside = beside
+        self._beside, self._far = beside, far
         *middle, inner = extents
         vectors = 1
         while 2 * vectors <= min(_VECTORS, inner // lanes):
@@ -241,7 +247,13 @@ class Walk:
                 return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
             start = first + q * self.width
             more = [] if self._beside is None else self._beside(start, self.width)
-            return seq(serial(self.width, lambda x: element(start, x), "x"), more)
+            if self._far is None or self.width % LINE:
+                return seq(serial(self.width, lambda x: element(start, x), "x"), more)
+            lines = [
+                streamed(partial(element, start), const(x), self._far)
+                for x in range(0, self.width, LINE)
+            ]
+            return seq(lines, more)
 
         if self.side or self.width == 1:
             whole, rest = count, 0

@@ -343,11 +343,8 @@ class _Images:
 
             def row(v: Expr) -> Stmt:
                 ahead = minimum(row0 + strip * rows + v + AHEAD, p.s.oh - 1)
-                asks = [
-                    statement
-                    for x in range(0, p.s.ow, LANES)
-                    for statement in ask(lambda x=x: self.load_ct(n, o, ahead, const(x)))
-                ]
+                lines = [const(x) for x in range(0, p.s.ow, LANES)]
+                asks = ask(lambda: [self.load_ct(n, o, ahead, x) for x in lines])
                 return seq(asks, in_vectors(p.s.ow, LANES, lambda x: element(v, x)))
 
             return serial(minimum(rows, count - strip * rows), row, "v")

@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 from ....core.shape import contiguous_strides, numel
 from ...dialect import Scope
-from ...loops import Expr, Stage, Stmt, minimum, parallel_stage, serial
+from ...loops import Expr, Stage, Stmt, minimum, parallel_stage, seq, serial
 from ...lower import KernelCode, collapse
+from ...streams import LARGER, LINE, far_bytes, is_far, is_light, streamed
 from ...target import CpuTarget
+from .conv_layout import div
 
 GRAIN = 8192
 """Elements per tile: small enough to balance two threads, large against the cost of a tile."""
@@ -40,10 +42,17 @@ def unravel(flat: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-def tiled(name: str, count: int, per_tile: int, body: Callable[[Expr], Stmt]) -> Stage:
+def tiled(
+    name: str,
+    count: int,
+    per_tile: int,
+    body: Callable[[Expr], Stmt],
+    along: Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt] | None = None,
+) -> Stage:
     """``for i in range(count): body(i)`` in even tiles of ``per_tile`` at most, but for the last.
 
     More than one are at least four: a small and a large one would leave a thread idle.
+    ``along(start, size, body)`` makes the loop of a tile.
     """
     per_tile = max(1, min(per_tile, count))
     tiles = -(-count // per_tile)
@@ -57,9 +66,25 @@ def tiled(name: str, count: int, per_tile: int, body: Callable[[Expr], Stmt]) ->
     def tile(t: Expr) -> Stmt:
         start = t * per_tile
         size = per_tile if count % per_tile == 0 else minimum(per_tile, count - start)
-        return serial(size, lambda i: body(start + i))
+        return (
+            serial(size, lambda i: body(start + i)) if along is None else along(start, size, body)
+        )
 
     return parallel_stage(name, tiles, tile)
+
+
+def in_lines(least: int) -> Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt]:
+    """A loop that streams to memory of ``least`` bytes (see :mod:`...streams`)."""
+
+    def along(start: Expr, size: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        whole = div(size, LINE)
+        done = whole * LINE
+        return seq(
+            serial(whole, lambda q: streamed(body, start + q * LINE, least), "q"),
+            serial(size - done, lambda i: body(start + done + i)),
+        )
+
+    return along
 
 
 def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -76,23 +101,30 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def element(index: tuple[Expr, ...]) -> Stmt:
         return code.evaluator(Scope(), shapes).store_all(index)
 
+    least, values = far_bytes(cpu), code.graph.values
+    far = any(is_far(code.buffer(v), least) for v in code.kernel.stores) and not code.overwrites
+    far = far and is_light(values[v].op for v in {*code.kernel.inlined, *code.kernel.members})
+    along = in_lines(least) if far else None
+    grain = GRAIN * (LARGER if far else 1)
     if len(shape) <= 1:
         count = numel(shape)
-        return [tiled(name, count, GRAIN, lambda i: element((i,) * len(shape)))]
+        return [tiled(name, count, grain, lambda i: element((i,) * len(shape)), along)]
     outer, inner = shape[:-1], shape[-1]
     rows = numel(outer)
-    if rows < 4 and inner > 2 * GRAIN:
+    if rows < 4 and inner > 2 * grain:
         # Few long rows: split the rows themselves.
         def split(r: int) -> Stage:
-            return tiled(name, inner, GRAIN, lambda j: element((*_fixed(r, outer), j)))
+            return tiled(name, inner, grain, lambda j: element((*_fixed(r, outer), j)), along)
 
         return [split(r) for r in range(rows)]
 
     def row(r: Expr) -> Stmt:
         head = unravel(r, outer)
+        if along is not None:
+            return along(0, inner, lambda j: element((*head, j)))
         return serial(inner, lambda j: element((*head, j)), "j")
 
-    return [tiled(name, rows, max(1, GRAIN // inner), row)]
+    return [tiled(name, rows, max(1, grain // inner), row)]
 
 
 def _fixed(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ element, and at sizes that are powers of two all of them fall into the same plac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ....core.shape import Shape, numel
 from ....ops import movement as mv
@@ -21,6 +22,7 @@ from ...loops import (
     Stmt,
     alloc,
     ceil_div,
+    const,
     grid,
     load,
     local_buffer,
@@ -28,9 +30,11 @@ from ...loops import (
     parallel_stage,
     ramp,
     seq,
+    serial,
     store,
 )
 from ...lower import KernelCode, Reader
+from ...streams import LINE, far_bytes, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_tile
 from .elementwise import GRAIN, unravel
@@ -71,6 +75,8 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     blocks = [ceil_div(shape[d], across[d] * lanes) for d in (axis, last)]
     rest = tuple(1 if d in (axis, last) else n for d, n in enumerate(shape))
 
+    far = far_bytes(cpu) if lanes == LINE else None
+
     def tile(t: Expr) -> Stmt:
         *head, i, j = unravel(t, (*rest, *blocks))
 
@@ -80,7 +86,7 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         def square(q: Expr, p: Expr) -> Stmt:
             origin = list(head)
             origin[axis], origin[last] = corner(axis, i, p), corner(last, j, q)
-            return _square(code, list(flipped), origin, axis, lanes)
+            return _square(code, list(flipped), origin, axis, lanes, far)
 
         return grid((across[last], across[axis]), square)
 
@@ -138,9 +144,17 @@ def _merged(code: KernelCode, flipped: Sequence[int], shape: Shape, axis: int) -
 
 
 def _square(
-    code: KernelCode, flipped: Sequence[int], origin: Sequence[Expr], axis: int, lanes: int
+    code: KernelCode,
+    flipped: Sequence[int],
+    origin: Sequence[Expr],
+    axis: int,
+    lanes: int,
+    far: int | None,
 ) -> Stmt:
-    """The elements of one square, those of ``flipped`` values by way of local memory."""
+    """The elements of one square, those of ``flipped`` values by way of local memory.
+
+    ``far``: bytes of a result that its rows go to around the caches.
+    """
     values = code.graph.values
     tiles = {v: local_buffer((lanes, lanes), values[v].dtype.name, f"tile{v}") for v in flipped}
 
@@ -167,8 +181,13 @@ def _square(
         held = {v: load(tiles[v], y, x) for v in flipped}
         return Reader(code, Scope(), held).store_all(at(y, x))
 
+    def row(y: Expr) -> Stmt:
+        if far is None:
+            return serial(lanes, partial(element, y), "x")
+        return streamed(partial(element, y), const(0), far)
+
     return seq(
         [alloc(b) for b in tiles.values()],
         [turned(v) for v in flipped],
-        grid((lanes, lanes), element),
+        serial(lanes, row, "y"),
     )
