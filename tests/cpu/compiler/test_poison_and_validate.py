@@ -115,7 +115,7 @@ def test_validate_names_a_wrong_elementwise_kernel(monkeypatch: pytest.MonkeyPat
     tiled = elementwise_rule.tiled
     # The last element of every kernel is forgotten.
     monkeypatch.setattr(
-        elementwise_rule, "tiled", lambda n, count, per, body: tiled(n, count - 1, per, body)
+        elementwise_rule, "tiled", lambda n, count, *rest: tiled(n, count - 1, *rest)
     )
     lazy.clear_cache()
     x = mt.tensor(np.arange(1.0, 51.0, dtype=np.float32))
