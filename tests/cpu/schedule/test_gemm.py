@@ -504,3 +504,27 @@ def test_costly_epilogues_of_transposed_products_run_along_the_users_rows(
         names[costly] = case.stage_names
     assert "gemm_finish" not in names[False]
     assert ("gemm_finish" in names[True]) == apart
+
+
+@pytest.mark.parametrize("a_transposed", [False, True])
+@pytest.mark.parametrize("shape", [(7, 40, 90), (13, 37, 5003), (16, 50, 1024), (11, 6, 4111)])
+@pytest.mark.parametrize("epilogue", ["plain", "bias_relu", "accumulate"])
+def test_several_passes_over_columns(
+    shape: tuple[int, int, int], a_transposed: bool, epilogue: str
+) -> None:
+    """Rows that do not fit into registers at once; sums longer than the nearest cache."""
+    m, n, k = shape
+    cpu = dataclasses.replace(host(), l1_bytes=16 << 10, l2_bytes=64 << 10)
+    if m > cpu.lanes(4):
+        pytest.skip("rows of this machine are vectors")
+    case = build(Gemm(1, m, n, k, "float32", a_transposed, True), cpu=cpu, epilogue=epilogue)
+    before = case.out.astype(np.float64)
+    case.run()
+    if k >= 16 * cpu.lanes(4) or m <= 5:
+        assert case.stage_names[-1] == "gemm_dot"
+    want = case.want()
+    if epilogue == "bias_relu":
+        want = np.maximum(want + case.extra, 0.0)
+    elif epilogue == "accumulate":
+        want = before + want
+    check(case, want)

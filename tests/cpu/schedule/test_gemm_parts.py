@@ -30,7 +30,7 @@ def parts(spec: Gemm, cpu: CpuTarget) -> int | None:
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
-@pytest.mark.parametrize("shape", [(13, 29, 700), (64, 33, 966), (1, 40, 1200), (5, 1, 4000)])
+@pytest.mark.parametrize("shape", [(19, 29, 700), (64, 33, 966), (1, 40, 1200), (5, 1, 4000)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_shapes(
     shape: tuple[int, int, int], dtype: str, a_transposed: bool, b_transposed: bool

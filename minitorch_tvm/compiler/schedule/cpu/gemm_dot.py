@@ -2,7 +2,9 @@
 
 Both operands are read as vectors of consecutive k, so nothing is packed and the wide operand, which
 is what has to come from memory, is read once and in order.  ``r`` rows times ``c`` columns of
-vector accumulators stay in registers; their lanes are added up in a fixed tree at the end.
+vector accumulators stay in registers; their lanes are added up in a fixed tree at the end.  More
+rows take several passes over a few columns, so many k at a time that these stay in the first-level
+cache; meanwhile each pass asks memory for its share of the next.
 """
 
 from __future__ import annotations
@@ -20,29 +22,35 @@ from ...loops import (
     bind,
     ceil_div,
     const,
+    grid,
     lanes_of,
     load,
     local_buffer,
     minimum,
     parallel_stage,
+    prefetch,
     ramp,
     seq,
     serial,
     splat,
     store,
     vectorized,
+    when,
 )
 from ...target import CpuTarget
 from .gemm_problem import Problem, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
+_LONG = 16  # vectors along k
+_NEAR = 0.5  # of the first-level cache, for the columns that several passes read
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
     """Whether ``rows`` is narrow and ``columns`` can be streamed along k."""
     lanes = cpu.lanes(pb.itemsize)
-    narrow = max(1, lanes * 5 // 8)
+    # A vector's worth of rows, if sums are so long that adding up their lanes costs little.
+    narrow = lanes if pb.k >= _LONG * lanes else max(1, lanes * 5 // 8)
     return pb.m <= narrow and lanes > 1 and pb.k >= 2 * lanes and pb.col_k_inner and pb.col_plain
 
 
@@ -90,15 +98,21 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     group = max(1, blocks * pb.batch // _TILES)
     groups = ceil_div(blocks, group)
     every = ramp(0, lanes)
-    rest = pb.k % lanes
+    rest, steps = pb.k % lanes, pb.k // lanes
+    # Of so many k, what one pass after the other reads of the columns stays in the nearest cache.
+    near = max(1, int(_NEAR * cpu.l1_bytes) // (nc * lanes * pb.itemsize))
+    depth = steps if passes == 1 else min(steps, near)
+    visits = ceil_div(steps, depth)
+    far = passes > 1 and pb.n * pb.k * pb.itemsize > 2 * cpu.l2_bytes
+    sums = local_buffer((passes, nr * nc, lanes), pb.dtype, "sums")
 
-    def tile(bt: Expr, i0: Expr, i_skip: Expr, j0: Expr, j_skip: Expr) -> Stmt:
+    def tile(bt: Expr, q: Expr, i0: Expr, j0: Expr, kb: Expr) -> Stmt:
+        """Add a block of k to the sums of a pass."""
         acc = {
             (r, c): local_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
         }
         row = [local_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
         col = [local_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
-        out = local_buffer((nr * nc,), pb.dtype, "out")
 
         def step(k: Expr, fresh: int) -> Stmt:
             # Only the last ``fresh`` lanes count: the final step starts early and overlaps.
@@ -122,30 +136,57 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             ]
             return seq(reads, updates)
 
+        first = kb * depth
+        count: Expr = depth if steps % depth == 0 else minimum(depth, steps - first)
+        last: list[Stmt] = [step(const(pb.k - lanes), rest)] if rest else []
+        if last and visits > 1:
+            last = [when(tvm().tirx.EQ(kb, const(visits - 1)), seq(last))]
+        t = tvm().tirx
+        over = t.EQ(kb, const(visits - 1))
+        later = t.Select(over, const(0), (kb + 1) * depth)
+
+        def asks(k: Expr) -> list[Stmt]:
+            """Ask for what the first pass over the next block reads: memory works meanwhile."""
+            if not far:
+                return []
+            found = []
+            for c in range(0, nc, passes):
+                column = j0 + minimum(q + c, nc - 1) + t.Select(over, const(nc), const(0))
+                found.append(prefetch(pb.col(bt, (later + k) * lanes, column)))
+            return found
+
+        nothing = zeros(pb.dtype, lanes)
+        begin = [
+            store(b, load(sums, q, i, every) if visits > 1 else nothing, every)
+            for i, b in enumerate(acc.values())
+        ]
+        end = [store(sums, load(b, every), q, i, every) for i, b in enumerate(acc.values())]
+        return seq(
+            [alloc(b) for b in (*acc.values(), *row, *col)],
+            begin,
+            serial(count, lambda k: seq(asks(k), step((first + k) * lanes, lanes)), "k"),
+            last,
+            end,
+        )
+
+    def finish(bt: Expr, q: Expr, i: tuple[Expr, Expr], j: tuple[Expr, Expr]) -> Stmt:
+        """Hand the sums of a pass on; the leading ones that another has computed, too, are not."""
+        out = local_buffer((nr * nc,), pb.dtype, "out")
+        (i0, i_skip), (j0, j_skip) = i, j
+
         # The lanes of all sums are added by one loop: written out, they would be half of the code.
-        wide = local_buffer((nr * nc, lanes), pb.dtype, "wide")
+        def narrow(n: Expr) -> Stmt:
+            added, total = _add_lanes(load(sums, q, n, every), lanes, "s")
+            return seq(added, store(out, total, n))
 
-        def narrow(i: Expr) -> Stmt:
-            sums, total = _add_lanes(load(wide, i, every), lanes, "s")
-            return seq(sums, store(out, total, i))
-
-        finish = [store(wide, load(b, every), i, every) for i, b in enumerate(acc.values())]
         write = pb.write_tile(
             bt,
             (i0 + i_skip, j0 + j_skip),
             (nr - i_skip, nc - j_skip),
-            lambda i, j: load(out, (i_skip + i) * nc + j_skip + j),
+            lambda r, c: load(out, (i_skip + r) * nc + j_skip + c),
             lanes,
         )
-        return seq(
-            [alloc(b) for b in (*acc.values(), *row, *col, wide, out)],
-            [store(b, zeros(pb.dtype, lanes), every) for b in acc.values()],
-            serial(pb.k // lanes, lambda kb: step(kb * lanes, lanes), "k"),
-            [step(const(pb.k - lanes), rest)] if rest else [],
-            finish,
-            serial(nr * nc, narrow, "i"),
-            write,
-        )
+        return seq(alloc(out), serial(nr * nc, narrow, "i"), write)
 
     def start(block: Expr, size: int, extent: int) -> tuple[Expr, Expr]:
         """First index of a block and how many of its leading entries are another block's."""
@@ -161,9 +202,20 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
 
         def column_block(b: Expr) -> Stmt:
             j = start(first + b, nc, pb.n)
-            return serial(passes, lambda q: tile(bt, *start(q, nr, pb.m), *j), "q")
 
-        return serial(count, column_block, "b")
+            def clear(q: Expr, n: Expr) -> Stmt:
+                return store(sums, zeros(pb.dtype, lanes), q, n, every)
+
+            def add(kb: Expr, q: Expr) -> Stmt:
+                return tile(bt, q, start(q, nr, pb.m)[0], j[0], kb)
+
+            return seq(
+                grid((passes, nr * nc), clear) if visits > 1 else [],
+                grid((visits, passes), add),
+                serial(passes, lambda q: finish(bt, q, start(q, nr, pb.m), j), "q"),
+            )
+
+        return seq(alloc(sums), serial(count, column_block, "b"))
 
     stages.append(parallel_stage("gemm_dot", pb.batch * groups, body))
     return stages
