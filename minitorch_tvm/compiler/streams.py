@@ -40,8 +40,9 @@ LINE = LINE_BYTES // 4
 """Elements that :func:`streamed` takes at once."""
 LARGER = 16
 """So many times as much makes a tile, for its end waits for what it has streamed."""
-# Second-level caches of one core: of as many bytes, nothing is near when it is read again.
-_FAR = 8
+# Results of so many second-level caches are not near when they are read again, unless the
+# third-level cache holds them.  Of one that is larger than these bytes a core has but a share.
+_FAR, _SHARE = 8, 32 << 20
 # Instructions per vector, as it were, and the most beside which such stores are worth while: with
 # more, a core waits for each, and takes up to twice as long as with others (measured in C, too).
 _DIVISION, _EXP, _LONG, _MOST = 8, 20, 100, 24
@@ -52,7 +53,7 @@ _ANY = [False]  # whether anything was streamed, for each :func:`closed` that is
 
 def far_bytes(cpu: CpuTarget) -> int:
     """Size of results from which on stores to them go around the caches."""
-    return _FAR * cpu.l2_bytes
+    return max(_FAR * cpu.l2_bytes, min(cpu.l3_bytes, _SHARE))
 
 
 def is_far(memory: Memory, least: int) -> bool:

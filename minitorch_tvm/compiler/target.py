@@ -28,6 +28,7 @@ class CpuTarget:
     matrix_unit: bool = False  # multiplies tiles of bfloat16 (Intel AMX), and may be used
     workers: int = 1  # threads that will share a stage
     triple: str = ""  # LLVM's name for a system that is not this one
+    l3_bytes: int = 0  # of all cores
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""
@@ -114,4 +115,5 @@ def from_features(mcpu: str, features: dict[str, bool], matrix: bool = False) ->
         l1_bytes=cache_bytes(1, 32 << 10),
         l2_bytes=cache_bytes(2, 512 << 10),
         matrix_unit=matrix,
+        l3_bytes=cache_bytes(3, 0),
     )

@@ -87,6 +87,7 @@ def identity() -> str | None:
     if not {"flags", "Features"} & set(found):
         return None
     system = os.uname()
-    more = [f"caches={cache_bytes(1, 0)} {cache_bytes(2, 0)}", f"matrix unit={matrix_unit()}"]
+    caches = " ".join(str(cache_bytes(level, 0)) for level in (1, 2, 3))
+    more = [f"caches={caches}", f"matrix unit={matrix_unit()}"]
     lines = (f"{name}={value}" for name, value in found.items())
     return "\n".join([system.sysname, system.machine, *lines, *more])

@@ -35,6 +35,7 @@ def everything_is_far(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return call(name, *arguments)
 
     monkeypatch.setattr(streams, "_FAR", 0)
+    monkeypatch.setattr(streams, "_SHARE", 0)
     monkeypatch.setattr(streams, "_call", counted)
     lazy.clear_cache()
     yield made
@@ -136,7 +137,7 @@ def test_what_is_stored_around_the_caches(
     around: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cpu = replace(ISAS[isa].cpu, l2_bytes=64 << 10)
+    cpu = replace(ISAS[isa].cpu, l2_bytes=64 << 10, l3_bytes=0)
     for rows, expected in ((129, around), (120, False)):  # 8 times 64 KB is 128 rows
         x = normal(rows, 1024)
         text = assembly(lambda x=x: list(make(x)), cpu, monkeypatch)
@@ -146,7 +147,7 @@ def test_what_is_stored_around_the_caches(
 
 
 def test_what_is_written_over_stays_in_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = replace(ISAS["avx512"].cpu, l2_bytes=4 << 10)
+    cpu = replace(ISAS["avx512"].cpu, l2_bytes=4 << 10, l3_bytes=0)
 
     def step() -> list[mt.Tensor]:
         weight = normal(100, 1000)
@@ -158,8 +159,14 @@ def test_what_is_written_over_stays_in_the_caches(monkeypatch: pytest.MonkeyPatc
     assert not re.search(AROUND["avx512"], assembly(step, cpu, monkeypatch))
 
 
+def test_what_the_last_cache_holds_is_left_there() -> None:
+    cpu = replace(ISAS["avx2"].cpu, l2_bytes=1 << 20)
+    for l3, far in ((0, 8), (4, 8), (12, 12), (32, 32), (480, 32)):
+        assert streams.far_bytes(replace(cpu, l3_bytes=l3 << 20)) == far << 20
+
+
 def test_squares_of_a_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = replace(target.host(), l2_bytes=64 << 10)
+    cpu = replace(target.host(), l2_bytes=64 << 10, l3_bytes=0)
     if cpu.lanes(4) != streams.LINE:
         pytest.skip("squares are as wide as vectors, lines of other machines wider")
     text = assembly(lambda: [normal(512, 512).T + 1], cpu, monkeypatch)
