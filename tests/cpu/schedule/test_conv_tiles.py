@@ -196,9 +196,10 @@ def test_irregular_numbers(
 
 
 @pytest.mark.parametrize("power", [40, 58, 62, 70])
-def test_small_channels_beside_ordinary_ones(power: int) -> None:
+@pytest.mark.parametrize("channels", [(18, 34), (16, 12)])
+def test_small_channels_beside_ordinary_ones(power: int, channels: tuple[int, int]) -> None:
     """Sums of small numbers only keep the accuracy of float32."""
-    s = spec(3, 18, (6, 7), 34, (3, 3), padding=(1, 1))
+    s = spec(3, channels[0], (6, 7), channels[1], (3, 3), padding=(1, 1))
     case = Case(s)
     x, w, ct = (case.start[name] for name in ("x", "w", "ct"))
     for array in (x[:, 1], x[:, :, :4], w[3], w[:, 5], ct[:, 3], ct[:, :, :4]):
@@ -269,3 +270,19 @@ def test_random_shapes(
     )
     stride = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     Case(spec(n, channels[0], size, channels[1], kernel, stride, padding)).check()
+
+
+def test_two_parts_in_a_line_are_as_accurate_as_multiply_adds(on_unit: list[str]) -> None:
+    # Up to 16 channels; the same sums by vectors, whose errors are those of float32.
+    s = spec(4, 16, (12, 12), 16, (5, 5), padding=(2, 2))
+    cases = Case(s), Case(s, replace(HOST, matrix_unit=False))
+    assert on_unit == ALL
+    found = []
+    for case in cases:  # of equal numbers
+        for name in ("y", "dx", "dw"):
+            case.start[name][...] = 0
+        found.append(case.run())
+    truth = reference(s, *(cases[0].start[k] for k in ("x", "w", "ct")))
+    for name in ("y", "dx"):
+        unit, vectors = (np.abs(f[name] - truth[name]).mean() for f in found)
+        assert unit <= vectors, name
