@@ -104,10 +104,12 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     depth = steps if passes == 1 else min(steps, near)
     visits = ceil_div(steps, depth)
     far = passes > 1 and pb.n * pb.k * pb.itemsize > 2 * cpu.l2_bytes
-    sums = local_buffer((passes, nr * nc, lanes), pb.dtype, "sums")
+    # A pass hands its sums on at once, unless there are more visits to come.
+    sums = local_buffer((passes if visits > 1 else 1, nr * nc, lanes), pb.dtype, "sums")
 
-    def tile(bt: Expr, q: Expr, i0: Expr, j0: Expr, kb: Expr) -> Stmt:
-        """Add a block of k to the sums of a pass."""
+    def tile(bt: Expr, number: tuple[Expr, Expr], i0: Expr, j0: Expr, kb: Expr) -> Stmt:
+        """Add a block of k to the sums of a pass; ``number``: its own and that of its sums."""
+        q, own = number
         acc = {
             (r, c): local_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
         }
@@ -157,10 +159,10 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
 
         nothing = zeros(pb.dtype, lanes)
         begin = [
-            store(b, load(sums, q, i, every) if visits > 1 else nothing, every)
+            store(b, load(sums, own, i, every) if visits > 1 else nothing, every)
             for i, b in enumerate(acc.values())
         ]
-        end = [store(sums, load(b, every), q, i, every) for i, b in enumerate(acc.values())]
+        end = [store(sums, load(b, every), own, i, every) for i, b in enumerate(acc.values())]
         return seq(
             [alloc(b) for b in (*acc.values(), *row, *col)],
             begin,
@@ -169,14 +171,14 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             end,
         )
 
-    def finish(bt: Expr, q: Expr, i: tuple[Expr, Expr], j: tuple[Expr, Expr]) -> Stmt:
+    def finish(bt: Expr, own: Expr, i: tuple[Expr, Expr], j: tuple[Expr, Expr]) -> Stmt:
         """Hand the sums of a pass on; the leading ones that another has computed, too, are not."""
         out = local_buffer((nr * nc,), pb.dtype, "out")
         (i0, i_skip), (j0, j_skip) = i, j
 
         # The lanes of all sums are added by one loop: written out, they would be half of the code.
         def narrow(n: Expr) -> Stmt:
-            added, total = _add_lanes(load(sums, q, n, every), lanes, "s")
+            added, total = _add_lanes(load(sums, own, n, every), lanes, "s")
             return seq(added, store(out, total, n))
 
         write = pb.write_tile(
@@ -207,12 +209,18 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
                 return store(sums, zeros(pb.dtype, lanes), q, n, every)
 
             def add(kb: Expr, q: Expr) -> Stmt:
-                return tile(bt, q, start(q, nr, pb.m)[0], j[0], kb)
+                return tile(bt, (q, q if visits > 1 else 0), start(q, nr, pb.m)[0], j[0], kb)
 
+            def end(q: Expr) -> Stmt:
+                return finish(bt, q if visits > 1 else 0, start(q, nr, pb.m), j)
+
+            if visits == 1:
+                # One loop: written out twice by LLVM, two would take twice as long to compile.
+                return serial(passes, lambda q: seq(add(const(0), q), end(q)), "q")
             return seq(
-                grid((passes, nr * nc), clear) if visits > 1 else [],
+                grid((passes, nr * nc), clear),
                 grid((visits, passes), add),
-                serial(passes, lambda q: finish(bt, q, start(q, nr, pb.m), j), "q"),
+                serial(passes, end, "q"),
             )
 
         return seq(alloc(sums), serial(count, column_block, "b"))
