@@ -21,6 +21,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     ceil_div,
     const,
     grid,
@@ -184,7 +185,10 @@ def _square(
     def row(y: Expr) -> Stmt:
         if far is None:
             return serial(lanes, partial(element, y), "x")
-        return streamed(partial(element, y), const(0), far)
+        # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere in
+        # a line): its rows are short, and far apart.
+        asks = ask(lambda: element(y, const(2 * lanes - 1)))
+        return seq(asks, streamed(partial(element, y), const(0), far))
 
     return seq(
         [alloc(b) for b in tiles.values()],
