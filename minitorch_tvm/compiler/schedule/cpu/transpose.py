@@ -185,9 +185,9 @@ def _square(
     def row(y: Expr) -> Stmt:
         if far is None:
             return serial(lanes, partial(element, y), "x")
-        # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere in
-        # a line): its rows are short, and far apart.
-        asks = ask(lambda: element(y, const(2 * lanes - 1)))
+        # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere
+        # in a line): its rows are short, and far apart.
+        asks = ask(lambda: element(y, const(2 * lanes - 1)), least=lanes * lanes)
         return seq(asks, streamed(partial(element, y), const(0), far))
 
     return seq(
