@@ -34,6 +34,7 @@ from .loops import (
     vectorized,
     written,
 )
+from .lower import KernelCode
 from .target import CpuTarget
 
 LINE = LINE_BYTES // 4
@@ -61,7 +62,20 @@ def is_far(memory: Memory, least: int) -> bool:
     return memory.dtype in _TYPES and math.prod(memory.shape) * 4 >= least
 
 
-def is_light(ops: Iterable[Op]) -> bool:
+def far_results(code: KernelCode, computed: Iterable[int], cpu: CpuTarget) -> int | None:
+    """Bytes of a result from which on it is stored around the caches; None if none shall be.
+
+    Not where results are near, or written over what is read, nor beside long arithmetic:
+    ``computed`` are the values that one pass over the elements computes.
+    """
+    least, values = far_bytes(cpu), code.graph.values
+    far = any(is_far(code.buffer(v), least) for v in code.kernel.stores)
+    if not far or code.overwrites or not _is_light(values[v].op for v in computed):
+        return None
+    return least
+
+
+def _is_light(ops: Iterable[Op]) -> bool:
     """True if a core computes these for a vector in less time than memory takes for a line."""
 
     def instructions(op: Op) -> int:

@@ -293,6 +293,26 @@ def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.Monk
     check_tile(text, isa, m)
 
 
+def test_passes_over_columns_ask_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = ISAS["avx512"].cpu
+
+    def asks(rows: int, columns: int) -> int:
+        a, b = (mt.tensor(rng.random((n, 1024), dtype=np.float32)) for n in (rows, columns))
+        return assembly(lambda: [a @ b.T], cpu, monkeypatch).count("prefetcht0")
+
+    # Some rows are multiplied in passes over columns that are near; one row has but one pass.
+    assert asks(16, 1024) > 0
+    assert asks(1, 1024) == 0
+
+
+def test_transposes_beside_others_are_finished_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, other = (mt.tensor(rng.random((1024, 1024), dtype=np.float32)) for _ in range(2))
+    text = assembly(lambda: [x.T - other], ISAS["avx512"].cpu, monkeypatch)
+    # LLVM's own loop over a row of a square took vectors across rows.
+    assert not re.search(r"vgather|vscatter|vinsertps|vpinsrd|vextractps", text)
+    assert re.search(r"vsubps\t.*zmm", text)
+
+
 @pytest.mark.parametrize("name", ISAS)
 @pytest.mark.parametrize("which", ["y", "dx", "dw"])
 def test_convolutions_stay_in_registers(

@@ -60,17 +60,22 @@ def mod(a: Expr, b: int) -> Expr:
     return a % b if isinstance(a, int) else tvm().tirx.floormod(a, const(b))
 
 
-def bounded_stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
-    """A stage whose tile variable has a range that TVM can see.
+def bounded(tiles: int, body: Callable[[Expr], Stmt]) -> Callable[[Expr], Stmt]:
+    """``body`` of a tile, with a number whose range TVM can see.
 
     Its simplifier otherwise reckons with all of int32 and overflows on products of indices.
     """
 
-    def bounded(tile: Expr) -> Stmt:
+    def piece(tile: Expr) -> Stmt:
         index, statement = bind("piece", minimum(maximum(tile, 0), tiles - 1))
         return seq(statement, body(index))
 
-    return parallel_stage(name, tiles, bounded)
+    return piece
+
+
+def bounded_stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
+    """A stage of ``bounded`` tiles."""
+    return parallel_stage(name, tiles, bounded(tiles, body))
 
 
 def split(index: Expr, *extents: int) -> tuple[Expr, ...]:

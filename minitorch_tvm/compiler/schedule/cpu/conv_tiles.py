@@ -62,7 +62,7 @@ from .bfloat_parts import (
     parts,
 )
 from .conv_correlate import Axis, Taps, Write4
-from .conv_layout import Load4, div, maximum, mod, split, transpose_tile
+from .conv_layout import Load4, bounded, div, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
     address,
@@ -284,11 +284,10 @@ class _Images:
         start = seq([alloc(m) for m in (halves, sums)], configure(), clear if whole else [])
         tiles = p.images * p.bands
 
-        def body(index: Expr) -> Stmt:
-            tile, statement = bind("piece", minimum(maximum(index, 0), tiles - 1))
-            return seq(statement, [] if whole else clear, self._band(tile, halves, sums))
+        def body(tile: Expr) -> Stmt:
+            return seq([] if whole else clear, self._band(tile, halves, sums))
 
-        return stage_with_start(name, tiles, (start, unit("tilerelease")), body, ())
+        return stage_with_start(name, tiles, (start, unit("tilerelease")), bounded(tiles, body), ())
 
     def _band(self, index: Expr, halves: Memory, sums: Memory) -> Stmt:
         """All results of a band."""

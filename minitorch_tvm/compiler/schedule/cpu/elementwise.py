@@ -9,12 +9,13 @@ it needs predicates for odd sizes and slows the compiler down.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ....core.shape import contiguous_strides, numel
 from ...dialect import Scope
 from ...loops import Expr, Stage, Stmt, minimum, parallel_stage, seq, serial
 from ...lower import KernelCode, collapse
-from ...streams import LARGER, LINE, far_bytes, is_far, is_light, streamed
+from ...streams import LARGER, LINE, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import div
 
@@ -73,18 +74,14 @@ def tiled(
     return parallel_stage(name, tiles, tile)
 
 
-def in_lines(least: int) -> Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt]:
-    """A loop that streams to memory of ``least`` bytes (see :mod:`...streams`)."""
-
-    def along(start: Expr, size: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
-        whole = div(size, LINE)
-        done = whole * LINE
-        return seq(
-            serial(whole, lambda q: streamed(body, start + q * LINE, least), "q"),
-            serial(size - done, lambda i: body(start + done + i)),
-        )
-
-    return along
+def _along(start: Expr, size: Expr, body: Callable[[Expr], Stmt], least: int) -> Stmt:
+    """``body`` for so many numbers, streaming to memory of ``least`` bytes."""
+    whole = div(size, LINE)
+    done = whole * LINE
+    return seq(
+        serial(whole, lambda q: streamed(body, start + q * LINE, least), "q"),
+        serial(size - done, lambda i: body(start + done + i)),
+    )
 
 
 def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -101,11 +98,11 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def element(index: tuple[Expr, ...]) -> Stmt:
         return code.evaluator(Scope(), shapes).store_all(index)
 
-    least, values = far_bytes(cpu), code.graph.values
-    far = any(is_far(code.buffer(v), least) for v in code.kernel.stores) and not code.overwrites
-    far = far and is_light(values[v].op for v in {*code.kernel.inlined, *code.kernel.members})
-    along = in_lines(least) if far else None
-    grain = GRAIN * (LARGER if far else 1)
+    least = far_results(code, {*code.kernel.inlined, *code.kernel.members}, cpu)
+    if shape and shape[-1] < LINE:
+        least = None  # no line of it is whole
+    along = None if least is None else partial(_along, least=least)
+    grain = GRAIN * (LARGER if along else 1)
     if len(shape) <= 1:
         count = numel(shape)
         return [tiled(name, count, grain, lambda i: element((i,) * len(shape)), along)]

@@ -44,7 +44,7 @@ from ...loops import (
 )
 from ...lower import KernelCode, Reader
 from ...rowspace import sources, whole
-from ...streams import LARGER, far_bytes, is_far, is_light
+from ...streams import LARGER, far_results
 from ...target import CpuTarget
 from .accumulate import Walk
 from .combine import Combine
@@ -201,7 +201,7 @@ class _Block:
         extents = tuple(numel(tuple(shape[d] for d in g)) for g in self.inner_dims)
         self.extents = extents or (1,)
         sizes = [plan.code.graph.values[m].dtype.itemsize for m in plan.members]
-        self.lanes, self._least = cpu.lanes(max(sizes)), far_bytes(cpu)
+        self.lanes = cpu.lanes(max(sizes))
         # A row to a lane, if a row does not fill a vector and there is more to it than loads, which
         # are slow across rows.  Blocks overlap, so rows must bear being computed twice.
         short = self.extents[-1] < self.lanes and plan.computes
@@ -223,6 +223,11 @@ class _Block:
         }
         self.square = self._square()
         self.read, self.written = self._turned() if self.square else ({}, [])
+        # Bytes of results that the last walk writes around the caches.
+        self.far: int | None = None
+        last = plan.walks[-1]
+        if not plan.reductions(last) and len(self.extents) == 1 and not self.side:
+            self.far = far_results(plan.code, plan.at(last), cpu)
 
     def _square(self) -> int:
         """Edge of the squares that cover a block of short rows, 0 if there is none."""
@@ -381,7 +386,7 @@ class _Block:
             side=self.side,
             light=light,
             beside=self._ahead(level, first),
-            far=self._far(level),
+            far=self.far if level == plan.walks[-1] else None,
         )
         everywhere = whole(self.space.shape)
 
@@ -405,22 +410,6 @@ class _Block:
         done = [self._per_row(first, finish)] if found else []
         return seq(walk.statements(body), *done)
 
-    def _far(self, level: int) -> int | None:
-        """Bytes of results that the last walk writes around the caches, or None."""
-        plan, values = self.plan, self.code.graph.values
-        if level < plan.walks[-1] or plan.reductions(level) or len(self.extents) > 1 or self.side:
-            return None
-        if self.code.overwrites or not is_light(values[m].op for m in plan.at(level)):
-            return None
-        if not any(is_far(self.code.buffer(m), self._least) for m in self.code.kernel.stores):
-            return None
-        return self._least
-
-    @property
-    def streams(self) -> bool:
-        """True if results are written around the caches."""
-        return self._far(self.plan.walks[-1]) is not None
-
     def _ahead(self, level: int, first: Expr) -> Callable[[Expr, int], list[Stmt]] | None:
         """What a walk over a long row asks for: what the last one writes, then the next row.
 
@@ -432,7 +421,7 @@ class _Block:
             return None
         everywhere, stores = whole(self.space.shape), self.code.kernel.stores
         row, write, asks = first, level == last - 1, []
-        if write and not self.code.overwrites and not self.streams:
+        if write and not self.code.overwrites and self.far is None:
             written = (m for m in self.plan.elements(last) if m in stores)
             asks = [m for m in written if self.space.places[m] == everywhere]
         elif level == last:
@@ -479,7 +468,7 @@ def rows(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 def row_stages(code: KernelCode, space: Rows, cpu: CpuTarget) -> list[Stage]:
     """One stage: blocks of rows, several to a tile."""
     block = _Block(_Plan(code, space), cpu)
-    grain = GRAIN * (LARGER if block.streams else 1)
+    grain = GRAIN * (1 if block.far is None else LARGER)
     per_tile = max(1, grain // (space.length * block.rows))
     if not block.side:
         return [tiled("rows", space.count, per_tile, block.statements)]

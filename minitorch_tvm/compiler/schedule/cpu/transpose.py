@@ -33,9 +33,10 @@ from ...loops import (
     seq,
     serial,
     store,
+    vectorized,
 )
 from ...lower import KernelCode, Reader
-from ...streams import LINE, far_bytes, streamed
+from ...streams import LINE, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_tile
 from .elementwise import GRAIN, unravel
@@ -76,7 +77,10 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     blocks = [ceil_div(shape[d], across[d] * lanes) for d in (axis, last)]
     rest = tuple(1 if d in (axis, last) else n for d, n in enumerate(shape))
 
-    far = far_bytes(cpu) if lanes == LINE else None
+    far = None
+    if lanes == LINE:
+        computed = {*code.kernel.inlined, *code.kernel.members} - set(flipped)
+        far = far_results(code, computed, cpu)
 
     def tile(t: Expr) -> Stmt:
         *head, i, j = unravel(t, (*rest, *blocks))
@@ -184,7 +188,8 @@ def _square(
 
     def row(y: Expr) -> Stmt:
         if far is None:
-            return serial(lanes, partial(element, y), "x")
+            # LLVM's own loop took vectors across rows.
+            return vectorized(lanes, partial(element, y), "x", wide=True)
         # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere
         # in a line): its rows are short, and far apart.
         asks = ask(lambda: element(y, const(2 * lanes - 1)), least=lanes * lanes)
