@@ -29,6 +29,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     ceil_div,
     const,
     load,
@@ -90,6 +91,10 @@ _SHORT_PART = 10
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
 _AHEAD, _AHEAD_APART = 16, 8
+# The same for a packed row block, which comes from further away.
+_ROWS_AHEAD = 64
+# What finishing reads is asked for if it is more than this share of the second-level cache.
+_FAR_SHARE = 0.5
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 
@@ -312,9 +317,14 @@ class _Compute:
     """Builds the compute stage of one product."""
 
     def __init__(
-        self, pb: Problem, tiling: Tiling, columns: Panels | None, rows: Memory | None
+        self,
+        pb: Problem,
+        tiling: Tiling,
+        columns: Panels | None,
+        rows: Memory | None,
+        cpu: CpuTarget,
     ) -> None:
-        self.pb, self.t, self.columns, self.rows = pb, tiling, columns, rows
+        self.pb, self.t, self.columns, self.rows, self.cpu = pb, tiling, columns, rows, cpu
         self.packed = None if columns is None else columns.memory
         self.panels = ceil_div(pb.n, tiling.nr)
         self.blocks = ceil_div(pb.m, tiling.mr)
@@ -492,10 +502,13 @@ class _Compute:
 
         def turn(i: Expr) -> Stmt:
             steps = [step(i * unroll + u) for u in range(unroll)]
-            if not in_place:
-                return seq(*steps)
-            next_block = rows[1] + t.mr
-            return seq(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]), *steps)
+            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, i)
+            if self.rows is not None:
+                asks.append(prefetch(scalar(0, i * unroll + _ROWS_AHEAD)))
+            elif in_place:
+                next_block = rows[1] + t.mr
+                asks.append(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]))
+            return seq(asks, *steps)
 
         count = self._count(k0)
         loop: list[Stmt] = [] if pb.k < unroll else [serial(count // unroll, turn, "k")]
@@ -529,6 +542,34 @@ class _Compute:
         share = 1 << (share - 1).bit_length()
         row = i0 + q * share + turn % share
         return prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
+
+    def _ask_to_finish(
+        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, turn: Expr
+    ) -> list[Stmt]:
+        """Prefetches of what finishing a tile's sums will read, one line of the result per turn.
+
+        Such as what an optimizer keeps for every weight, last used a step ago: a core would wait
+        for each line, at the end of every tile.
+        """
+        t, pb = self.t, self.pb
+        zero, line = const(0.0, pb.dtype), LINE_BYTES // pb.itemsize
+        height, width = (nv * t.lanes, t.mr) if pb.swapped else (t.mr, nv * t.lanes)
+        across = ceil_div(width, line)
+        turns = max(1, t.k_block // _unroll(t.lanes * pb.itemsize, nv))
+        share = ceil_div(height * across, turns)
+
+        def ask_for(number: Expr) -> list[Stmt]:
+            row, first = number // across, number % across * line
+            i, j = (first, row) if pb.swapped else (row, first)
+            # Not for a bias, of which there is little.
+            element = (origin[0] + i, origin[1] + j)
+            return ask(lambda: pb.write(bt, *element, zero), pb.batch * pb.m * pb.n)
+
+        nbytes = len(ask_for(const(0))) * pb.batch * pb.m * pb.n * pb.itemsize
+        if nbytes < _FAR_SHARE * self.cpu.l2_bytes:
+            return []
+        asks = (ask_for(minimum(turn * share + n, height * across - 1)) for n in range(share))
+        return [statement for some in asks for statement in some]
 
     def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
         col = self.pb.col
@@ -608,7 +649,7 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
         columns = Panels.new(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
         if not tiling.own_panels:
             stages.append(columns.stage())
-    compute = _Compute(pb, tiling, columns, rows)
+    compute = _Compute(pb, tiling, columns, rows, cpu)
     if rows is not None and not compute.own_rows:
         stages.append(pack_rows(pb, rows))
     return [*stages, compute.stage(), *finish]

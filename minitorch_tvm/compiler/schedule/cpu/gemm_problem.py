@@ -13,6 +13,7 @@ import numpy as np
 
 from ....core.tvm_api import tvm
 from ...loops import (
+    LINE_BYTES,
     Builder,
     Expr,
     Memory,
@@ -41,6 +42,8 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
 _SQUARE = 8
+# Lines of memory that fall into the same places of a first-level cache and yet stay in it.
+_FEW_LINES = 8
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
 
@@ -184,16 +187,36 @@ def fill_row_blocks(
     blocks: tuple[Expr, Expr],
     steps: tuple[Expr, Expr],
 ) -> Stmt:
-    """Pack some blocks for some k; both ranges are (first, count).  Memory is read in order."""
+    """Pack some blocks for some k; both ranges are (first, count).
+
+    A few k of all blocks at a time: so few that their lines of memory stay in the first-level cache
+    wherever they lie, and so many that what a block gets of them is whole lines.
+    """
     mr = packed.shape[3]
     (b0, count), (k0, length) = blocks, steps
     loop = vectorized if pb.row_plain else serial
+    few = _FEW_LINES
+    while few * mr * pb.itemsize % LINE_BYTES:
+        few *= 2
 
-    def block(k: Expr, b: Expr) -> Stmt:
+    def line(k: Expr, b: Expr) -> Stmt:
         i0 = minimum(b * mr, pb.m - mr) if pb.m % mr else b * mr
         return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
 
-    return serial(length, lambda k: serial(count, lambda b: block(k0 + k, b0 + b), "b"), "k")
+    def some(first: Expr, of: Expr) -> Stmt:
+        def block(b: Expr) -> Stmt:
+            return serial(of, lambda k: line(k0 + first + k, b0 + b), "k")
+
+        return serial(count, block, "b")
+
+    if isinstance(length, int) and length <= few:
+        return some(const(0), length)
+    whole = length // few
+    rest = length - whole * few
+    parts = [serial(whole, lambda q: some(q * few, few), "q")]
+    if not isinstance(rest, int) or rest:
+        parts.append(some(whole * few, rest))
+    return seq(*parts)
 
 
 def pack_rows(pb: Problem, packed: Memory) -> Stage:
