@@ -24,6 +24,9 @@ from .conv_words import OTHER_CYCLES
 # Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
 _PADDING = 128
 _PARTS = 16
+# Cycles of packing for multiply-adds: a weight (for the input gradient, it takes half of that), a
+# pixel, and one of an image that stays in the second-level cache.
+_WEIGHT_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.5, 0.4
 # What estimates of these schedules are multiplied by before those of products are compared to them:
 # products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, 0.6 to 0.8, 1.2 and 0.7 to 1.1.
 _ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 0.82, 1.25, 0.9
@@ -101,6 +104,8 @@ def conv_forward_stages(
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
     direct = _direct_cycles(on_unit, (s.n, s.c, s.o), y, x, cpu.lanes(s.itemsize))
+    if on_unit is None:
+        direct += _WEIGHT_CYCLES * s.o * s.c * s.kh * s.kw
     product = conv_unfolded.forward(s, access, builder, cpu, direct)
     if product is not None:
         return product
@@ -118,7 +123,7 @@ def conv_forward_stages(
         c, tap = split(q, taps)
         return tap * s.c + c
 
-    packing, weights = pack_weights("w", p, s.c * taps, row_of, read, builder)
+    packing, weights = pack_weights("w", p, (1, s.c * taps), row_of, read, builder)
     return [
         *packing,
         *correlate("conv", p, (s.h, s.w), load_x, weights, write, builder, cpu),
@@ -159,7 +164,7 @@ def conv_grad_input_stages(
         o, tap = split(q, taps)
         return tap * s.o + o
 
-    packing, weights = pack_weights("w", p, s.o * taps, row_of, read, builder)
+    packing, weights = pack_weights("w", p, (s.o, taps), row_of, read, builder)
     return [
         *packing,
         *correlate("conv_dx", p, (s.oh, s.ow), load_ct, weights, write, builder, cpu),
@@ -180,7 +185,10 @@ def conv_grad_weight_stages(
     if on_unit is not None:
         direct = _WEIGHTS_ON_UNIT * on_unit.cycles
     else:
+        pixels = s.c * s.h * s.w + s.o * s.oh * s.ow  # of an image
+        near = 2 * pixels * s.itemsize <= cpu.l2_bytes
         direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
+        direct += (_NEAR_CYCLES if near else _PIXEL_CYCLES) * s.n * pixels
     product = conv_unfolded.weight_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product

@@ -25,6 +25,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     bind,
     ceil_div,
     const,
@@ -40,6 +41,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .conv_layout import (
+    AHEAD,
     ChannelsLast,
     Load4,
     bounded_stage,
@@ -49,6 +51,7 @@ from .conv_layout import (
     mod,
     split,
     stays_cached,
+    transpose_rows,
     transpose_tile,
 )
 
@@ -188,14 +191,21 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
     return best
 
 
+# Share of finishing results in a convolution's time.
+_FINISH = 0.2
+
+
 def _pick_rows(axis: Axis, row_pixels: int, tile: Tile, lanes: int) -> int:
-    """Units per row block: about a hundred pixels, few of them lost to rounding."""
+    """Units per row block: about a hundred pixels, few of them computed twice.
+
+    Rounding up to whole vectors costs less: only what finishes results goes through them.
+    """
     best, best_cost = tile.rows, float("inf")
     for units in range(tile.rows, axis.units + 1, tile.rows):
         pixels = units * axis.stride * row_pixels
         rounding = ceil_div(pixels, lanes) * lanes / pixels
         overlap = ceil_div(axis.units, units) * units / axis.units
-        cost = rounding * overlap * (1 + 16 / pixels)
+        cost = (1 + _FINISH * (rounding - 1)) * overlap * (1 + 8 / pixels)
         if cost < best_cost - 1e-9:
             best, best_cost = units, cost
         if pixels >= 8 * lanes:
@@ -253,18 +263,20 @@ def correlation(
 def pack_weights(
     name: str,
     problem: Correlation,
-    flat: int,
+    extents: tuple[int, int],
     row_of: Callable[[Expr], Expr],
     read: Callable[[Expr, Expr], Expr],
     builder: Builder,
 ) -> tuple[list[Stage], Memory]:
     """Copy weights into ``[block][row][width]``, zero beyond ``channels``.
 
-    ``read(k, q)`` is the weight of vector channel k at flat position q of ``flat``, which goes to
-    row ``row_of(q)``.
+    ``read(k, q)`` is the weight of vector channel k at flat position q of ``extents``, the inner of
+    which neighbours in memory have; it goes to row ``row_of(q)``.
     """
     p = problem
     blocks, width, lanes, channels, dtype = p.blocks, p.width, p.lanes, p.channels, p.dtype
+    outer, inner = extents
+    flat = outer * inner
     buffer = builder.scratch_buffer((blocks, flat, width), dtype, name)
     zero = const(0.0, dtype)
     per_block = width // lanes
@@ -278,34 +290,38 @@ def pack_weights(
             return store(buffer, vector, block, row_of(q), ramp(part * lanes, lanes))
 
         def scalars() -> Stmt:
-            return serial(
-                flat,
-                lambda q: seq(
-                    serial(
-                        filled,
-                        lambda k: store(
-                            buffer, read(first + k, q), block, row_of(q), part * lanes + k
-                        ),
-                        "k",
-                    ),
-                    serial(
-                        lanes - filled,
-                        lambda k: store(buffer, zero, block, row_of(q), part * lanes + filled + k),
-                        "k",
-                    ),
-                ),
-                "q",
-            )
+            def row(q: Expr) -> Stmt:
+                def set_(k: Expr, value: Expr) -> Stmt:
+                    return store(buffer, value, block, row_of(q), part * lanes + k)
 
-        if channels % lanes or flat < lanes or lanes == 1:
+                return seq(
+                    serial(filled, lambda k: set_(k, read(first + k, q)), "k"),
+                    serial(lanes - filled, lambda k: set_(filled + k, zero), "k"),
+                )
+
+            return serial(flat, row, "q")
+
+        def squares(u: Expr) -> Stmt:
+            """Of inner positions, transposed as squares, asking for what comes later."""
+            columns = min(lanes, inner)
+
+            def square(q0: Expr) -> Stmt:
+                later = q0 + AHEAD * lanes if outer == 1 else q0 + AHEAD * inner
+
+                def fill(to: Memory, r: Expr) -> Stmt:
+                    def copy(k: Expr) -> Stmt:
+                        return store(to, read(first + r, q0 + k), r, k)
+
+                    asks = ask(lambda: read(first + r, minimum(later, flat - 1)))
+                    return seq(asks, serial(columns, copy, "k"))
+
+                return transpose_rows(lanes, dtype, fill, lambda k, v: put(q0 + k, v), columns)
+
+            return covering(inner, columns, lambda q0: square(u * inner + q0))
+
+        if channels % lanes or lanes == 1 or (inner < lanes and outer == 1):
             return scalars()
-        shuffles = covering(
-            flat,
-            lanes,
-            lambda q0: transpose_tile(
-                lanes, dtype, lambda r, k: read(first + r, q0 + k), lambda k, v: put(q0 + k, v)
-            ),
-        )
+        shuffles = serial(outer, squares, "u")
         if per_block * blocks * lanes == channels:
             return shuffles
         return tvm().tirx.IfThenElse(first < channels, shuffles, scalars())

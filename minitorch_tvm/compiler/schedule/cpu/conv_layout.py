@@ -110,8 +110,11 @@ def transpose_rows(
     dtype: str,
     fill: Callable[[Memory, Expr], Stmt],
     write: Callable[[Expr, Expr], Stmt],
+    columns: int | None = None,
 ) -> Stmt:
     """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
+
+    Of a row, that may be the first ``columns`` only; so many vectors are written then.
 
     Each step exchanges the off-diagonal halves of blocks of twice its distance (Eklundh's method),
     log2(lanes) steps in all.  The steps are loops, which LLVM unrolls into registers; unrolled
@@ -145,7 +148,7 @@ def transpose_rows(
         alloc(block),
         serial(lanes, lambda r: fill(block, r), "r"),
         *steps,
-        serial(lanes, lambda k: write(k, load(block, k, whole)), "k"),
+        serial(columns or lanes, lambda k: write(k, load(block, k, whole)), "k"),
     )
 
 
