@@ -15,7 +15,7 @@ from linked import Linked
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
-from minitorch_tvm.compiler.schedule.cpu import conv_unfolded
+from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded
 from minitorch_tvm.compiler.schedule.cpu.conv import (
     Access,
     Conv,
@@ -227,12 +227,22 @@ CASES = {
     "stride past kernel": spec(2, 4, (11, 13), 7, (2, 2), (3, 5)),
     "padding past kernel": spec(2, 4, (5, 4), 18, (2, 3), padding=(3, 4)),
     "asymmetric": spec(2, 16, (3, 40), 16, (1, 7), (1, 2), (0, 3)),
+    "few taps": spec(3, 32, (7, 9), 16, (2, 2), padding=(1, 1)),
+    "32 pixels": spec(2, 32, (9, 7), 48, (1, 1), (2, 2)),
     "patches": spec(2, 3, (16, 16), 24, (8, 8), (8, 8)),
     "one channel": spec(2, 1, (6, 6), 1, (3, 3)),
     "one pixel": spec(1, 40, (1, 1), 40, (1, 1)),
     "long rows": spec(1, 2, (2, 1200), 40, (3, 3), padding=(1, 1)),
     "wide": spec(1, 128, (5, 5), 80, (3, 3), padding=(1, 1)),
 }
+
+
+def test_rows_are_computed_once_where_blocks_can_be_even() -> None:
+    for height, width, tile in ((14, 14, 14), (28, 28, 14), (56, 56, 14), (15, 15, 15), (7, 7, 7)):
+        axis = conv_correlate.forward_axis(height, height, 3, 1, 1, 1)
+        units = conv_correlate._pick_rows(axis, width, conv_correlate.Tile(1, tile, 2), 16)
+        assert height % units == 0, (height, units)
+        assert 49 <= units * width <= 128 or units == 1
 
 
 @pytest.mark.parametrize("name", CASES)

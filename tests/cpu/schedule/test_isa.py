@@ -286,6 +286,28 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
     assert asks(lambda: [a.T @ b + other]) > alone
 
 
+def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed rows, from another cache, and what finishing reads, of many elements."""
+    cpu = ISAS["avx512"].cpu
+    a, b, c, other = (filled(512, 512) for _ in range(4))
+    bias = filled(512)
+
+    def asks(make: Make) -> tuple[int, int]:
+        """Multiply-adds and requests in the loop with the most multiply-adds."""
+        monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
+        monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+        loops = innermost_loops(assembly(make, cpu, monkeypatch))
+        found = [(sum("vfmadd" in x for x in q), sum("prefetcht0" in x for x in q)) for q in loops]
+        return max(found)
+
+    terms, alone = asks(lambda: [a.T @ b])
+    vectors = 4 * 2  # of a panel, in both steps of a turn
+    assert (terms, alone) == (6 * vectors, vectors + 1)
+    assert asks(lambda: [a.T @ b + bias]) == (terms, alone)
+    assert asks(lambda: [a.T @ b + other]) == (terms, alone + 1)
+    assert asks(lambda: [a.T @ b + other * c]) == (terms, alone + 2)
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]
