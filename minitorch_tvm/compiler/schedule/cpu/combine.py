@@ -8,7 +8,7 @@ from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, is_nan, splat
+from ...loops import Expr, const, is_nan
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,13 @@ class Combine:
 
     def _extreme(self, held: Expr, value: Expr) -> Expr:
         t = tvm().tirx
-        # One instruction, which gives the second of two where one is NaN.
-        better = (t.max if self.kind == "max" else t.min)(held, value)
+        # One instruction, which gives the second of two where one is NaN: what is held stays so.
+        better = (t.max if self.kind == "max" else t.min)(value, held)
         if self.dtype.category is not Category.FLOAT:
             return better
-        # Not ``held``: of that, LLVM makes stores by mask, which the next load would wait for.
-        nan, lanes = const(float("nan"), self.dtype.name), int(held.ty.dtype.lanes)
-        nan = nan if lanes == 1 else splat(nan, lanes)
-        # In this order the maximum itself is by mask, else there is a move behind it.
-        return t.Select(t.Not(is_nan(held)), better, nan)
+        # Whether a new one is NaN is known early.  Of one that is held, it would have to be waited
+        # for, also by the load of the next, which would be by mask.
+        return t.Select(t.Not(is_nan(value)), better, value)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
