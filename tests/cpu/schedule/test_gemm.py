@@ -16,7 +16,7 @@ from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
-from minitorch_tvm.compiler.schedule.cpu import gemm_outer
+from minitorch_tvm.compiler.schedule.cpu import gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
@@ -255,20 +255,20 @@ def test_few_rows_and_columns_on_many_pages(
     spec, blocks, found = (
         Gemm(1, m, 1000, 101, "float32", a_transposed, False),
         [],
-        gemm_outer._k_block,
+        gemm_tiling._k_block,
     )
 
     def watched(*arguments: Any) -> int:
         blocks.append(found(*arguments))
         return blocks[-1]
 
-    monkeypatch.setattr(gemm_outer, "_k_block", watched)
+    monkeypatch.setattr(gemm_tiling, "_k_block", watched)
     case = build(spec)
     assert case.stage_names == ["gemm"]
     assert blocks[0] == 32
     case.run()
     check(case, case.want())
-    monkeypatch.setattr(gemm_outer, "_PAGES", 1 << 20)
+    monkeypatch.setattr(gemm_tiling, "_PAGES", 1 << 20)
     whole = build(spec)
     assert blocks[-1] != 32
     whole.a[...], whole.b[...] = case.a, case.b
@@ -325,7 +325,7 @@ def test_a_small_product_is_one_stage(
     before = one.out.copy()
     one.run()
     check(one, before + one.want() * (scale or 1.0))
-    monkeypatch.setattr(gemm_outer, "_may_own", lambda *_: False)
+    monkeypatch.setattr(gemm_tiling, "_may_own", lambda *_: False)
     two = made()
     in_place = not b_transposed and not computed
     assert two.stage_names == (["gemm"] if in_place else ["gemm_pack", "gemm"])
@@ -334,7 +334,7 @@ def test_a_small_product_is_one_stage(
     np.testing.assert_array_equal(one.out, two.out)
 
 
-def _tiling(m: int, n: int, k: int, b_transposed: bool) -> gemm_outer.Tiling:
+def _tiling(m: int, n: int, k: int, b_transposed: bool) -> gemm_tiling.Tiling:
     """How a product of float32 is cut for two cores with AVX-512."""
     cpu = dataclasses.replace(
         host(), vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2
@@ -347,7 +347,7 @@ def _tiling(m: int, n: int, k: int, b_transposed: bool) -> gemm_outer.Tiling:
         *(1, m, n, k, "float32", none, none, True, b_transposed),
         *(True, True, none, True, True, False),
     )
-    return gemm_outer.choose(pb, cpu)[1]
+    return gemm_tiling.choose(pb, cpu)[1]
 
 
 def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:
@@ -361,7 +361,7 @@ def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:
 def test_threads_own_equal_groups_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three panels of four, and the last alone, would send one thread to the other's columns."""
     assert _tiling(100, 256, 100, False).panel_group in (1, 2, 4)
-    monkeypatch.setattr(gemm_outer, "_UNEVEN", 0)
+    monkeypatch.setattr(gemm_tiling, "_UNEVEN", 0)
     assert _tiling(100, 256, 100, False).panel_group == 3
 
 
@@ -369,7 +369,7 @@ def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> 
     """Rows of 400 bytes: a tile that has some of the columns would end within lines."""
     tiling = _tiling(100, 100, 10, False)
     assert tiling.panel_group * tiling.nr >= 100
-    monkeypatch.setattr(gemm_outer, "_SHARED_CYCLES", 0)
+    monkeypatch.setattr(gemm_tiling, "_SHARED_CYCLES", 0)
     assert _tiling(100, 100, 10, False).panel_group == 1
 
 

@@ -308,6 +308,14 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     assert asks(lambda: [a.T @ b + other * c]) == (terms, alone + 2)
 
 
+def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tiles are columns of the result, of which rows would be gathered."""
+    a, b = filled(257, 257), filled(257, 257)
+    text = assembly(lambda: [a.T @ b.T], ISAS["avx512"].cpu, monkeypatch)
+    assert "vfmadd" in text
+    assert not re.search(r"vgather|vscatter", text)
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

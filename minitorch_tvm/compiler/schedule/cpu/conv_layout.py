@@ -111,10 +111,12 @@ def transpose_rows(
     fill: Callable[[Memory, Expr], Stmt],
     write: Callable[[Expr, Expr], Stmt],
     columns: int | None = None,
+    rows: int | None = None,
 ) -> Stmt:
     """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
 
-    Of a row, that may be the first ``columns`` only; so many vectors are written then.
+    Of a row, that may be the first ``columns`` only; so many vectors are written then.  Of what is
+    written, only the first ``rows`` lanes have a value, if only so many rows are filled.
 
     Each step exchanges the off-diagonal halves of blocks of twice its distance (Eklundh's method),
     log2(lanes) steps in all.  The steps are loops, which LLVM unrolls into registers; unrolled
@@ -146,7 +148,7 @@ def transpose_rows(
         distance //= 2
     return seq(
         alloc(block),
-        serial(lanes, lambda r: fill(block, r), "r"),
+        serial(rows or lanes, lambda r: fill(block, r), "r"),
         *steps,
         serial(columns or lanes, lambda k: write(k, load(block, k, whole)), "k"),
     )

@@ -34,8 +34,9 @@ from ...target import CpuTarget
 from . import gemm_stream, gemm_tiles
 from .elementwise import GRAIN, tiled
 from .gemm_dot import dot_stages, suits
-from .gemm_outer import choose, outer_stages
+from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
+from .gemm_tiling import choose
 
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.

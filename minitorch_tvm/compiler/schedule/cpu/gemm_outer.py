@@ -16,7 +16,6 @@ one base, and no second body is compiled); only new rows are written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -47,8 +46,10 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
+from .conv_layout import transpose_rows
 from .elementwise import GRAIN, tiled
 from .gemm_problem import (
+    SQUARE,
     Panels,
     Problem,
     fill_row_blocks,
@@ -57,37 +58,8 @@ from .gemm_problem import (
     row_blocks,
     zeros,
 )
+from .gemm_tiling import PAGE, Tiling, choose, in_place, pitch_bytes
 
-# Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
-_FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
-# Share of the first-level cache for the scalars of one row block; panels stream through the rest.
-_STRIP_SHARE = 0.4
-# Share of the second-level cache for the panels of a parallel tile.
-_PANEL_SHARE = 0.2
-# Bound on the sums that a tile keeps between blocks of k, in memory of its own.
-_PARTIAL_BYTES = 120 << 10
-_MOST_ROW_BLOCKS = 16
-# Row blocks that make enough tiles without splitting the panels.
-_MANY_BLOCKS = 8
-# Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
-# the next part of the same ones.  Processors remember where some 64 pages are.
-_PAGE, _PAGES, _LONG_PART = 4096, 32, 256
-_SHORT_LINE = 512  # bytes of a row that is read with its neighbours
-# Cycles per line of a panel that comes from the second-level cache, again for every row block, and
-# the share of the first-level one within which it does not.
-_LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
-# Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
-_STAGE_CYCLES = 6000
-# Cycles for a line that two cores write parts of.
-_SHARED_CYCLES = 100
-# How much longer groups of panels take, by the share that the last one lacks.
-_UNEVEN = 0.3
-# Cycles per line that another core has packed.
-_FOREIGN_CYCLES = 10
-# What the last tiles cost where cores differ in speed, in tiles.
-_DELAY = 0.15
-# Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
-_SHORT_PART = 10
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
 _AHEAD, _AHEAD_APART = 16, 8
@@ -95,124 +67,6 @@ _AHEAD, _AHEAD_APART = 16, 8
 _ROWS_AHEAD = 64
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
-# A narrower last panel is a second register tile to compile; it must save this share of the work.
-_WORTH_A_TILE = 0.04
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Register tile and loop blocking of one product."""
-
-    mr: int
-    nv: int  # vectors in a panel
-    last_nv: int  # vectors in the last panel
-    lanes: int
-    direct: bool  # columns are read in place, not packed
-    k_block: int
-    row_group: int  # row blocks of one parallel tile
-    panel_group: int  # panels of one parallel tile
-    own_panels: bool = False  # a tile packs its panels, and has all rows
-
-    @property
-    def nr(self) -> int:
-        """Columns of a panel."""
-        return self.nv * self.lanes
-
-
-def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
-    """The register tile with the smallest estimated number of cycles, and loops around it.
-
-    Also returns that number.
-    """
-    lanes = cpu.lanes(pb.itemsize)
-    registers = cpu.vector_registers
-    vectors = ceil_div(pb.n, lanes)
-    in_place = pb.col_plain and not pb.col_k_inner
-    best: tuple[float, int, int, int, bool] | None = None
-    alone: tuple[float, int, int, int] | None = None
-    for direct in (False, True):
-        for nv in range(1, 9):
-            top = min(pb.m, (registers - nv - 1) // nv)
-            if top < 1 or nv > vectors:
-                continue
-            if direct and not (
-                in_place and nv * lanes <= pb.n and (pb.m <= top or _stays(pb, cpu))
-            ):
-                continue
-            last = vectors - (ceil_div(vectors, nv) - 1) * nv
-            if direct or nv - last < _WORTH_A_TILE * vectors:
-                last = nv
-            for mr in range(ceil_div(top, 2), top + 1):
-                cost = _cycles(pb, cpu, mr, (nv, last), direct)
-                if best is None or cost < best[0]:
-                    best = (cost, mr, nv, last, direct)
-                if not direct and _may_own(pb, cpu, mr, nv * lanes):
-                    time = cost * _delay(pb.batch * ceil_div(vectors, nv), cpu)
-                    if alone is None or time < alone[0]:
-                        alone = (time, mr, nv, last)
-    if best is None:
-        raise AssertionError(f"no tile fits {registers} registers")
-    _, mr, nv, last, direct = best
-    k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
-    groups = _groups(pb, cpu, mr, nv * lanes, k_block)
-    if alone is not None and not direct:
-        tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
-        tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
-        stage = _STAGE_CYCLES * cpu.workers + _FOREIGN_CYCLES * (cpu.workers - 1) * pb.k * vectors
-        if alone[0] < best[0] * _delay(tiles, cpu) + stage:
-            _, mr, nv, last = alone
-            k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
-            return best[0], Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
-    return best[0], Tiling(mr, nv, last, lanes, direct, k_block, *groups)
-
-
-def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
-    """Whether a tile may have all rows, and pack the panel that it has of the columns.
-
-    What it walks through for a panel, of the columns and of the rows, stays in its core's cache.
-    """
-    shared = pb.batch > 1 and not pb.col_batched
-    sums = ceil_div(pb.m, mr) * mr * nr * pb.itemsize
-    near = pb.k * (nr + pb.m) * pb.itemsize <= cpu.l2_bytes // 2
-    return not shared and near and sums <= _PARTIAL_BYTES
-
-
-def _delay(tiles: int, cpu: CpuTarget) -> float:
-    """How much longer so many equal tiles take than work that can be shared out evenly."""
-    rounds = ceil_div(tiles, cpu.workers)
-    return rounds * cpu.workers / tiles + _DELAY / rounds
-
-
-def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: bool) -> float:
-    """Estimated cycles of a product; ``nv`` are the vectors of a panel and of the last one.
-
-    The coefficients are measured: what is issued beside the arithmetic delays it, the more so when
-    another thread shares the core.
-    """
-    lanes = cpu.lanes(pb.itemsize)
-    vectors, blocks = ceil_div(pb.n, lanes), ceil_div(pb.m, mr)
-    panel_bytes = pb.k * nv[0] * lanes * pb.itemsize
-    line = _LINE_CYCLES if blocks > 1 and panel_bytes > _NEAR_SHARE * cpu.l1_bytes else 0.0
-    per_vector = 0.35
-    if direct and blocks > 1:
-        # Lines come from many pages, and vectors may cross lines.
-        per_vector = 0.5 if _pitch_bytes(pb) % (lanes * pb.itemsize) == 0 else 0.9
-
-    def block(v: int) -> float:
-        step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, line * v, _LATENCY)
-        return pb.k * (step + 0.2 * mr + per_vector * v) + 3 * mr * v + 20
-
-    full, last = nv
-    cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
-    if not direct:
-        cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
-    if not (pb.row_k_inner or _in_place(pb, cpu, mr)):
-        cost += pb.k * pb.m
-    if pb.row_k_inner and not pb.row_plain and full < vectors:
-        cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
-    if pb.swapped:
-        cost += pb.m * pb.n * 1.5  # results are written across their rows
-    return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
 
 def _unroll(vector_bytes: int, nv: int) -> int:
@@ -226,80 +80,6 @@ def _unroll(vector_bytes: int, nv: int) -> int:
     if vector_bytes < 32:
         return 1
     return 2 if vector_bytes > 32 or nv > 1 else 1
-
-
-def _pitch_bytes(pb: Problem) -> int:
-    """Bytes between the lines of columns that are read in place."""
-    assert pb.col_pitch is not None
-    return pb.col_pitch * pb.itemsize
-
-
-def _stays(pb: Problem, cpu: CpuTarget) -> bool:
-    """True if the second-level cache can hold a panel of columns read in place.
-
-    Lines whose distance is a large power of two share few of its places.
-    """
-    way = cpu.l2_bytes // 16
-    return pb.k * math.gcd(_pitch_bytes(pb), way) <= cpu.l2_bytes // 2
-
-
-def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
-    """How many k are summed before the sums go to memory."""
-    if nr >= pb.n:
-        return pb.k  # nothing reads the same scalars again
-    if direct and pb.m <= mr:
-        # Every k is on another page where lines are that far apart, and the hardware foresees only
-        # parts that are long.
-        short = nr * pb.itemsize < _LONG_PART and _pitch_bytes(pb) >= _PAGE // 2
-        return min(pb.k, _PAGES) if short else pb.k
-    if pb.row_k_inner:
-        fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
-        parts = max(1, round(pb.k / fits))
-    else:
-        # Packed blocks stream like the panels.
-        fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
-        parts = math.ceil(pb.k / fits)
-    return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
-
-
-def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tuple[int, int]:
-    """Row blocks and panels of a parallel tile.
-
-    Large enough that what is loaded is used again, small enough that the panels stay in the
-    second-level cache and that no thread waits long for the last tile of another.
-    """
-    blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
-    panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
-    stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
-    again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
-    if blocks == 1 and k_block < pb.k:
-        again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
-    best: tuple[float, int, int] | None = None
-    whole = pb.k * panels * nr * pb.itemsize
-    work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
-    if not pb.row_k_inner and blocks >= _MANY_BLOCKS and whole <= cpu.l2_bytes // 2:
-        choices = [panels]  # a tile with all panels packs its own rows
-    else:
-        choices = list(range(1, min(panels, stay) + 1))
-    for panel_group in choices:
-        # Threads own equal numbers of neighbouring tiles: with a smaller last group, one finishes
-        # early and goes on with the other's, whose lines are in the other's cache.
-        uneven = 1 + _UNEVEN * (ceil_div(panels, panel_group) * panel_group / panels - 1)
-        # Where lines of the result do not begin with its rows, two threads write parts of one.
-        apart = panel_group < panels and pb.n * pb.itemsize % LINE_BYTES and not pb.swapped
-        shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
-        most = min(blocks, _MOST_ROW_BLOCKS)
-        if k_block < pb.k:
-            most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
-        for row_group in range(1, most + 1):
-            tiles = pb.batch * panels / panel_group * blocks / row_group
-            cost = (1 + again / panel_group + 0.05 / row_group) * (1 + 2 / tiles)
-            cost *= uneven + shared
-            if best is None or cost < best[0]:
-                best = (cost, row_group, panel_group)
-    if best is None:
-        raise AssertionError("a product has at least one tile")
-    return best[1:]
 
 
 @dataclass(frozen=True)
@@ -466,7 +246,7 @@ class _Compute:
         ]
         partial, *slot = sums
         k0 = self._first_k(kp)
-        apart = t.direct and _pitch_bytes(pb) >= _PAGE // 2
+        apart = t.direct and pitch_bytes(pb) >= PAGE // 2
         ahead_by = _AHEAD if self.blocks > 1 else _AHEAD_APART
 
         def step(k: Expr) -> list[Stmt]:
@@ -497,7 +277,7 @@ class _Compute:
                     updates.append(store(target, load(target, every) + factor * vector, every))
             return [*ahead, *updates]
 
-        in_place = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
+        there = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
         unroll = _unroll(t.lanes * pb.itemsize, panel.nv)
 
         def turn(i: Expr) -> Stmt:
@@ -505,7 +285,7 @@ class _Compute:
             asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, i)
             if self.rows is not None:
                 asks.append(prefetch(scalar(0, i * unroll + _ROWS_AHEAD)))
-            elif in_place:
+            elif there:
                 next_block = rows[1] + t.mr
                 asks.append(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]))
             return seq(asks, *steps)
@@ -595,6 +375,11 @@ class _Compute:
             store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
             for (r, c), sums in acc.items()
         ]
+        turned, turn = self._turned(out) if pb.swapped else (None, [])
+
+        def value(i: Expr, j: Expr) -> Expr:
+            return load(out, i, j) if turned is None else load(turned, j, i)
+
         known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
 
         def write(skip: int, width: int) -> Stmt:
@@ -602,7 +387,7 @@ class _Compute:
                 bt,
                 (i0 + known, panel.j0 + skip),
                 (t.mr - known, width),
-                lambda i, j: load(out, known + i, skip + j),
+                lambda i, j: value(known + i, skip + j),
                 t.lanes,
                 self.tile,
             )
@@ -611,20 +396,27 @@ class _Compute:
         if len(panel.parts) > 1:
             last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
             written = when(last, write(*panel.parts[1]), written)
-        return seq(alloc(out), spill, written)
+        return seq(alloc(out), spill, turn, written)
 
+    def _turned(self, out: Memory) -> tuple[Memory, list[Stmt]]:
+        """The sums of a tile, transposed in registers: the user's rows are its columns."""
+        (rows, columns), edge = out.shape, min(self.t.lanes, SQUARE)
+        turned = local_buffer((columns, ceil_div(rows, edge) * edge), out.dtype, "turned")
 
-def _in_place(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
-    """Whether rows stored along m are read where they are.
+        def square(r0: int, c0: Expr) -> Stmt:
+            def fill(to: Memory, r: Expr) -> Stmt:
+                every = ramp(0, edge)
+                return store(to, load(out, r0 + r, ramp(c0, edge)), r, every)
 
-    All of them may be few enough for the first-level cache, or are so short that the hardware sees
-    one stream in them; of longer ones every k would be another page of memory.
-    """
-    if pb.row_pitch is None:
-        return False
-    line = pb.row_pitch * pb.itemsize
-    near = pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
-    return mr == pb.m or near or (line <= _SHORT_LINE and pb.k * line <= cpu.l2_bytes // 2)
+            def put(c: Expr, vector: Expr) -> Stmt:
+                return store(turned, vector, c0 + c, ramp(r0, edge))
+
+            return transpose_rows(edge, out.dtype, fill, put, rows=min(edge, rows - r0))
+
+        def group(q: Expr) -> Stmt:
+            return seq([square(r0, q * edge) for r0 in range(0, rows, edge)])
+
+        return turned, [alloc(turned), serial(columns // edge, group, "q")]
 
 
 def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -638,7 +430,7 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
             problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
-    if not pb.row_k_inner and not _in_place(pb, cpu, tiling.mr):
+    if not pb.row_k_inner and not in_place(pb, cpu, tiling.mr):
         rows = row_blocks(pb, builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.

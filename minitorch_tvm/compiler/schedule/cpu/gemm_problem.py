@@ -41,7 +41,7 @@ Load = Callable[[Expr, Expr, Expr], Expr]
 Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
-_SQUARE = 8
+SQUARE = 8
 # Lines of memory that fall into the same places of a first-level cache and yet stay in it.
 _FEW_LINES = 8
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
@@ -257,7 +257,7 @@ class Panels:
     @property
     def _square(self) -> int:
         """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
-        square = min(self.lanes, _SQUARE)
+        square = min(self.lanes, SQUARE)
         return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0
 
     def stage(self) -> Stage:
