@@ -19,6 +19,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     bind,
     ceil_div,
     const,
@@ -241,15 +242,23 @@ def total_of_parts(
 
         def shuffle(b: Expr) -> Stmt:
             def fill(block: Memory, r: Expr) -> Stmt:
-                c, i, j = split(minimum(q0 + b * lanes + r, flat - 1), s.kh, s.kw)
+                position = q0 + b * lanes + r
+                where = split(minimum(position, flat - 1), s.kh, s.kw)
+                # Neighbouring weights' sums lie apart, and those of different parts: they are asked
+                # for a block ahead.
+                later = split(minimum(position + lanes, flat - 1), s.kh, s.kw)
+
+                def asks(part: Expr) -> list[Stmt]:
+                    return ask(lambda: vector(part, o0, *later))
 
                 def add(part: Expr) -> Stmt:
                     own = load(block, r, ramp(0, lanes))
-                    more = vector(part + 1, o0, c, i, j)
-                    return store(block, own + more, r, ramp(0, lanes))
+                    more = vector(part + 1, o0, *where)
+                    return seq(asks(part + 1), store(block, own + more, r, ramp(0, lanes)))
 
                 return seq(
-                    store(block, vector(const(0), o0, c, i, j), r, ramp(0, lanes)),
+                    asks(const(0)),
+                    store(block, vector(const(0), o0, *where), r, ramp(0, lanes)),
                     *([serial(parts - 1, add, "g")] if parts > 1 else []),
                 )
 
