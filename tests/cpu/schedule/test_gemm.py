@@ -16,7 +16,7 @@ from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
-from minitorch_tvm.compiler.schedule.cpu import gemm_tiling
+from minitorch_tvm.compiler.schedule.cpu import gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
@@ -515,6 +515,40 @@ def test_costly_epilogues_of_transposed_products_run_along_the_users_rows(
         names[costly] = case.stage_names
     assert "gemm_finish" not in names[False]
     assert ("gemm_finish" in names[True]) == apart
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("shape", [(65, 90, 33), (41, 57, 20), (100, 48, 64), (130, 23, 40)])
+def test_tiles_that_are_turned(
+    shape: tuple[int, int, int], narrow: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transposed products, whose tiles have as many rows as squares, or more."""
+    turned: list[tuple[int, ...]] = []
+    turn = gemm_outer._Compute._turned
+
+    def watched(self: Any, out: Any) -> Any:
+        turned.append(out.shape)
+        return turn(self, out)
+
+    monkeypatch.setattr(gemm_outer, "_LARGE", 0)
+    monkeypatch.setattr(gemm_outer, "choose", _transposed_tiling)
+    monkeypatch.setattr(gemm_outer._Compute, "_turned", watched)
+    cpu = dataclasses.replace(host(), matrix_unit=False)
+    if narrow:
+        cpu = dataclasses.replace(cpu, vector_bytes=16, vector_registers=30)
+    for epilogue in ("plain", "bias_relu", "accumulate"):
+        case = build(Gemm(1, *shape, dtype, True, True), cpu=cpu, epilogue=epilogue)
+        run_and_check(case, epilogue)
+    assert turned
+
+
+def _transposed_tiling(pb: Problem, cpu: CpuTarget) -> tuple[float, gemm_tiling.Tiling]:
+    """The tiling of one product and of its transpose, of which the latter is said to be faster."""
+    lanes = cpu.lanes(pb.itemsize)
+    nv = 1 if pb.n < 2 * lanes else 2
+    tiling = gemm_tiling.Tiling(9, nv, nv, lanes, False, pb.k, 2, 1)
+    return float(not pb.swapped), tiling
 
 
 @pytest.mark.parametrize("a_transposed", [False, True])
