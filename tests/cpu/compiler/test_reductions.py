@@ -34,6 +34,9 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((40_009, 2, 2), (0, 2)),
     ((1, 70_001), (0,)),
     ((2, 33, 1031), (1, 2)),
+    ((1024, 512), (0,)),  # parts whose results are merged in blocks
+    ((1031, 100), (0,)),  # the last of them smaller
+    ((700, 5, 39), (0,)),
 ]
 
 

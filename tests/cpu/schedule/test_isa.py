@@ -308,6 +308,13 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     assert asks(lambda: [a.T @ b + other * c]) == (terms, alone + 2)
 
 
+def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = filled(1024, 512)
+    text = assembly(lambda: [x.sum(0), x.amax(0)], ISAS["avx512"].cpu, monkeypatch)
+    assert "reduce_merge" in text
+    assert not re.search(r"vaddss|vmaxss|vgather", text)
+
+
 def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their tiles are columns of the result, of which rows would be gathered."""
     a, b = filled(257, 257), filled(257, 257)

@@ -45,6 +45,8 @@ from .elementwise import GRAIN, tiled, unravel
 from .rows import row_stages
 
 _SPLIT = 4 * GRAIN
+# Vectors of results that are merged together.
+_MERGED = 4
 """Elements of one result above which a reduction with few results is cut into parts."""
 
 
@@ -279,9 +281,10 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     """Cut the outermost reduced dimension; each tile reduces one part, a last stage merges."""
     extent = w.summed[0]
     size = -(-extent // parts)
-    partial = [
-        w.code.builder.scratch_buffer((parts, results), d, "partial") for d in w.combine.dtypes
-    ]
+    together = min(results, _MERGED * w.lanes)
+    blocks = -(-results // together)
+    shape = (parts, blocks * together)
+    partial = [w.code.builder.scratch_buffer(shape, d, "partial") for d in w.combine.dtypes]
     single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
     # Lanes need constant trip counts, so the last part gets a stage of its own.
     full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
@@ -334,22 +337,28 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
             parallel_stage("reduce_parts", 1, lambda t: part(t + full, const(full * size), rest))
         )
 
-    def merge(r: Expr) -> Stmt:
-        acc = _accumulators(w, 1)
+    def merge(block: Expr) -> Stmt:
+        # Neighbours together: of one result after the other, each would fetch the same lines.
+        acc, first = _accumulators(w, together), block * together
 
-        def take(p: Expr) -> Stmt:
+        def take(p: Expr, x: Expr) -> Stmt:
             scope = Scope()
-            value = scope.keep(load(partial[0], p, r))
-            held = scope.keep(load(acc[0], 0))
+            value = scope.keep(load(partial[0], p, first + x))
+            held = scope.keep(load(acc[0], x))
             (new,) = w.combine.take((held,), value)
-            return scope.body(store(acc[0], new, 0))
+            return scope.body(store(acc[0], new, x))
 
+        def finish(x: Expr) -> Stmt:
+            return w.finish(unravel(first + x, w.kept), tuple(load(b, x) for b in acc))
+
+        count = together if results % together == 0 else minimum(together, results - first)
         return seq(
             [alloc(b) for b in acc],
-            _reset(w, acc, 1),
-            serial(used, take, "p"),
-            w.finish(unravel(r, w.kept), tuple(load(b, 0) for b in acc)),
+            _reset(w, acc, together),
+            grid((used, together), take),
+            serial(count, finish),
         )
 
-    stages.append(tiled("reduce_merge", results, max(1, GRAIN // used), merge))
+    per_tile = max(1, GRAIN // (used * together))
+    stages.append(tiled("reduce_merge", blocks, per_tile, merge))
     return stages
