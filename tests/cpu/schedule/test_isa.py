@@ -309,7 +309,7 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = filled(1024, 512)
+    x = filled(4096, 512)
     text = assembly(lambda: [x.sum(0), x.amax(0)], ISAS["avx512"].cpu, monkeypatch)
     assert "reduce_merge" in text
     assert not re.search(r"vaddss|vmaxss|vgather", text)
