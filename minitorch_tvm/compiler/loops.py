@@ -222,6 +222,8 @@ def alloc(buffer: Memory) -> Stmt:
 
 _READS: list[list[tuple[Memory, Expr]]] = []
 """What expressions that are being built load, for whoever asks."""
+_NAMED: list[list[Any]] = []
+"""Variables and local memory that statements around an expression set."""
 _WRITES: list[list[tuple[Memory, Expr]]] = []
 """The elements that statements store."""
 _INSTEAD: list[Callable[[Memory, Expr], Stmt | None]] = []
@@ -269,17 +271,29 @@ def prefetch(element: Expr, *, write: bool = False) -> Stmt:
     return t.Evaluate(call)
 
 
-def ask(make: Callable[[], object], least: int = 0) -> list[Stmt]:
+def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> list[Stmt]:
     """Ask for the cache lines that an expression which ``make`` builds will load.
 
-    Of memory of at least so many elements.
+    Of memory of at least so many elements, and where the expression is not needed to know the
+    place.  ``beyond``: it may be for an element that does not exist; then nothing is loaded to find
+    out a place.
     """
     _READS.append([])
+    _NAMED.append([])
     try:
         make()
     finally:
-        found = _READS.pop()
-    return [prefetch(element) for memory, element in found if math.prod(memory.shape) >= least]
+        found, named = _READS.pop(), _NAMED.pop()
+    asks = []
+    for memory, element in found:
+        if math.prod(memory.shape) < least:
+            continue
+        statement = prefetch(element)
+        used = tvm().tirx.analysis.undefined_vars(statement, [])
+        loaded = [m.raw for m, _ in found if not m.raw.same_as(memory.raw)] if beyond else []
+        if not any(v.same_as(name) for v in used for name in (*named, *loaded)):
+            asks.append(statement)
+    return asks
 
 
 def written(make: Callable[[], object]) -> list[tuple[Memory, Expr]]:
@@ -432,6 +446,8 @@ def grid(extents: Sequence[Expr], body: Callable[..., Stmt], names: str = "i") -
 def bind(name: str, value: Expr) -> tuple[Var, Stmt]:
     """A variable for ``value`` and the statement that computes it."""
     v = tvm().tirx.Var(name, value.ty)
+    if _NAMED:
+        _NAMED[-1].append(v)
     return v, tvm().tirx.Bind(v, value)
 
 
@@ -447,15 +463,14 @@ def cell(name: str, value: Expr) -> tuple[Expr, list[Stmt]]:
     memory stops that; LLVM turns it back into a register.  In a loop of vectors every lane has a
     cell of its own.
     """
-    if _LANES:
-        lane, lanes = _LANES[-1]
-        memory = local_buffer((lanes,), str(value.ty.dtype), name)
-        return load(memory, lane), [alloc(memory), store(memory, value, lane)]
-    if isinstance(value, tvm().ir.TensorLoad):
+    if not _LANES and isinstance(value, tvm().ir.TensorLoad):
         v, statement = bind(name, value)
         return v, [statement]
-    memory = local_buffer((1,), str(value.ty.dtype), name)
-    return load(memory, 0), [alloc(memory), store(memory, value, 0)]
+    lane, lanes = _LANES[-1] if _LANES else (0, 1)
+    memory = local_buffer((lanes,), str(value.ty.dtype), name)
+    if _NAMED:
+        _NAMED[-1].append(memory.raw)
+    return load(memory, lane), [alloc(memory), store(memory, value, lane)]
 
 
 def on_cpu(body: Stmt) -> Stmt:

@@ -162,3 +162,15 @@ def test_positions_that_are_known_need_no_evaluation() -> None:
     assert EVENTS.get("check_evaluations") == before
     with pytest.raises(IndexError):
         F.embedding(mt.arange(5), table).tolist()
+
+
+def test_behind_products(rng: np.random.Generator) -> None:
+    """Finishing a product may read what is at a place that is read first."""
+    a, b, other = (
+        rng.standard_normal(s).astype("f4") for s in ((300, 200), (200, 290), (300, 300))
+    )
+    rows, columns = rng.integers(0, 300, 300), rng.integers(0, 300, 290)
+    x, y, z = (mt.tensor(v) for v in (a, b, other))
+    found = x @ y + z[:, mt.tensor(columns)] + z[mt.tensor(rows)][:, :290] * 2
+    want = a.astype("f8") @ b + other[:, columns] + other[rows][:, :290] * 2.0
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-4)

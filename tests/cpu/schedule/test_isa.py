@@ -323,6 +323,26 @@ def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyP
     assert not re.search(r"vgather|vscatter", text)
 
 
+@pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
+def test_places_that_are_read_first_are_not_asked_for(
+    unit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an element that does not exist, a place would be read behind the end of memory."""
+    cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=unit)
+    cpu = replace(cpu, l1_bytes=48 << 10, l2_bytes=1 << 20, workers=2)
+    a, b, other = filled(512, 512), filled(512, 500), filled(512, 512)
+    columns = mt.tensor(np.arange(500))
+
+    def asks(make: Make) -> int:
+        monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
+        monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+        return assembly(make, cpu, monkeypatch).count("prefetch")
+
+    alone = asks(lambda: [a @ b])
+    assert asks(lambda: [a @ b + other[:, columns]]) == alone
+    assert asks(lambda: [a @ b + other[:, :500]]) > alone
+
+
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = ISAS["avx2"]

@@ -345,7 +345,7 @@ class _Compute:
             i, j = (first, row) if pb.swapped else (row, first)
             # Not for a bias, of which there is little.
             element = (origin[0] + i, origin[1] + j)
-            return ask(lambda: pb.write(bt, *element, zero), pb.batch * pb.m * pb.n)
+            return ask(lambda: pb.write(bt, *element, zero), pb.batch * pb.m * pb.n, beyond=True)
 
         nbytes = len(ask_for(const(0))) * pb.batch * pb.m * pb.n * pb.itemsize
         if nbytes < _FAR_SHARE * self.cpu.l2_bytes:

@@ -389,7 +389,7 @@ class _Product:
             i, j = (first, number) if pb.swapped else (number, first)
             i, j = at[0] * EDGE + i, at[1] * EDGE + j
             # Not for a bias, of which there is little.
-            return ask(lambda: pb.write(bt, i, j, zero), pb.batch * pb.m * pb.n)
+            return ask(lambda: pb.write(bt, i, j, zero), pb.batch * pb.m * pb.n, beyond=True)
 
         return [
             statement
