@@ -245,6 +245,30 @@ def test_rows_are_computed_once_where_blocks_can_be_even() -> None:
         assert 49 <= units * width <= 128 or units == 1
 
 
+def test_packed_weights_and_sums_are_asked_for() -> None:
+    """What lies on many pages: weights to be packed, forward and back, and sums of parts."""
+    s = spec(16, 16, (8, 8), 16, (3, 3), padding=(1, 1))
+    memory = pointer_buffer((1 << 16,), "float32", "memory")
+
+    def read(*_: Any) -> Any:
+        return load(memory, 0)
+
+    def finish(*index_and_value: Any) -> Any:
+        return store(memory, index_and_value[-1], 0)
+
+    access = Access(read, read, finish, None, None, None)
+    machine = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
+    for generate, number, name in (
+        (conv_forward_stages, 0, "w_pack"),
+        (conv_grad_input_stages, 0, "w_pack"),
+        (conv_grad_weight_stages, -1, "conv_dw_sum"),
+    ):
+        stages = generate(s, access, Builder(), machine)
+        assert stages is not None
+        assert stages[number].name == name
+        assert "prefetch" in str(stages[number].body)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_direction(name: str) -> None:
     Case(CASES[name]).check()

@@ -24,8 +24,9 @@ from .conv_words import OTHER_CYCLES
 # Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
 _PADDING = 128
 _PARTS = 16
-# Cycles of packing for multiply-adds: a weight (for the input gradient, it takes half of that), a
-# pixel, and one of an image that stays in the second-level cache.
+# Cycles of packing for multiply-adds: a weight, a pixel, and one of an image that stays in the
+# second-level cache.  Of the input gradient, whose weights take half of that, they are not counted:
+# products that write all taps take longer than estimated, too.
 _WEIGHT_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.5, 0.4
 # What estimates of these schedules are multiplied by before those of products are compared to them:
 # products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, 0.6 to 0.8, 1.2 and 0.7 to 1.1.

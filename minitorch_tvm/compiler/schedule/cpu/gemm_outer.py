@@ -279,7 +279,7 @@ class _Compute:
                     updates.append(store(target, load(target, every) + factor * vector, every))
             return [*ahead, *updates]
 
-        there = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
+        rows_stay = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
         unroll = _unroll(t.lanes * pb.itemsize, panel.nv)
 
         def turn(i: Expr) -> Stmt:
@@ -287,7 +287,7 @@ class _Compute:
             asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, i)
             if self.rows is not None:
                 asks.append(prefetch(scalar(0, i * unroll + _ROWS_AHEAD)))
-            elif there:
+            elif rows_stay:
                 next_block = rows[1] + t.mr
                 asks.append(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]))
             return seq(asks, *steps)

@@ -45,9 +45,10 @@ from .elementwise import GRAIN, tiled, unravel
 from .rows import row_stages
 
 _SPLIT = 4 * GRAIN
-# Vectors of results that are merged together.
-_MERGED = 4
 """Elements of one result above which a reduction with few results is cut into parts."""
+
+_MERGED = 4
+"""Vectors of results whose parts are merged together."""
 
 
 @dataclass

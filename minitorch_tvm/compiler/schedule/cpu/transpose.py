@@ -192,7 +192,7 @@ def _square(
             return vectorized(lanes, partial(element, y), "x", wide=True)
         # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere
         # in a line): its rows are short, and far apart.
-        asks = ask(lambda: element(y, const(2 * lanes - 1)), least=lanes * lanes)
+        asks = ask(lambda: element(y, const(2 * lanes - 1)), lanes * lanes, beyond=True)
         return seq(asks, streamed(partial(element, y), const(0), far))
 
     return seq(
