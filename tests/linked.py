@@ -12,7 +12,7 @@ import numpy as np
 from minitorch_tvm.compiler import native
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import Stage
-from minitorch_tvm.compiler.steps import ENTRY
+from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.memory import Buffer
@@ -41,6 +41,8 @@ class Linked:
             places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
             calls.append(StageCall(stage.tiles, function, tuple(places)))
         assembly = assemble(calls, workers)
+        for helper in entry_helpers(assembly.workers):
+            functions.need(helper)
         made |= assembly.functions
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})

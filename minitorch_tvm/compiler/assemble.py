@@ -22,7 +22,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq, var
+from .loops import (
+    Helper,
+    Parts,
+    Stage,
+    const,
+    free_buffers,
+    on_cpu,
+    pointer_type,
+    seq,
+    var,
+)
 from .steps import (
     DISPATCH,
     ENTRY,
@@ -119,11 +129,15 @@ class Functions:
             self._known[key] = function
             self._make(symbol, raw)
         for helper in stage.helpers:
-            if helper.name not in self._helpers:
-                self._helpers.add(helper.name)
-                if not self._has(helper.name):
-                    self._make(helper.name, _raw(helper.make()))
+            self.need(helper)
         return function, buffers
+
+    def need(self, helper: Helper) -> None:
+        """Make a helper, unless it is there."""
+        if helper.name not in self._helpers:
+            self._helpers.add(helper.name)
+            if not self._has(helper.name):
+                self._make(helper.name, _raw(helper.make()))
 
     def _make(self, symbol: str, raw: Any) -> None:
         public = raw.with_attr("global_symbol", symbol)

@@ -20,7 +20,7 @@ from .assemble import Functions
 from .loops import Memory, Stage
 from .lower import KernelCode
 from .native import Build, Piece
-from .steps import Function
+from .steps import Function, entry_helpers
 
 Schedule = Callable[[KernelCode], tuple[str, list[Stage]]]
 
@@ -122,6 +122,7 @@ class Kernels:
         self._own: dict[object, Made] = {}
         self._pieces: dict[str, Piece] = {}  # by symbol
         self._helpers: set[str] = set()
+        self._entry: dict[Piece, None] = {}
         self.functions = Functions(self._add, self._has_helper)
 
     def _has_helper(self, name: str) -> bool:
@@ -133,6 +134,15 @@ class Kernels:
 
     def _add(self, symbol: str, function: object) -> None:
         self._pieces[symbol] = self._build.add(symbol, function)
+
+    def prepare_entry(self, workers: int) -> None:
+        """What the entry of programs calls; early, when LLVM's threads wait for work."""
+        helpers = entry_helpers(workers)
+        for helper in helpers:
+            self.functions.need(helper)
+        self._entry = dict.fromkeys(self._pieces[helper.name] for helper in helpers)
+        for piece in self._entry:
+            piece.needs.update(self._entry)
 
     def ready(self, isolated: Isolated) -> Ready:
         """The kernel's functions, from wherever they can be had."""
@@ -168,13 +178,13 @@ class Kernels:
         pieces = dict.fromkeys(self._pieces[symbol] for symbol in symbols)
         return Made(Ready(rule, scratch, tuple(infos)), tuple(pieces))
 
-    def finish(self) -> tuple[Made, ...]:
-        """All kernels, once the build is finished; later programs may then share them."""
+    def finish(self) -> tuple[Made | Piece, ...]:
+        """What later programs may share, now that the build is finished."""
         if self._settings is not None:
             _MADE.update(self._own)
             for name in self._helpers:
                 _HELPERS[(self._settings, name)] = self._pieces[name]
-        return tuple(self._own.values())
+        return (*self._own.values(), *self._entry)
 
     def pieces(self) -> list[Piece]:
         """The object files that hold the functions."""

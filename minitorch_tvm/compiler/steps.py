@@ -30,9 +30,10 @@ from typing import Any
 
 from ..core.tvm_api import tvm
 from ..ir.program import STEPS_SLOT
-from . import apart
+from . import apart, crowd
 from .loops import (
     Expr,
+    Helper,
     Memory,
     Stmt,
     bind,
@@ -56,7 +57,8 @@ _WORD = 8
 _STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
 # How many there are, at which word some of them start, at which byte the queues do, and whether
 # these are prepared.
-_HEADER = ("steps", "arguments", "slots", "addresses", "queues", "prepared", *apart.WORDS)
+_ZEROS = ("prepared", *apart.WORDS, *crowd.WORDS)
+_HEADER = ("steps", "arguments", "slots", "addresses", "queues", *_ZEROS)
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Layout:
             "slots": self.slots,
             "addresses": self.addresses,
             "queues": self.queues,
-            **dict.fromkeys(("prepared", *apart.WORDS), 0),
+            **dict.fromkeys(_ZEROS, 0),
         }
         words = [header[name] for name in _HEADER]
         run = self.runs
@@ -152,10 +154,16 @@ class Layout:
         return self.queues + queues * QUEUE_BYTES
 
 
+def entry_helpers(workers: int) -> tuple[Helper, ...]:
+    """What the entry calls beside the stages of a program."""
+    return (crowd.DECIDE,) if workers > 1 and crowd.available() else ()
+
+
 def entry_function(workers: int) -> Any:
     """The entry: it receives the table of pointers, of which the first is the array's.
 
-    With one worker, all runs on the calling thread.
+    With one worker, all runs on the calling thread; with more, if other programs leave it no core
+    for each (see :mod:`.crowd`).
     """
     t = tvm()
     table_pointer = t.tirx.Var("table", pointer_type("uint64"))
@@ -210,9 +218,8 @@ def entry_function(workers: int) -> Any:
         none = const(0, "uint64")
         return serial(field(step, 4), lambda tile: compute(step, tile, none), "tile")
 
-    if workers == 1:
-        body = seq(prepare, serial(count, by_itself, "step"))
-    else:
+    body = seq(prepare, serial(count, by_itself, "step"))
+    if workers > 1:
 
         def shared(step: Expr) -> Stmt:
             share = queues.run(step, functools.partial(compute, step))
@@ -225,13 +232,18 @@ def entry_function(workers: int) -> Any:
             store(words, const(1, "int64"), prepared),
         )
         start = seq(when(load(words, prepared) == 0, once), queues.fill(count))
-        if apart.available():
-            threads = apart.Apart(words, _HEADER.index(apart.WORDS[0]))
+        others = crowd.Crowd(words, _HEADER.index(crowd.WORDS[0]), workers)
+        if crowd.available():
+            threads = apart.Apart(words, _HEADER.index(apart.WORDS[0]), others.room)
             start = seq(start, threads.announce())
             work = seq(queues.each(lambda _: threads.leave()), work)
         launch = t.tirx.AttrStmt(const(0), "pragma_parallel_launch_point", const(1), work)
         offset = load(words, _HEADER.index("queues")).astype("uint64")
-        body = seq(prepare, declared(queues.memory, offset), start, launch)
+        together = seq(prepare, declared(queues.memory, offset), start, launch)
+        if crowd.available():
+            body = seq(others.begin(), when(others.alone, body, together), others.end())
+        else:
+            body = together
     declarations = [
         t.tirx.DeclBuffer(table, data=table_pointer),
         declared(words, const(0, "uint64")),

@@ -38,7 +38,7 @@ from minitorch_tvm.compiler.loops import (
     splat,
     store,
 )
-from minitorch_tvm.compiler.steps import ENTRY
+from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import tvm
@@ -76,6 +76,8 @@ class Kernel:
             function, used = functions.of(stage)
             calls.append(StageCall(stage.tiles, function, tuple(map(place, used))))
         assembly = assemble(calls, usable_cores())
+        for helper in entry_helpers(assembly.workers):
+            functions.need(helper)
         made |= assembly.functions
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})

@@ -6,56 +6,36 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from entries import Header, with_words
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler import apart, native, steps, target
-from minitorch_tvm.compiler.loops import on_cpu, pointer_buffer, pointer_type, seq
-from minitorch_tvm.core.tvm_api import tvm
-from minitorch_tvm.runtime.native import link
+from minitorch_tvm.compiler import apart, crowd, steps
+from minitorch_tvm.compiler.loops import load
 
-pytestmark = pytest.mark.skipif(not apart.available(), reason="threads are not moved here")
+pytestmark = pytest.mark.skipif(not crowd.available(), reason="threads are not moved here")
 
 CORES = os.cpu_count() or 1
 Leave = Callable[[np.ndarray[Any, Any]], None]
 
 
-def _leave(load_file: Path) -> Leave:
-    """What a thread does first in a launch, with the words of :data:`apart.WORDS` in an array."""
-    t = tvm()
-    words = pointer_buffer((len(apart.WORDS),), "int64", "words")
-    pointer = t.tirx.Var("pointer", pointer_type("int64"))
-    body = seq(
-        t.tirx.DeclBuffer(words.raw, data=pointer),
-        apart.Apart(words, 0, str(load_file)).leave(),
-    )
-    function = t.tirx.PrimFunc([pointer], on_cpu(body)).with_attr("s_tir", True)
-    name = f"leave_{load_file.name}"
-    module = t.IRModule({t.ir.GlobalVar(name): function.with_attr("global_symbol", name)})
-    code = native.object_code(native.compile_module(module, target.host()))
-    entry = link(code, entry=name)
-    return lambda array: entry(ctypes.c_void_p(array.ctypes.data))
+ROOM = len(apart.WORDS)  # the word behind those
 
 
 @pytest.fixture(scope="module")
-def leave(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Leave]:
-    folder = tmp_path_factory.mktemp("load")
-    texts = {
-        "idle": f"0.25 0.45 0.76 {CORES}/77 23134\n",
-        "busy": f"0.25 0.45 0.76 {CORES + 1}/77 23134\n",
-        "strange": "nothing of the kind",
-    }
-    made = {}
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-        made[name] = _leave(folder / name)
-    made["missing"] = _leave(folder / "missing")
-    return made
+def leave() -> Leave:
+    """What a thread does first in a launch, with :data:`apart.WORDS` in an array."""
+    return with_words(lambda words: apart.Apart(words, 0, load(words, ROOM) > 0).leave())
+
+
+def _words(room: bool = True) -> np.ndarray[Any, Any]:
+    words = np.zeros(ROOM + 1, np.int64)
+    words[ROOM] = room
+    return words
 
 
 @pytest.fixture
@@ -71,12 +51,12 @@ def _core() -> int:
     return int(ctypes.CDLL(None).sched_getcpu())
 
 
-def _moved(leave: Leave, times: int = 50) -> int:
-    """How often a thread was elsewhere at once, having found the caller on its own core."""
+def _moved(leave: Leave, room: bool) -> int:
+    """How often of 50 times a thread was elsewhere at once, having found the caller on its core."""
     allowed = os.sched_getaffinity(0)
     moved = 0
-    for _ in range(times):
-        words = np.zeros(len(apart.WORDS), np.int64)
+    for _ in range(50):
+        words = _words(room)
         words[apart.WORDS.index("core")] = before = _core()
         leave(words)
         moved += _core() != before
@@ -85,53 +65,44 @@ def _moved(leave: Leave, times: int = 50) -> int:
 
 
 @pytest.mark.usefixtures("whole_machine")
-def test_a_thread_leaves_the_callers_core_if_another_is_idle(leave: dict[str, Leave]) -> None:
+def test_a_thread_leaves_the_callers_core_if_another_is_idle(leave: Leave) -> None:
     # The system may move it meanwhile, too, or back.
-    assert _moved(leave["idle"]) >= 30
+    assert _moved(leave, room=True) >= 30
 
 
 @pytest.mark.usefixtures("whole_machine")
-@pytest.mark.parametrize("load", ["busy", "strange", "missing"])
-def test_it_stays_where_all_cores_are_busy_or_that_is_unknown(
-    leave: dict[str, Leave], load: str
-) -> None:
-    assert _moved(leave[load]) <= 10
-
-
-@pytest.mark.usefixtures("whole_machine")
-def test_it_stays_if_the_process_may_not_use_all_cores(leave: dict[str, Leave]) -> None:
-    os.sched_setaffinity(0, {_core()})
-    assert _moved(leave["idle"], 5) == 0
+def test_it_stays_where_cores_are_short_or_that_is_unknown(leave: Leave) -> None:
+    assert _moved(leave, room=False) <= 10
 
 
 @pytest.mark.usefixtures("whole_machine")
 @pytest.mark.parametrize("which", ["caller", "elsewhere"])
-def test_the_caller_and_threads_elsewhere_stay(leave: dict[str, Leave], which: str) -> None:
-    words = np.zeros(len(apart.WORDS), np.int64)
+def test_the_caller_and_threads_elsewhere_stay(leave: Leave, which: str) -> None:
+    words = _words()
     words[apart.WORDS.index("core")] = _core() if which == "caller" else -1
     words[apart.WORDS.index("launches")] = 7
     if which == "caller":
         words[apart.WORDS.index("thread")] = threading.get_ident()
     before = words.copy()
-    leave["idle"](words)
+    leave(words)
     assert (words == before).all()
 
 
 @pytest.mark.usefixtures("whole_machine")
-def test_attempts_become_rare_while_threads_keep_meeting(leave: dict[str, Leave]) -> None:
-    words = np.zeros(len(apart.WORDS), np.int64)
+def test_attempts_become_rare_while_threads_keep_meeting(leave: Leave) -> None:
+    words = _words()
     core, launches, tried = (apart.WORDS.index(n) for n in ("core", "launches", "tried"))
     made = []
     for launch in range(1, 20_000):
         words[core], words[launches] = _core(), launch
-        leave["busy"](words)
+        leave(words)
         if words[tried] == launch:
             made.append(launch)
     assert made[0] == 1
     assert 5 <= len(made) <= 40  # some are put off: between the two looks the system moved it
     # Long after, it is as if nothing had been.
     words[core], words[launches] = _core(), launch + 10**6
-    leave["busy"](words)
+    leave(words)
     assert words[apart.WORDS.index("patience")] == 0
 
 
@@ -153,11 +124,10 @@ def test_programs_say_where_their_caller_is() -> None:
         for _ in range(2):
             (x @ x).realize()
         executor: Any = lazy.last_executor()
-        data = executor._steps.numpy((executor._steps.nbytes // 8,), mt.int64)
-        first = len(steps._HEADER) - len(apart.WORDS)
-        assert data[first + apart.WORDS.index("thread")] == threading.get_ident()
-        assert data[first + apart.WORDS.index("launches")] == executor.calls == 2
-        assert 0 <= data[first + apart.WORDS.index("core")] < CORES
+        words = Header(executor)
+        assert words["thread"] == threading.get_ident()
+        assert words["launches"] == executor.calls == 2
+        assert 0 <= words["core"] < CORES
     finally:
         mt.set_num_threads(with_threads)
         lazy.clear_cache()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
@@ -186,6 +187,11 @@ def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(set(most)) == 1
 
 
+def _most_blocks(text: str) -> int:
+    """Labels within the function that has most of them."""
+    return max(Counter(re.findall(r"^\.LBB(\d+)_", text, re.MULTILINE)).values())
+
+
 def test_results_are_finished_along_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM would unroll a tile's short rows, and gather elements of different ones."""
     other = filled(100, 100)
@@ -205,7 +211,7 @@ def test_results_are_finished_in_whole_vectors(monkeypatch: pytest.MonkeyPatch) 
     found = re.findall(r"vmulps\t.*%([xyz])mm\d+$", text, re.MULTILINE)
     assert set(found) == {"z"}
     assert len(found) <= 16  # vectors of a register tile
-    assert len(re.findall(r"^\.LBB", text, re.MULTILINE)) < 80
+    assert _most_blocks(text) < 50
 
 
 def test_elements_that_vectors_leave_have_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +220,7 @@ def test_elements_that_vectors_leave_have_one_loop(monkeypatch: pytest.MonkeyPat
     text = assembly(
         lambda: [other * product("NN", 32, 100, 10)[2]], ISAS["avx512"].cpu, monkeypatch
     )
-    loops = len(re.findall(r"^\.LBB", text, re.MULTILINE))
-    assert loops < 75
+    assert _most_blocks(text) < 50
 
 
 def test_convolutions_are_finished_along_rows(monkeypatch: pytest.MonkeyPatch) -> None:
