@@ -15,7 +15,7 @@ from linked import Linked
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
-from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded
+from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded, conv_weight_rows
 from minitorch_tvm.compiler.schedule.cpu.conv import (
     Access,
     Conv,
@@ -205,8 +205,12 @@ def check_threads(s: Conv) -> None:
 
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No convolution is a product of unfolded images (test_conv_unfolded.py tests those)."""
+    """No convolution is a product of unfolded images, and no gradient of weights one along rows.
+
+    Those are tested in test_conv_unfolded.py and test_conv_weight_rows.py.
+    """
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
+    monkeypatch.setattr(conv_weight_rows, "plan", lambda s, cpu: None)
 
 
 # Batches of eight and more are packed image by image, smaller ones by stages of their own.

@@ -242,6 +242,22 @@ def test_rows_of_28_pixels_are_finished_in_vectors(monkeypatch: pytest.MonkeyPat
     assert not re.search(r"vgather|vscatter", text)
 
 
+def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows whose number it knew, LLVM unrolled so many that it ran out of registers."""
+    x, ct = filled(2, 4, 32, 32), filled(2, 16, 32, 32)  # four rows at a time
+    w = filled(16, 4, 3, 3).requires_grad_(True)
+
+    def gradient() -> list[mt.Tensor]:
+        return [mt.autograd.grad(F.conv2d(x, w, padding=1), w, ct)[0]]
+
+    text = assembly(gradient, ISAS["avx512"].cpu, monkeypatch)
+    assert "conv_dw_rows" in text
+    loops = [loop for loop in innermost_loops(text) if any("vfmadd" in line for line in loop)]
+    sizes = [sum("vfmadd" in line for line in loop) for loop in loops]
+    assert sizes == [2 * 8 * 3]  # vectors of a row, outputs, taps
+    assert not any(re.match(r"\s*vmovup?s?\s+%zmm", line) for loop in loops for line in loop)
+
+
 def test_copies_of_images_ask_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of 16 channels lie on as many pages."""
     assert "prefetcht0" in assembly(lambda: [convolution("dw")], ISAS["avx512"].cpu, monkeypatch)

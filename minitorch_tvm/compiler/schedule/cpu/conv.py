@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, ceil_div, const, grid, parallel_stage
 from ...target import CpuTarget
-from . import conv_tiles, conv_unfolded, conv_weight_tiles
+from . import conv_tiles, conv_unfolded, conv_weight_rows, conv_weight_tiles
 from .conv_correlate import (
     Axis,
     Write4,
@@ -175,7 +175,7 @@ def conv_grad_input_stages(
 def conv_grad_weight_stages(
     spec: Conv, access: Access, builder: Builder, cpu: CpuTarget
 ) -> list[Stage] | None:
-    """Stages of the gradient with respect to w: outer products summed over all output pixels."""
+    """Stages of the gradient with respect to w: products of all output pixels, summed up."""
     s = spec
     if not _indexable(s):
         return None
@@ -190,10 +190,18 @@ def conv_grad_weight_stages(
         near = 2 * pixels * s.itemsize <= cpu.l2_bytes
         direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
         direct += (_NEAR_CYCLES if near else _PIXEL_CYCLES) * s.n * pixels
+    rows = conv_weight_rows.plan(s, cpu)
+    if rows is not None:
+        if rows.cycles < direct:
+            direct = rows.cycles
+        else:
+            rows = None
     product = conv_unfolded.weight_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product
     load_x, load_ct, write = access.left, access.right, access.write
+    if rows is not None:
+        return conv_weight_rows.row_products(rows, load_x, load_ct, write, builder)
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(
             on_unit, load_x, load_ct, write, builder, cpu

@@ -1,0 +1,324 @@
+"""The weight gradient of few channels: sums of products along rows of pixels.
+
+``dw[o, c, i, j]`` sums ``ct[n, o, y, x] * image[n, c, y + i, x + j]``, in vectors along x: an
+output's rows lie in memory as they are needed, where outer products (:mod:`.conv_weight`) have them
+transposed, which takes longer than a few channels' multiply-adds.  A register tile is some outputs
+times the taps of one kernel row; its vectors are summed up at the end.
+
+Images are copied with their border, columns of equal residue by the stride together, so that a tap
+reads neighbours.  Pixels behind the end of a row are zeros in both factors: nothing that is not of
+the sum, such as an infinite pixel, is ever multiplied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...loops import (
+    Builder,
+    Expr,
+    Memory,
+    Stage,
+    Stmt,
+    alloc,
+    bind,
+    ceil_div,
+    const,
+    grid,
+    load,
+    load_first,
+    local_buffer,
+    minimum,
+    parallel_stage,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+    when,
+)
+from ...target import CpuTarget
+from .conv_correlate import Write4
+from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
+from .conv_spec import Conv
+
+_PIECES = 16  # parts that the sum is cut into, by shape alone
+_MOST_OUTPUTS = 8  # of a register tile
+# Measured cycles: of a multiply-add, of a vector that is fetched for it, of a vector of ct that is
+# copied, of one of sums that is fetched and stored again, of one whose elements are summed up.
+_TERM_CYCLES, _FETCH_CYCLES, _CT_CYCLES, _AGAIN_CYCLES, _SUM_CYCLES = 0.5, 0.25, 4, 3, 8
+
+
+@dataclass(frozen=True)
+class RowProducts:
+    """Sizes of the problem in vectors of ``lanes``."""
+
+    s: Conv
+    lanes: int
+    outputs: int  # of a register tile
+    near: int  # bytes of ct that are used again at once
+
+    @property
+    def blocks(self) -> int:
+        """Register tiles' outputs; the last block may overlap the one before."""
+        return ceil_div(self.s.o, self.outputs)
+
+    @property
+    def bands(self) -> int:
+        """Pieces of an image: for all parts, and for rows of ct to stay near."""
+        size = self.outputs * self.s.oh * self.vectors * self.lanes * self.s.itemsize
+        return min(self.s.oh, max(ceil_div(_PIECES, self.s.n), ceil_div(size, self.near)))
+
+    @property
+    def rows(self) -> int:
+        """Rows of ct in a band."""
+        return ceil_div(self.s.oh, self.bands)
+
+    @property
+    def units(self) -> int:
+        """Bands of all images."""
+        return self.s.n * ceil_div(self.s.oh, self.rows)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row of ct."""
+        return ceil_div(self.s.ow, self.lanes)
+
+    @property
+    def lines(self) -> int:
+        """Vectors of an output's rows: an odd number, for outputs to share few places of caches."""
+        return (self.rows * self.vectors) | 1
+
+    @cached_property
+    def image(self) -> tuple[int, int, int, int]:
+        """Shape of a copied band: channel, residue of columns, row, column."""
+        s, across = self.s, self.s.stride[1]
+        high = (self.rows - 1) * s.stride[0] + (s.kh - 1) * s.dilation[0] + 1
+        reach = self.vectors * self.lanes + (s.kw - 1) * s.dilation[1] // across
+        wide = max(reach, (s.w + s.padding[1] - 1) // across + 1)
+        return s.c, across, high, ceil_div(wide, self.lanes) * self.lanes
+
+    @property
+    def tile(self) -> int:
+        """Vectors of sums in a register tile."""
+        return self.outputs * self.s.kw
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums, a multiple of the lanes."""
+        needed = self.blocks * self.s.c * self.s.kh * self.tile
+        return ceil_div(needed, self.lanes) * self.lanes
+
+    @property
+    def bytes(self) -> int:
+        """Of the memory of a thread."""
+        c, phases, high, wide = self.image
+        ct = self.outputs * self.lines * self.lanes
+        return self.s.itemsize * (c * phases * high * wide + ct + self.sums * self.lanes)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles, all cores together."""
+        s = self.s
+        steps = s.n * s.oh * self.vectors
+        tiles = steps * self.blocks * s.c * s.kh * _step_cycles(self.outputs, s.kw)
+        again = self.units * self.sums * _AGAIN_CYCLES
+        last = min(_PIECES, self.units) * self.sums * _SUM_CYCLES
+        return tiles + steps * s.o * _CT_CYCLES + again + last
+
+
+def _step_cycles(outputs: int, taps: int) -> float:
+    return outputs * taps * _TERM_CYCLES + (outputs + taps) * _FETCH_CYCLES
+
+
+def plan(s: Conv, cpu: CpuTarget) -> RowProducts | None:
+    """The problem, if a row of taps fits the registers and what a thread holds its caches.
+
+    A row of one tap would fetch as many vectors as it multiplies.
+    """
+    fits = [
+        n
+        for n in range(1, min(_MOST_OUTPUTS, s.o) + 1)
+        if n * s.kw + min(n, s.kw) + 2 <= cpu.vector_registers
+    ]
+    if s.kw == 1 or not fits:
+        return None
+    outputs = min(fits, key=lambda n: ceil_div(s.o, n) * _step_cycles(n, s.kw))
+    p = RowProducts(s, cpu.lanes(s.itemsize), outputs, cpu.l1_bytes * 3 // 4)
+    return p if p.bytes <= cpu.l2_bytes // 2 else None
+
+
+def row_products(
+    p: RowProducts, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder
+) -> list[Stage]:
+    """The stages."""
+    s = p.s
+    per_part = ceil_div(p.units, _PIECES)
+    parts = ceil_div(p.units, per_part)
+    partial = builder.scratch_buffer((parts, p.sums), s.dtype, "sums")
+    zero = splat(const(0.0, s.dtype), p.lanes)
+    whole = ramp(0, p.lanes)
+
+    def part_stage(part: Expr) -> Stmt:
+        image = local_buffer(p.image, s.dtype, "image")
+        ct = local_buffer((p.outputs, p.lines, p.lanes), s.dtype, "ct")
+        flat = replace(ct, shape=(p.outputs, p.lines * p.lanes))
+        sums = local_buffer((p.sums, p.lanes), s.dtype, "vectors")
+
+        def clear(memory: Memory) -> Stmt:
+            count = math.prod(memory.shape) // p.lanes
+            lines = replace(memory, shape=(count, p.lanes))
+            return serial(count, lambda q: store(lines, zero, q, whole), "q")
+
+        def unit(index: Expr) -> Stmt:
+            n, band = split(index, p.units // s.n)
+            first, know_first = bind("first", band * p.rows)
+            # As many, which LLVM does not know: it would unroll rows until sums leave registers.
+            here = minimum(s.oh - first, p.rows)
+            count, know_count = bind("count", minimum(here, n + here))
+
+            def block(b: Expr) -> Stmt:
+                o, know = bind("o", minimum(b * p.outputs, s.o - p.outputs))
+
+                def copied(q: Expr, y: Expr) -> Stmt:
+                    line = y * p.vectors
+
+                    def pixel(x: Expr) -> Stmt:
+                        return store(flat, load_ct(n, o + q, first + y, x), q, line * p.lanes + x)
+
+                    return serial(s.ow, pixel, "x")
+
+                copy = serial(p.outputs, lambda q: serial(count, lambda y: copied(q, y), "y"), "q")
+                tiles = grid(
+                    (s.c, s.kh), lambda c, i: _register_tile(p, b, c, i, ct, image, sums, count)
+                )
+                return seq(know, copy, tiles)
+
+            return seq(
+                know_first,
+                know_count,
+                clear(image),
+                _copied_band(p, image, lambda c, y, x: load_x(n, c, y, x), first),
+                serial(p.blocks, block, "block"),
+            )
+
+        def summed(group: Expr) -> Stmt:
+            total = local_buffer((p.lanes,), s.dtype, "total")
+
+            def fill(square: Memory, r: Expr) -> Stmt:
+                return store(square, load(sums, group * p.lanes + r, whole), r, whole)
+
+            def add(_: Expr, vector: Expr) -> Stmt:
+                return store(total, load(total, whole) + vector, whole)
+
+            return seq(
+                alloc(total),
+                store(total, zero, whole),
+                transpose_rows(p.lanes, s.dtype, fill, add),
+                store(partial, load(total, whole), part, ramp(group * p.lanes, p.lanes)),
+            )
+
+        begin = part * per_part
+        size, know_size = bind("size", minimum(p.units - begin, per_part))
+        return seq(
+            know_size,
+            [alloc(memory) for memory in (image, ct, sums)],
+            clear(ct),
+            clear(sums),
+            serial(size, lambda u: unit(begin + u), "unit"),
+            serial(p.sums // p.lanes, summed, "group"),
+        )
+
+    def total(o: Expr) -> Stmt:
+        b = minimum(div(o, p.outputs), p.blocks - 1)
+        q = o - minimum(b * p.outputs, s.o - p.outputs)
+        value = local_buffer((1,), s.dtype, "value")
+
+        def one(c: Expr, i: Expr, j: Expr) -> Stmt:
+            at = ((b * s.c + c) * s.kh + i) * p.tile + q * s.kw + j
+
+            def add(part: Expr) -> Stmt:
+                return store(value, load(value, 0) + load(partial, part + 1, at), 0)
+
+            return seq(
+                store(value, load(partial, 0, at), 0),
+                *([serial(parts - 1, add, "part")] if parts > 1 else []),
+                write(o, c, i, j, load(value, 0)),
+            )
+
+        return seq(alloc(value), grid((s.c, s.kh, s.kw), one))
+
+    return [
+        bounded_stage("conv_dw_rows", parts, part_stage),
+        parallel_stage("conv_dw_sum", s.o, total),
+    ]
+
+
+def _copied_band(
+    p: RowProducts, image: Memory, read: Callable[[Expr, Expr, Expr], Expr], first: Expr
+) -> Stmt:
+    """Copy what the band from row ``first`` of ct on reads; ``read`` takes channel, row, column."""
+    s = p.s
+    across, left = s.stride[1], s.padding[1]
+
+    def row(c: Expr, r: Expr) -> Stmt:
+        y, know = bind("y", first * s.stride[0] + r - s.padding[0])
+
+        def pixel(x: Expr) -> Stmt:
+            column = x + left
+            return store(image, read(c, y, x), c, mod(column, across), r, div(column, across))
+
+        inside = (y >= 0) & (y < s.h)
+        return seq(know, when(inside, serial(s.w, pixel, "x")))
+
+    return grid((s.c, p.image[2]), row)
+
+
+def _register_tile(
+    p: RowProducts, b: Expr, c: Expr, i: Expr, ct: Memory, image: Memory, sums: Memory, count: Expr
+) -> Stmt:
+    """Add the products of a block's outputs with one row of taps, over ``count`` rows of ct."""
+    s, lanes = p.s, p.lanes
+    whole = ramp(0, lanes)
+    points = [(q, j) for q in range(p.outputs) for j in range(s.kw)]
+    acc = {point: local_buffer((lanes,), s.dtype, "acc") for point in points}
+    base, know = bind("base", ((b * s.c + c) * s.kh + i) * p.tile)
+    rest = s.ow % lanes
+
+    def step(y: Expr, v: Expr, used: int) -> Stmt:
+        out: list[Stmt] = []
+        taps = []
+        for j in range(s.kw):
+            shift = j * s.dilation[1]
+            row = y * s.stride[0] + i * s.dilation[0]
+            at = (c, shift % s.stride[1], row, v * lanes + shift // s.stride[1])
+            if used == lanes:
+                value = load(image, *at[:-1], ramp(at[-1], lanes))
+            else:
+                value = load_first(load(image, *at), lanes, const(used))
+            value, statement = bind("s", value)
+            taps.append(value)
+            out.append(statement)
+        for q in range(p.outputs):
+            value, statement = bind("g", load(ct, q, y * p.vectors + v, whole))
+            out.append(statement)
+            for j in range(s.kw):
+                own = acc[q, j]
+                out.append(store(own, load(own, whole) + value * taps[j], whole))
+        return seq(out)
+
+    def row(y: Expr) -> Stmt:
+        full = s.ow // lanes
+        parts = [step(y, const(v), lanes) for v in range(full)]
+        return seq(parts, [step(y, const(full), rest)] if rest else [])
+
+    return seq(
+        know,
+        [alloc(own) for own in acc.values()],
+        [store(acc[q, j], load(sums, base + (q * s.kw + j), whole), whole) for q, j in points],
+        serial(count, row, "y"),
+        [store(sums, load(acc[q, j], whole), base + (q * s.kw + j), whole) for q, j in points],
+    )

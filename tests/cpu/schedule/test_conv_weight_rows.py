@@ -1,0 +1,154 @@
+"""Weight gradients along rows of pixels: shapes, machines, and where they are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_conv import AVX2, CASES, HOST, SMALL, SSE, Case, check_fused, check_threads, spec
+
+from minitorch_tvm.compiler import target
+from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, store
+from minitorch_tvm.compiler.schedule.cpu import conv, conv_unfolded, conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu.conv_spec import Conv
+
+
+@pytest.fixture
+def along_rows(monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
+    """Whatever fits is computed along rows; the list tells what was."""
+    used: list[Conv] = []
+    row_products = conv_weight_rows.row_products
+
+    def counted(p: conv_weight_rows.RowProducts, *rest: Any) -> list[Stage]:
+        used.append(p.s)
+        return row_products(p, *rest)
+
+    monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
+    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", -1.0)
+    monkeypatch.setattr(conv_weight_rows, "row_products", counted)
+    return used
+
+
+# One image in bands of rows, vectors that end within a row, columns of three residues, and outputs
+# that leave the last block short of some: of two register tiles at least.
+OWN = {
+    "bands": spec(1, 1, (28, 28), 32, (5, 5), padding=(2, 2)),
+    "bands of some images": spec(3, 2, (23, 70), 7, (4, 3), (1, 3), (1, 4)),
+    "eleven outputs": spec(4, 1, (9, 33), 11, (3, 3), padding=(1, 1)),
+    "wide kernel": spec(2, 1, (4, 50), 3, (1, 25), padding=(0, 3)),
+    "far taps": spec(2, 1, (40, 90), 5, (3, 3), (2, 3), (7, 9), (5, 7)),
+}
+
+
+@pytest.mark.parametrize("name", {**CASES, **OWN})
+def test_every_shape(name: str, along_rows: list[Conv]) -> None:
+    s = {**CASES, **OWN}[name]
+    Case(s).check()
+    assert along_rows == ([] if conv_weight_rows.plan(s, HOST) is None else [s])
+
+
+def test_most_shapes_fit() -> None:
+    declined = {name for name, s in CASES.items() if conv_weight_rows.plan(s, HOST) is None}
+    one_tap = {name for name, s in CASES.items() if s.kw == 1}
+    assert one_tap <= declined <= one_tap | {"second layer", "64 at 8", "wide"}
+    assert all(conv_weight_rows.plan(s, HOST) is not None for s in OWN.values())
+    assert conv_weight_rows.plan(spec(1, 1, (4, 99), 3, (1, 31)), HOST) is None
+
+
+@pytest.mark.parametrize("name", ["bands of some images", "rgb", "far taps"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("cpu", [AVX2, SSE, HOST], ids=["avx2", "sse", "host"])
+def test_dtypes_and_machines(
+    name: str, dtype: str, cpu: target.CpuTarget, along_rows: list[Conv]
+) -> None:
+    Case(replace({**CASES, **OWN}[name], dtype=dtype), cpu).check()
+    assert len(along_rows) == 1
+
+
+@pytest.mark.parametrize("name", ["first layer", "rgb", "dilated and strided"])
+def test_fused_producer_and_epilogue(name: str, along_rows: list[Conv]) -> None:
+    check_fused(CASES[name])
+    assert len(along_rows) == 1
+
+
+@pytest.mark.parametrize("name", ["bands", "bands of some images", "eleven outputs"])
+def test_thread_count_does_not_change_a_bit(name: str, along_rows: list[Conv]) -> None:
+    check_threads(OWN[name])
+    assert len(along_rows) == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_bad_pixel_reaches_exactly_its_products(
+    bad: float, stride: int, along_rows: list[Conv]
+) -> None:
+    """Also at the right edge, where vectors reach over the end of a row."""
+    s = spec(2, 3, (10, 21), 5, (3, 3), (stride, stride))
+    # The last column that some tap reads, and which do.
+    case, column = Case(s), (s.ow - 1) * stride + 2
+    case.arrays["x"][1, 2, 4, column] = bad
+    case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
+    found = case.run()["dw"]
+    hit = np.zeros(case.shapes["w"], bool)
+    hit[3] = True
+    hit[:, 2, :: 1 if stride == 1 else 2, 2] = True
+    np.testing.assert_array_equal(~np.isfinite(found), hit)
+    assert len(along_rows) == 1
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    n=st.sampled_from([1, 3, 9, 18]),
+    c=st.integers(1, 9),
+    o=st.integers(1, 34),
+    size=st.tuples(st.integers(1, 18), st.integers(1, 40)),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 9)),
+    stride=st.tuples(SMALL, SMALL),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    dilation=st.tuples(SMALL, SMALL),
+)
+def test_any_geometry(
+    along_rows: list[Conv],
+    n: int,
+    c: int,
+    o: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> None:
+    Case(spec(n, c, size, o, kernel, stride, padding, dilation)).check()
+
+
+# Where they were measured to be faster than outer products, or not.
+CHOSEN = {
+    "first layer": (spec(64, 1, (28, 28), 32, (5, 5), padding=(2, 2)), True),
+    "three channels": (spec(32, 3, (32, 32), 16, (3, 3), padding=(1, 1)), True),
+    "eight channels": (spec(16, 8, (31, 31), 24, (3, 3), padding=(1, 1)), True),
+    "one image": (spec(1, 1, (28, 28), 32, (5, 5), padding=(2, 2)), False),
+    "stride 2": (spec(32, 16, (32, 32), 32, (3, 3), (2, 2), (1, 1)), False),
+    "second layer": (spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2)), False),
+    "middle": (spec(8, 128, (28, 28), 128, (3, 3), padding=(1, 1)), False),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_where_they_are_chosen(name: str) -> None:
+    s, chosen = CHOSEN[name]
+    memory = pointer_buffer((1 << 16,), "float32", "memory")
+
+    def read(*_: Any) -> Any:
+        return load(memory, 0)
+
+    def finish(*index_and_value: Any) -> Any:
+        return store(memory, index_and_value[-1], 0)
+
+    machine = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
+    stages = conv.conv_grad_weight_stages(s, conv.Access(read, read, finish), Builder(), machine)
+    assert stages is not None
+    assert (stages[0].name == "conv_dw_rows") == chosen
