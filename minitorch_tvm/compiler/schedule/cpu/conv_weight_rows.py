@@ -42,7 +42,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .conv_correlate import Write4
-from .conv_layout import Load4, bounded_stage, div, mod, split, transpose_rows
+from .conv_layout import Load4, bounded, div, mod, split, transpose_rows
 from .conv_spec import Conv
 
 _PIECES = 16  # parts that the sum is cut into, by shape alone
@@ -162,7 +162,10 @@ def row_products(
     zero = splat(const(0.0, s.dtype), p.lanes)
     whole = ramp(0, p.lanes)
 
-    def part_stage(part: Expr) -> Stmt:
+    def part_stage(tile: Expr) -> Stmt:
+        return bounded(parts, lambda part: sum_part(part, tile))(tile)
+
+    def sum_part(part: Expr, tile: Expr) -> Stmt:
         image = local_buffer(p.image, s.dtype, "image")
         ct = local_buffer((p.outputs, p.lines, p.lanes), s.dtype, "ct")
         flat = replace(ct, shape=(p.outputs, p.lines * p.lanes))
@@ -178,7 +181,7 @@ def row_products(
             first, know_first = bind("first", band * p.rows)
             # As many, which LLVM does not know: it would unroll rows until sums leave registers.
             here = minimum(s.oh - first, p.rows)
-            count, know_count = bind("count", minimum(here, n + here))
+            count, know_count = bind("count", minimum(here, tile + here))
 
             def block(b: Expr) -> Stmt:
                 o, know = bind("o", minimum(b * p.outputs, s.o - p.outputs))
@@ -252,7 +255,7 @@ def row_products(
         return seq(alloc(value), grid((s.c, s.kh, s.kw), one))
 
     return [
-        bounded_stage("conv_dw_rows", parts, part_stage),
+        parallel_stage("conv_dw_rows", parts, part_stage),
         parallel_stage("conv_dw_sum", s.o, total),
     ]
 
