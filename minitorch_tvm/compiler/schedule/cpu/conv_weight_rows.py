@@ -42,7 +42,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .conv_correlate import Write4
-from .conv_layout import Load4, bounded, div, mod, split, transpose_rows
+from .conv_layout import Load4, bounded, div, maximum, mod, split, transpose_rows
 from .conv_spec import Conv
 
 _PIECES = 16  # parts that the sum is cut into, by shape alone
@@ -179,9 +179,10 @@ def row_products(
         def unit(index: Expr) -> Stmt:
             n, band = split(index, p.units // s.n)
             first, know_first = bind("first", band * p.rows)
-            # As many, which LLVM does not know: it would unroll rows until sums leave registers.
+            # No more than that, which LLVM does not know: it would unroll few rows, and sums
+            # would leave registers.
             here = minimum(s.oh - first, p.rows)
-            count, know_count = bind("count", minimum(here, tile + here))
+            count, know_count = bind("count", maximum(here, tile - parts))
 
             def block(b: Expr) -> Stmt:
                 o, know = bind("o", minimum(b * p.outputs, s.o - p.outputs))
