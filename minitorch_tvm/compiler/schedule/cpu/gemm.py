@@ -23,6 +23,7 @@ from ...loops import (
     Var,
     ceil_div,
     const,
+    in_vectors,
     load,
     minimum,
     parallel_stage,
@@ -162,16 +163,21 @@ def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             total = total + load(sums, first + part, i, j)
         return total
 
+    lanes = cpu.lanes(pb.itemsize)
     # Some at a time, but for the last ones, which are finished at once.
     rounds, rest = divmod(pb.batch - 1, _TOGETHER)
 
     def line(i: Expr) -> Stmt:
         def some(q: Expr) -> Stmt:
             first = q * _TOGETHER + 1
-            return serial(pb.n, lambda j: store(sums, add(first, _TOGETHER, i, j), 0, i, j), "j")
+            return in_vectors(
+                pb.n, lanes, lambda j: store(sums, add(first, _TOGETHER, i, j), 0, i, j)
+            )
 
         last = pb.batch - rest
-        finish = serial(pb.n, lambda j: pb.write(const(0), i, j, add(last, rest, i, j)), "j")
+        finish = in_vectors(
+            pb.n, lanes, lambda j: pb.write(const(0), i, j, add(last, rest, i, j))
+        )
         return seq([serial(rounds, some, "q")] if rounds else [], finish)
 
     join = tiled("gemm_join", pb.m, max(1, GRAIN // (pb.n * pb.batch)), line)
