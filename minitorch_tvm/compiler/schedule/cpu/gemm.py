@@ -4,9 +4,10 @@
   with k innermost.  The wide operand is streamed once.
 * whole rows of a large matrix, streamed once (:mod:`.gemm_stream`): one row times such a matrix.
 * outer products in registers (:mod:`.gemm_outer`): everything else, as it stands or transposed,
-  whichever packs less and fills vectors better.
+  whichever packs less and fills vectors better; a few columns that fill no vector are dot products
+  (:mod:`.gemm_edge`).
 
-Both add the terms of one element in an order that depends on the shape and the target only, never
+All add the terms of one element in an order that depends on the shape and the target only, never
 on the number of threads.
 """
 
@@ -35,6 +36,7 @@ from ...target import CpuTarget
 from . import gemm_stream, gemm_tiles
 from .elementwise import GRAIN, tiled
 from .gemm_dot import dot_stages, suits
+from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
 from .gemm_tiling import choose
@@ -127,7 +129,7 @@ def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         on_unit, in_vectors = _cycles(problem, cpu)
         if on_unit < in_vectors:
             return gemm_tiles.tile_stages(problem, cpu)
-    return outer_stages(problem, builder, cpu)
+    return stages_with_edge(problem, builder, cpu) or outer_stages(problem, builder, cpu)
 
 
 def _in_parts(pb: Problem, cpu: CpuTarget) -> Problem | None:
@@ -175,9 +177,7 @@ def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             )
 
         last = pb.batch - rest
-        finish = in_vectors(
-            pb.n, lanes, lambda j: pb.write(const(0), i, j, add(last, rest, i, j))
-        )
+        finish = in_vectors(pb.n, lanes, lambda j: pb.write(const(0), i, j, add(last, rest, i, j)))
         return seq([serial(rounds, some, "q")] if rounds else [], finish)
 
     join = tiled("gemm_join", pb.m, max(1, GRAIN // (pb.n * pb.batch)), line)

@@ -1,0 +1,166 @@
+"""Products whose last columns fill no vector and are dot products: layouts, epilogues, choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_gemm import LAYOUTS, Case, build, run_and_check
+
+from minitorch_tvm.compiler.loops import Builder, const
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_edge
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
+from minitorch_tvm.compiler.target import CpuTarget, host
+from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.core.tvm_api import global_func
+
+HOST = dataclasses.replace(host(), matrix_unit=False)
+LANES = HOST.lanes(4)
+
+
+@pytest.fixture
+def edges() -> Iterator[list[gemm_edge.Stage]]:
+    """Whatever has an edge is computed with one; the list has those products' dot products."""
+    found: list[gemm_edge.Stage] = []
+    together = gemm_edge._together
+
+    def counted(stage: gemm_edge.Stage, few: gemm_edge.Stage) -> gemm_edge.Stage:
+        found.append(few)
+        return together(stage, few)
+
+    with (
+        mock.patch.object(gemm_edge, "_LEAST", 0),
+        mock.patch.object(gemm_edge, "_WORTH", float("-inf")),
+        mock.patch.object(gemm_edge, "_together", counted),
+    ):
+        yield found
+
+
+def product(m: int, n: int, k: int, layout: tuple[bool, bool], dtype: str = "float32") -> Gemm:
+    return Gemm(1, m, n, k, dtype, *layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("columns", [1, 2, LANES // 4])
+@pytest.mark.parametrize("epilogue", ["bias_relu", "accumulate"])
+def test_layouts(
+    layout: tuple[bool, bool], columns: int, epilogue: str, edges: list[object]
+) -> None:
+    case = build(product(70, 3 * LANES + columns, 90, layout), cpu=HOST, epilogue=epilogue)
+    run_and_check(case, epilogue)
+    # Dot products need both operands along k.
+    assert len(edges) == (layout == (False, True))
+
+
+@pytest.mark.parametrize("m", [LANES + 1, 2 * LANES, 61])
+def test_rows_that_fill_no_vector(m: int, edges: list[object]) -> None:
+    """Of a narrow result, the transposed product's columns."""
+    case = build(product(m, 8 * LANES, 150, (False, True)), cpu=HOST, epilogue="bias_relu")
+    run_and_check(case, "bias_relu")
+    assert len(edges) == (0 < m % LANES <= LANES // 4)
+
+
+@pytest.mark.parametrize("extra", [0, LANES // 4 + 1, LANES - 1])
+def test_fuller_vectors_are_left_alone(extra: int, edges: list[object]) -> None:
+    run_and_check(build(product(48, 32 + extra, 80, (False, True)), cpu=HOST), "plain")
+    assert not edges
+
+
+def test_computed_operands_and_batches_are_left_alone(edges: list[object]) -> None:
+    spec = product(48, 33, 80, (False, True))
+    for case in (
+        build(spec, cpu=HOST, a_scale=2.0),
+        build(spec, cpu=HOST, b_scale=0.5),
+        build(dataclasses.replace(spec, batch=2), cpu=HOST),
+    ):
+        case.run()
+    assert not edges
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "cpu",
+    [
+        HOST,
+        CpuTarget("haswell", (), 32, 16, 32 << 10, 256 << 10),
+        CpuTarget("x86-64", (), 16, 16, 32 << 10, 256 << 10),
+    ],
+    ids=["host", "avx2", "sse"],
+)
+def test_dtypes_and_machines(dtype: str, cpu: CpuTarget, edges: list[object]) -> None:
+    lanes = cpu.lanes(np.dtype(dtype).itemsize)
+    case = build(product(50, 6 * lanes + 1, 130, (False, True), dtype), cpu=cpu)
+    run_and_check(case, "plain")
+    assert len(edges) == (lanes >= 4)
+
+
+def test_costly_epilogues_run_along_rows(edges: list[object]) -> None:
+    """Behind a transposed product, in a stage of their own; not of the few."""
+    spec = dataclasses.replace(product(100, 256, 784, (False, True)), costly=True)
+    case = build(spec, cpu=HOST, epilogue="bias_relu")
+    run_and_check(case, "bias_relu")
+    assert len(edges) == (LANES >= 16)
+    if LANES >= 16:
+        assert case.stage_names[-2:] == ["gemm", "gemm_finish"]
+
+
+def test_thread_count_does_not_change_a_bit(edges: list[object]) -> None:
+    case = build(product(100, 6 * LANES + 3, 300, (False, True)), cpu=HOST)
+    case.run()
+    many = case.out.copy()
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 1)
+    try:
+        case.run()
+    finally:
+        configure(1, usable_cores())
+    assert case.out.tobytes() == many.tobytes()
+    assert len(edges) == 1
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    m=st.integers(1, 150),
+    n=st.integers(1, 150),
+    k=st.integers(1, 200),
+    layout=st.sampled_from(LAYOUTS),
+)
+def test_any_shape(m: int, n: int, k: int, layout: tuple[bool, bool]) -> None:
+    with mock.patch.object(gemm_edge, "_LEAST", 0), mock.patch.object(gemm_edge, "_WORTH", -9.0):
+        case: Case = build(product(m, n, k, layout), cpu=HOST, epilogue="accumulate")
+        run_and_check(case, "accumulate")
+
+
+# Where it was measured to be faster; and small or even products.
+CHOSEN = {
+    (100, 256, 784): True,
+    (100, 100, 256): True,
+    (1024, 65, 128): True,
+    (257, 257, 257): True,
+    (33, 65, 129): False,
+    (1000, 256, 784): False,
+    (96, 256, 784): False,
+}
+
+
+@pytest.mark.parametrize("shape", CHOSEN)
+def test_where_it_is_chosen(shape: tuple[int, int, int]) -> None:
+    machine = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
+    m, n, k = shape
+
+    def read(*_: object) -> object:
+        return const(0.0, "float32")
+
+    spec = dataclasses.replace(product(m, n, k, (False, True)), a_pitch=k, b_pitch=k)
+    problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
+    with (
+        mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
+        mock.patch.object(gemm_edge, "dot_stages", return_value=[None]),
+    ):
+        gemm_edge.stages_with_edge(problem, Builder(), machine)
+    assert used.called == CHOSEN[shape]
