@@ -42,8 +42,9 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
             best = (cost, main, rest)
     if best is None or best[0] > (1 - _WORTH) * _cycles(problem, cpu):
         return None
-    stages = outer_stages(best[1], builder, cpu)
-    (few,) = dot_stages(best[2], builder, cpu)
+    _, main, rest = best
+    stages = outer_stages(main.swap() if main.swapped else main, builder, cpu)
+    (few,) = dot_stages(rest, builder, cpu)
     return [_together(stage, few) if stage.name == "gemm" else stage for stage in stages]
 
 
