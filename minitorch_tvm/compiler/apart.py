@@ -16,18 +16,7 @@ from __future__ import annotations
 
 from ..core.tvm_api import tvm
 from .crowd import MASK, call, clear
-from .loops import (
-    Expr,
-    Memory,
-    Stmt,
-    alloc,
-    const,
-    load,
-    local_buffer,
-    seq,
-    store,
-    when,
-)
+from .loops import Expr, Memory, Stmt, alloc, const, load, local_buffer, seq, store, when
 
 WORDS = ("thread", "core", "launches", "tried", "patience")
 """What the threads of a program tell each other, in 64-bit words; zeros at first."""

@@ -22,17 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import (
-    Helper,
-    Parts,
-    Stage,
-    const,
-    free_buffers,
-    on_cpu,
-    pointer_type,
-    seq,
-    var,
-)
+from .loops import Helper, Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq, var
 from .steps import (
     DISPATCH,
     ENTRY,

@@ -122,7 +122,7 @@ class Kernels:
         self._own: dict[object, Made] = {}
         self._pieces: dict[str, Piece] = {}  # by symbol
         self._helpers: set[str] = set()
-        self._entry: dict[Piece, None] = {}
+        self._entry: list[Piece] = []
         self.functions = Functions(self._add, self._has_helper)
 
     def _has_helper(self, name: str) -> bool:
@@ -136,13 +136,14 @@ class Kernels:
         self._pieces[symbol] = self._build.add(symbol, function)
 
     def prepare_entry(self, workers: int) -> None:
-        """What the entry of programs calls; early, when LLVM's threads wait for work."""
-        helpers = entry_helpers(workers)
-        for helper in helpers:
+        """What the entry of programs calls, apart from this one's functions, and first of all.
+
+        LLVM's threads wait for work then.
+        """
+        for helper in entry_helpers(workers):
             self.functions.need(helper)
-        self._entry = dict.fromkeys(self._pieces[helper.name] for helper in helpers)
-        for piece in self._entry:
-            piece.needs.update(self._entry)
+            self._entry.append(self._pieces[helper.name])
+        self._build.close()
 
     def ready(self, isolated: Isolated) -> Ready:
         """The kernel's functions, from wherever they can be had."""

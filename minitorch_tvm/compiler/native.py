@@ -113,6 +113,7 @@ class Build:
         self.pieces: list[Piece] = []
         self._target, self._blocks, self._look = target, blocks, look
         self._open = Piece()
+        self._filled = 0  # pieces that were as large as they may be
         self._pool = ThreadPoolExecutor(usable_cores())
         self._coming: list[Future[None]] = []
 
@@ -134,14 +135,19 @@ class Build:
         piece = self._open
         piece.functions[symbol] = function
         piece.work += _FUNCTION + count_statements(function.body)
-        if piece.work >= min(_LARGEST, _SMALLEST * (len(self.pieces) + 1)):
+        if piece.work >= min(_LARGEST, _SMALLEST * (self._filled + 1)):
+            self._filled += 1
             self._submit(_LEVEL)
         return piece
 
-    def finish(self, last: Mapping[str, Any]) -> Piece:
-        """Compile the functions that call the others, unoptimised, and wait for everything."""
+    def close(self) -> None:
+        """Compile what has been added, apart from what comes next."""
         if self._open.functions:
             self._submit(_LEVEL)
+
+    def finish(self, last: Mapping[str, Any]) -> Piece:
+        """Compile the functions that call the others, unoptimised, and wait for everything."""
+        self.close()
         piece = self._open
         piece.functions.update(last)
         self._submit(_LAST_LEVEL)

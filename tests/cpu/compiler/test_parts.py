@@ -11,7 +11,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
-from minitorch_tvm.compiler import kernels, native, target
+from minitorch_tvm.compiler import crowd, kernels, native, target
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
     const,
@@ -26,6 +26,7 @@ from minitorch_tvm.compiler.loops import (
     when,
 )
 from minitorch_tvm.compiler.steps import DISPATCH, ENTRY
+from minitorch_tvm.core.threads import usable_cores
 
 
 def _build(build: native.Build, stages: int) -> native.Piece:
@@ -202,6 +203,27 @@ def test_programs_share_kernels_while_one_of_them_lives(monkeypatch: pytest.Monk
     third = value(4)
     assert len(made) == whole
     np.testing.assert_allclose([first, second, third], [want(3), want(4), want(4)], rtol=1e-5)
+
+
+@pytest.mark.skipif(usable_cores() < 2 or not crowd.available(), reason="one thread only")
+def test_what_entries_call_is_made_once_and_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever links it would link the functions of another program, too."""
+    parts: list[list[str]] = []
+    leave = native.Build.__exit__
+
+    def watched(self: native.Build, *error: object) -> None:
+        parts.extend(list(piece.functions) for piece in self.pieces)
+        leave(self, *error)
+
+    monkeypatch.setattr(native.Build, "__exit__", watched)
+    lazy.clear_cache()
+    gc.collect()
+    monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+    x = mt.tensor(np.arange(70.0, dtype=np.float32).reshape(7, 10))
+    for n in (2, 3):
+        np.testing.assert_array_equal((x * float(n) + n).numpy(), x.numpy() * n + n)
+        np.testing.assert_allclose(x[:n].exp().sum(0).numpy(), np.exp(x.numpy()[:n]).sum(0), 1e-5)
+    assert [part for part in parts if crowd.DECIDE.name in part] == [[crowd.DECIDE.name]]
 
 
 @pytest.mark.skipif(not target.host().matrix_unit, reason="no matrix unit")

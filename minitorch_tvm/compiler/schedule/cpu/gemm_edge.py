@@ -45,7 +45,9 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
     _, main, rest = best
     stages = outer_stages(main.swap() if main.swapped else main, builder, cpu)
     (few,) = dot_stages(rest, builder, cpu)
-    return [_together(stage, few) if stage.name == "gemm" else stage for stage in stages]
+    (number,) = (i for i, stage in enumerate(stages) if stage.name == "gemm")
+    stages[number] = _together(stages[number], few)
+    return stages
 
 
 def _cycles(pb: Problem, cpu: CpuTarget) -> float:
