@@ -41,15 +41,15 @@ MASK = 16
 
 WORDS = (
     *("alone", "room", "begun", "since", "spent", "runs"),
-    *("short", "sharing", "rest", "penalty"),
+    *("short", "sharing", "rest", "penalty", "trust"),
 )
 """What a program knows, in 64-bit words; zeros at first.
 
 Whether it runs on one thread, and whether there was a core for every thread when it looked; times
 in ns: when the launch began, when the current period did, and how much of that was spent in how
 many launches; whether cores were short at the end of the last period; how long a launch took while
-threads shared it; how many periods are left until that is measured again, and how many after the
-last time that one thread was slower.
+threads shared it; how many periods are left until that is measured again; and how many it were
+after the last time that one thread was slower, and the last time that it was faster.
 """
 
 _PERIOD = 10_000_000  # ns between looks, of which each takes some microseconds
@@ -158,16 +158,24 @@ def _end_of_period(words: _Words, excess: Expr, workers: Expr) -> Stmt:
     # period may have been short of cores in its last moment only, the second is measured.
     short = when(
         words["short"] > 0,
-        seq(words.set(sharing=mean, alone=1, rest=_REST)),
+        seq(
+            words.set(sharing=mean, alone=1, trust=_longer(words["trust"])),
+            words.set(rest=words["trust"]),
+        ),
         seq(words.set(short=1)),
     )
-    sharing = when(excess > 0, short, seq(words.set(short=0)))
-    # While the calling thread works alone, the others sleep.
+    sharing = when(excess > 0, short, seq(words.set(short=0, trust=0)))
+    # While the calling thread works alone, the others sleep, unless another program of this process
+    # has used them just before: then cores look short when they are not, until sharing is measured.
     again = seq(words.set(alone=0, short=0, rest=0))
     alone = when(
-        tvm().tirx.any(excess + (workers - 1) <= 0, rest <= 0),
-        again,
-        when(mean > words["sharing"], _give_up(words), seq(words.set(penalty=0))),
+        excess + (workers - 1) <= 0,
+        seq(again, words.set(trust=0)),
+        when(
+            rest <= 0,
+            again,
+            when(mean > words["sharing"], _give_up(words), seq(words.set(penalty=0))),
+        ),
     )
     return seq(
         words.set(rest=tvm().tirx.max(rest - 1, const(0, "int64"))),
@@ -177,8 +185,15 @@ def _end_of_period(words: _Words, excess: Expr, workers: Expr) -> Stmt:
 
 def _give_up(words: _Words) -> Stmt:
     """Share although cores are short: for a while, and longer each time."""
-    longer = tvm().tirx.min(words["penalty"] * 2 + 4, const(_REST, "int64"))
-    return seq(words.set(alone=0, short=0, penalty=longer), words.set(rest=words["penalty"]))
+    longer = _longer(words["penalty"])
+    return seq(
+        words.set(alone=0, short=0, penalty=longer, trust=0), words.set(rest=words["penalty"])
+    )
+
+
+def _longer(periods: Expr) -> Expr:
+    """4 periods at first, 12, 28, 60, and no more than the most."""
+    return tvm().tirx.min(periods * 2 + 4, const(_REST, "int64"))
 
 
 def deciding(load_file: str = _LOAD) -> Helper:

@@ -6,8 +6,8 @@ transposed, which takes longer than a few channels' multiply-adds.  A register t
 times the taps of one kernel row; its vectors are summed up at the end.
 
 Images are copied with their border, columns of equal residue by the stride together, so that a tap
-reads neighbours.  Pixels behind the end of a row are zeros in both factors: nothing that is not of
-the sum, such as an infinite pixel, is ever multiplied.
+reads neighbours.  Pixels behind the end of a row are zeros in both factors, lest an infinite one
+makes NaN of the sum.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
 
 def _together(stage: Stage, few: Stage) -> Stage:
     """Every tile of a stage computes its share of another's."""
+    assert stage.queue is few.queue is None, "these take their tiles themselves"
     first, last = ((stage.tile + n) * few.tiles // stage.tiles for n in (0, 1))
 
     def tile(q: Expr) -> Stmt:
@@ -75,4 +76,4 @@ def _together(stage: Stage, few: Stage) -> Stage:
 
     begin, know = bind("begin", first)
     shared = seq(know, serial(last - begin, tile, "few"))
-    return replace(stage, body=seq(stage.body, shared))
+    return replace(stage, body=seq(stage.body, shared), helpers=(*stage.helpers, *few.helpers))
