@@ -15,7 +15,7 @@ leaves: every launch would wait for the other program's share of time to end.
 from __future__ import annotations
 
 from ..core.tvm_api import tvm
-from .crowd import MASK, call, clear
+from .crowd import MASK, Words, call, clear
 from .loops import Expr, Memory, Stmt, alloc, const, load, local_buffer, seq, store, when
 
 WORDS = ("thread", "core", "launches", "tried", "patience")
@@ -30,37 +30,34 @@ class Apart:
 
     def __init__(self, words: Memory, first: int, room: Expr) -> None:
         """``room``: whether there was a core for every thread when the entry looked."""
-        self._words, self._first, self._room = words, first, room
-
-    def _get(self, name: str) -> Expr:
-        return load(self._words, self._first + WORDS.index(name))
-
-    def _set(self, name: str, value: Expr) -> Stmt:
-        return store(self._words, value, self._first + WORDS.index(name))
+        self._words, self._room = Words(WORDS, words, first), room
 
     def announce(self) -> Stmt:
         """Before the launch: where the calling thread is."""
         return seq(
-            self._set("thread", call("int64", "pthread_self")),
-            self._set("core", call("int32", "sched_getcpu").astype("int64")),
-            self._set("launches", self._get("launches") + const(1, "int64")),
+            self._words.set(
+                thread=call("int64", "pthread_self"),
+                core=call("int32", "sched_getcpu").astype("int64"),
+                launches=self._words["launches"] + 1,
+            )
         )
 
     def leave(self) -> Stmt:
         """By every thread of the launch, first of all: to another core if need be."""
-        t = tvm().tirx
-        since = self._get("launches") - self._get("tried")
+        t, words = tvm().tirx, self._words
+        since = words["launches"] - words["tried"]
         here = t.all(
-            t.EQ(call("int32", "sched_getcpu").astype("int64"), self._get("core")),
-            t.NE(call("int64", "pthread_self"), self._get("thread")),
+            t.EQ(call("int32", "sched_getcpu").astype("int64"), words["core"]),
+            t.NE(call("int64", "pthread_self"), words["thread"]),
             self._room,
-            since >= self._get("patience"),
+            since >= words["patience"],
         )
-        doubled = t.min(self._get("patience") * 2 + 1, const(_MOST, "int64"))
-        again = since < self._get("patience") + const(_SOON, "int64")
+        doubled = t.min(words["patience"] * 2 + 1, const(_MOST, "int64"))
+        again = since < words["patience"] + const(_SOON, "int64")
         attempt = seq(
-            self._set("patience", t.Select(again, doubled, const(0, "int64"))),
-            self._set("tried", self._get("launches")),
+            words.set(
+                patience=t.Select(again, doubled, const(0, "int64")), tried=words["launches"]
+            ),
             self._move(),
         )
         return when(here, attempt)
@@ -69,8 +66,9 @@ class Apart:
         t = tvm().tirx
         mask = local_buffer((MASK,), "int64", "mask")
         size, start = const(8 * MASK, "uint64"), t.address_of(load(mask, 0))
-        word = (self._get("core") >> 6).astype("int32")
-        bit = const(1, "int64") << (self._get("core") & 63)
+        words = self._words
+        word = (words["core"] >> 6).astype("int32")
+        bit = const(1, "int64") << (words["core"] & 63)
 
         def allowed(action: str) -> Stmt:
             return t.Evaluate(call("int32", f"sched_{action}affinity", const(0), size, start))

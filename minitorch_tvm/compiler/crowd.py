@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.tvm_api import tvm
@@ -77,14 +78,15 @@ def available() -> bool:
     return sys.platform == "linux"
 
 
-class _Words:
-    """The values of :data:`WORDS`, from the element ``first`` of memory on."""
+class Words:
+    """Named 64-bit words, from the element ``first`` of memory on."""
 
-    def __init__(self, memory: Memory, first: int) -> None:
-        self.memory, self._first = memory, first
+    def __init__(self, names: Sequence[str], memory: Memory, first: int = 0) -> None:
+        self.memory = memory
+        self._at = {name: first + i for i, name in enumerate(names)}
 
     def __getitem__(self, name: str) -> Expr:
-        return load(self.memory, self._first + WORDS.index(name))
+        return load(self.memory, self._at[name])
 
     def set(self, **values: Expr | int) -> list[Stmt]:
         """Change some of them."""
@@ -92,7 +94,7 @@ class _Words:
             store(
                 self.memory,
                 const(value, "int64") if isinstance(value, int) else value,
-                self._first + WORDS.index(name),
+                self._at[name],
             )
             for name, value in values.items()
         ]
@@ -132,7 +134,7 @@ def _excess(load_file: str) -> tuple[Expr, Stmt]:
 
 def _decide(load_file: str) -> Parts:
     """Behind a launch: begin a new period, and run on one thread in it or on all."""
-    words = _Words(pointer_buffer((len(WORDS),), "int64", "words"), 0)
+    words = Words(WORDS, pointer_buffer((len(WORDS),), "int64", "words"))
     now, workers = var("now", "int64"), var("workers")
     excess, look = _excess(load_file)
     room = (excess <= 0).astype("int64") - (excess <= _UNKNOWN).astype("int64")
@@ -152,7 +154,7 @@ def _decide(load_file: str) -> Parts:
     return Parts([words.memory.raw], [now, workers], body)
 
 
-def _end_of_period(words: _Words, excess: Expr, workers: Expr) -> Stmt:
+def _end_of_period(words: Words, excess: Expr, workers: Expr) -> Stmt:
     mean, rest = words["spent"] // words["runs"], words["rest"]
     # Behind a launch the other threads still wait for the next: they are counted.  The first such
     # period may have been short of cores in its last moment only, the second is measured.
@@ -183,7 +185,7 @@ def _end_of_period(words: _Words, excess: Expr, workers: Expr) -> Stmt:
     )
 
 
-def _give_up(words: _Words) -> Stmt:
+def _give_up(words: Words) -> Stmt:
     """Share although cores are short: for a while, and longer each time."""
     longer = _longer(words["penalty"])
     return seq(
@@ -209,7 +211,7 @@ class Crowd:
 
     def __init__(self, words: Memory, first: int, workers: int, clock: int = _MONOTONIC) -> None:
         """``clock``: the system's number of the one that times are taken from."""
-        self._words = _Words(words, first)
+        self._words = Words(WORDS, words, first)
         self._workers, self._clock = workers, clock
 
     @property
