@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from minitorch_tvm.compiler.assemble import Functions
 from minitorch_tvm.compiler.loops import on_cpu, pointer_buffer, pointer_type, seq
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.native import link
+
+CORES = os.cpu_count() or 1
 
 
 def with_words(make: Callable[[Any], Any], load_file: str = "") -> Callable[[np.ndarray], None]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from entries import Header, with_words
+from entries import CORES, Header, with_words
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
@@ -19,7 +19,6 @@ from minitorch_tvm.compiler.loops import load
 
 pytestmark = pytest.mark.skipif(not crowd.available(), reason="threads are not moved here")
 
-CORES = os.cpu_count() or 1
 Leave = Callable[[np.ndarray[Any, Any]], None]
 
 
@@ -36,15 +35,6 @@ def _words(room: bool = True) -> np.ndarray[Any, Any]:
     words = np.zeros(ROOM + 1, np.int64)
     words[ROOM] = room
     return words
-
-
-@pytest.fixture
-def whole_machine() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    if len(before) < CORES or CORES < 2:
-        pytest.skip("needs all cores of a machine that has several")
-    yield
-    os.sched_setaffinity(0, before)
 
 
 def _core() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entries import Header, with_words
+from entries import CORES, Header, with_words
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
@@ -22,7 +22,6 @@ from minitorch_tvm.compiler.crowd import WORDS
 
 pytestmark = pytest.mark.skipif(not crowd.available(), reason="cores are not looked at here")
 
-CORES = os.cpu_count() or 1
 WORKERS = 2
 MS = 10**6
 Words = Callable[[np.ndarray[Any, Any]], None]
@@ -57,15 +56,6 @@ def end(machine: Machine) -> Words:
 def _now() -> int:
     """Of a clock that stands still while other programs have the core."""
     return time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID)
-
-
-@pytest.fixture
-def whole_machine() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    if len(before) < CORES or CORES < 2:
-        pytest.skip("needs all cores of a machine that has several")
-    yield
-    os.sched_setaffinity(0, before)
 
 
 class Program:

@@ -16,6 +16,8 @@ from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, s
 from minitorch_tvm.compiler.schedule.cpu import conv, conv_unfolded, conv_weight_rows
 from minitorch_tvm.compiler.schedule.cpu.conv_spec import Conv
 
+AVX512 = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
+
 
 @pytest.fixture
 def along_rows(monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
@@ -52,11 +54,11 @@ def test_every_shape(name: str, along_rows: list[Conv]) -> None:
 
 
 def test_most_shapes_fit() -> None:
-    declined = {name for name, s in CASES.items() if conv_weight_rows.plan(s, HOST) is None}
+    declined = {name for name, s in CASES.items() if conv_weight_rows.plan(s, AVX512) is None}
     one_tap = {name for name, s in CASES.items() if s.kw == 1}
     assert one_tap <= declined <= one_tap | {"second layer", "64 at 8", "wide"}
-    assert all(conv_weight_rows.plan(s, HOST) is not None for s in OWN.values())
-    assert conv_weight_rows.plan(spec(1, 1, (4, 99), 3, (1, 31)), HOST) is None
+    assert all(conv_weight_rows.plan(s, AVX512) is not None for s in OWN.values())
+    assert conv_weight_rows.plan(spec(1, 1, (4, 99), 3, (1, 31)), AVX512) is None
 
 
 @pytest.mark.parametrize("name", ["bands of some images", "rgb", "far taps"])
@@ -148,7 +150,6 @@ def test_where_they_are_chosen(name: str) -> None:
     def finish(*index_and_value: Any) -> Any:
         return store(memory, index_and_value[-1], 0)
 
-    machine = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
-    stages = conv.conv_grad_weight_stages(s, conv.Access(read, read, finish), Builder(), machine)
+    stages = conv.conv_grad_weight_stages(s, conv.Access(read, read, finish), Builder(), AVX512)
     assert stages is not None
     assert (stages[0].name == "conv_dw_rows") == chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, ceil_div, const, grid, parallel_stage
@@ -191,11 +192,10 @@ def conv_grad_weight_stages(
         direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
         direct += (_NEAR_CYCLES if near else _PIXEL_CYCLES) * s.n * pixels
     rows = conv_weight_rows.plan(s, cpu)
-    if rows is not None:
-        if rows.cycles < direct:
-            direct = rows.cycles
-        else:
-            rows = None
+    along_rows = math.inf if rows is None else rows.cycles
+    if along_rows >= direct:
+        rows = None
+    direct = min(direct, along_rows)
     product = conv_unfolded.weight_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product

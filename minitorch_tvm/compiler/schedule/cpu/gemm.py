@@ -39,7 +39,7 @@ from .gemm_dot import dot_stages, suits
 from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
-from .gemm_tiling import choose
+from .gemm_tiling import least_cycles
 
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.
@@ -126,8 +126,8 @@ def gemm_stages(
 def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of a product whose sums are each computed by one thread."""
     if gemm_tiles.suits(problem, cpu):
-        on_unit, in_vectors = _cycles(problem, cpu)
-        if on_unit < in_vectors:
+        on_unit, by_vectors = _cycles(problem, cpu)
+        if on_unit < by_vectors:
             return gemm_tiles.tile_stages(problem, cpu)
     return stages_with_edge(problem, builder, cpu) or outer_stages(problem, builder, cpu)
 
@@ -214,7 +214,7 @@ def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:
     on_unit = math.inf
     if gemm_tiles.suits(problem, cpu):
         on_unit = min(gemm_tiles.cycles(p, cpu) for p in both)
-    return on_unit, _DISTURBED * problem.batch * min(choose(p, cpu)[0] for p in both)
+    return on_unit, _DISTURBED * problem.batch * least_cycles(problem, cpu)
 
 
 def _problem(spec: Gemm, load_a: Load, load_b: Load, write: Write) -> Problem:

@@ -15,7 +15,7 @@ from ...target import CpuTarget
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import outer_stages
 from .gemm_problem import Problem
-from .gemm_tiling import choose
+from .gemm_tiling import least_cycles
 
 _SHARE = 4  # of a vector that is left, at most a fourth
 _LEAST = 1 << 21  # terms: dot products are another register tile to compile
@@ -37,10 +37,10 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
         # Both operands as they lie in memory: a copy would be a stage of its own.
         if not (suits(rest, cpu) and rest.row_k_inner and rest.row_plain):
             continue
-        cost = edge * pb.m * (pb.k / lanes * _TERM_CYCLES + _SUM_CYCLES) + _cycles(main, cpu)
+        cost = edge * pb.m * (pb.k / lanes * _TERM_CYCLES + _SUM_CYCLES) + least_cycles(main, cpu)
         if best is None or cost < best[0]:
             best = (cost, main, rest)
-    if best is None or best[0] > (1 - _WORTH) * _cycles(problem, cpu):
+    if best is None or best[0] > (1 - _WORTH) * least_cycles(problem, cpu):
         return None
     _, main, rest = best
     stages = outer_stages(main.swap() if main.swapped else main, builder, cpu)
@@ -48,10 +48,6 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
     (number,) = (i for i, stage in enumerate(stages) if stage.name == "gemm")
     stages[number] = _together(stages[number], few)
     return stages
-
-
-def _cycles(pb: Problem, cpu: CpuTarget) -> float:
-    return min(choose(p, cpu)[0] for p in (pb, pb.swap()))
 
 
 def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:

@@ -110,6 +110,11 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     return best[0], Tiling(mr, nv, last, lanes, direct, k_block, *groups)
 
 
+def least_cycles(pb: Problem, cpu: CpuTarget) -> float:
+    """Estimated cycles as it stands or transposed, whichever takes fewer."""
+    return min(choose(p, cpu)[0] for p in (pb, pb.swap()))
+
+
 def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
     """Whether a tile may have all rows, and pack the panel that it has of the columns.
 
