@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.threads import usable_cores
 from ..core.tvm_api import prepare_linking, tvm
-from .loops import count_statements
+from .loops import const, count_statements
 from .target import CpuTarget
 
 # Storage rewrite hoists local buffers out of the scope that tells TVM their device.  Argument
@@ -23,7 +23,7 @@ _LEAN = "minitorch_tvm"
 # LLVM's work for a function is about that of so many statements, and one for each of its own.
 _FUNCTION = 50
 # How much is compiled at a time.  Threads begin the sooner, the less the first pieces hold; later
-# ones are larger, as each costs some 15 ms beside its functions, but not so large that a thread
+# ones are larger, as each costs some 5 ms beside its functions, but not so large that a thread
 # would wait long for the last of another.
 _SMALLEST, _LARGEST = 200, 800
 # LLVM's levels.  What calls stages (see :mod:`.steps`) comes last.
@@ -48,7 +48,6 @@ def _lean_pipeline() -> str:
                 lower.NarrowDataType(32),
                 lower.VectorizeLoop(True),
                 lower.UnrollLoop(),
-                lower.AnnotateEntryFunc(),
                 lower.SplitHostDevice(),
                 lower.MakePackedAPI(),
             ]
@@ -63,6 +62,20 @@ def _lean_pipeline() -> str:
     return _LEAN
 
 
+# TVM adds conversions between float and half to every module, as weak functions, which LLVM would
+# optimise and translate: a fourth of the time that a short stage takes.  No type of this package
+# is half, so nothing calls them.  A common variable of a name takes a weak function's place in
+# LLVM's linker, and may be in any number of object files.
+_HALVES = "\n".join(f"@{name} = common global i8 0" for name in ("__truncsfhf2", "__extendhfsf2"))
+
+
+def _without_halves(function: Any) -> Any:
+    """The function; the module that it is in has no conversions of halves."""
+    t = tvm()
+    body = t.tirx.AttrStmt(const(0), "pragma_import_llvm", t.ir.StringImm(_HALVES), function.body)
+    return function.with_body(body)
+
+
 class Piece:
     """Some functions that make one object file; ``code`` is empty until it is there."""
 
@@ -75,7 +88,10 @@ class Piece:
     def module(self) -> Any:
         """The functions as TVM's module."""
         t = tvm()
-        return t.IRModule({t.ir.GlobalVar(name): f for name, f in self.functions.items()})
+        functions = dict(self.functions)
+        first = next(iter(functions))
+        functions[first] = _without_halves(functions[first])
+        return t.IRModule({t.ir.GlobalVar(name): f for name, f in functions.items()})
 
 
 def with_needed(pieces: Iterable[Piece]) -> list[Piece]:
@@ -95,7 +111,7 @@ class Build:
 
     LLVM works on one module with one thread, and needs more than twice as long for a program whose
     stages it may all copy into the entry, which gains nothing: a stage's tile runs for
-    microseconds.  A module of its own costs some 15 ms, hence several stages in each.  Which ones
+    microseconds.  A module of its own costs some 5 ms, hence several stages in each.  Which ones
     depends on what they are and in which order they come, so the same program makes the same
     pieces.
     """

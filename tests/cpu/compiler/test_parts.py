@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -73,6 +74,19 @@ def test_only_what_calls_stages_is_not_optimised(monkeypatch: pytest.MonkeyPatch
     assert {levels.pop(name) for name in (ENTRY, DISPATCH)} == {0}
     assert set(levels.values()) == {3}
     assert len(levels) == 7
+
+
+def test_parts_hold_what_they_were_given_and_nothing_else() -> None:
+    shown: list[Any] = []
+    with native.Build(target.host(), look=shown.append) as build:
+        _build(build, 7)
+        given = {frozenset(piece.functions) for piece in build.pieces}
+    text = [executable.mod.inspect_source("ll") for executable in shown]
+    made = {frozenset(re.findall(r"^define .*@(\w+)\(", ll, re.MULTILINE)) for ll in text}
+    assert len(made) == len(given) == 3
+    # The last part has, beside what it was given, what TVM makes of it.
+    assert len(made & given) == 2
+    assert not any("hfsf" in name for names in made for name in names)
 
 
 def test_parts_come_with_all_that_they_need() -> None:
