@@ -188,7 +188,7 @@ _TAKE_ANY = Helper("take_any", _take_any)
 def stage_with_start(
     name: str,
     tiles: int,
-    around: tuple[Stmt, Stmt],
+    around: tuple[Stmt | Sequence[Stmt], Stmt | Sequence[Stmt]],
     body: Callable[[Expr], Stmt],
     helpers: Sequence[Helper],
 ) -> Stage:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
-from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, store
+from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, seq, store
 from minitorch_tvm.compiler.schedule.cpu import gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
@@ -62,11 +62,13 @@ def build(
     shared_b: bool = False,
     a_scale: float | None = None,
     b_scale: float | None = None,
+    workers: int = 2,
 ) -> Case:
     """Compile a product over random operands.
 
     ``shared_b``: every batch reads the same B.  ``a_scale`` and ``b_scale``: the operand is an
-    expression (the stored value times a number), not plain memory.
+    expression (the stored value times a number), not plain memory.  ``epilogue`` "erase": B is set
+    to zero as results are written, one of its elements with each.
     """
     cpu = cpu or host()
     spec = dataclasses.replace(
@@ -101,6 +103,11 @@ def build(
             value = tvm().tirx.max(value + load(buffers["extra"], j), const(0.0, dtype))
         elif epilogue == "accumulate":
             value = value + load(buffers["out"], bt, i, j)
+        elif epilogue == "erase":
+            erased = store(
+                buffers["b"], const(0.0, dtype), bt, *((j, i) if spec.b_transposed else (i, j))
+            )
+            return seq(store(buffers["out"], value, bt, i, j), erased)
         return store(buffers["out"], value, bt, i, j)
 
     builder = Builder()
@@ -121,7 +128,7 @@ def build(
         def place(buffer: Any) -> Place:
             return Place([known.same_as(buffer) for known, _ in pairs].index(True))
 
-        kernel = Linked(stages, place, cpu=cpu)
+        kernel = Linked(stages, place, workers, cpu)
         memory = [array for _, array in pairs]
 
         def run() -> None:
@@ -334,11 +341,77 @@ def test_a_small_product_is_one_stage(
     np.testing.assert_array_equal(one.out, two.out)
 
 
-def _tiling(m: int, n: int, k: int, b_transposed: bool) -> gemm_tiling.Tiling:
-    """How a product of float32 is cut for two cores with AVX-512."""
-    cpu = dataclasses.replace(
-        host(), vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=2 << 20, workers=2
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch) -> CpuTarget:
+    """Threads pack panels, and keep them for all of their tiles that need the same ones."""
+    monkeypatch.setattr(gemm_tiling, "_may_own", lambda *_: False)  # tiles with all rows
+    monkeypatch.setattr(gemm_tiling, "_stays", lambda *_: False)  # columns read in place
+    monkeypatch.setattr(gemm_tiling, "_keeps", lambda *_: True)
+    return dataclasses.replace(
+        host(), l1_bytes=32 << 10, l2_bytes=128 << 10, workers=2, matrix_unit=False
     )
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "shape", [(1, 150, 300, 96), (2, 100, 230, 97), (1, 170, 400, 23), (3, 120, 40, 64)]
+)
+def test_threads_keep_the_panels_they_have_packed(
+    shape: tuple[int, ...],
+    layout: tuple[bool, bool],
+    computed: bool,
+    keeping: CpuTarget,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec, scale = Gemm(*shape, "float32", *layout), 0.5 if computed else None
+
+    def made() -> Case:
+        return build(spec, cpu=keeping, b_scale=scale, epilogue="accumulate")
+
+    one = made()
+    assert "gemm_pack" not in one.stage_names
+    before = one.out.copy()
+    one.run()
+    check(one, before + one.want() * (scale or 1.0))
+    monkeypatch.setattr(gemm_tiling, "_keeps", lambda *_: False)
+    two = made()
+    assert "gemm_pack" in two.stage_names
+    two.a[...], two.b[...], two.out[...] = one.a, one.b, before
+    two.run()
+    np.testing.assert_array_equal(one.out, two.out)
+
+
+@pytest.mark.parametrize("b_transposed", [False, True])
+def test_panels_are_packed_once_for_all_rows(b_transposed: bool, keeping: CpuTarget) -> None:
+    spec = Gemm(1, 96, 300, 96, "float32", False, b_transposed)
+    case = build(spec, cpu=dataclasses.replace(keeping, workers=1), epilogue="erase", workers=1)
+    want = case.want()
+    case.run()
+    check(case, want)
+    assert not case.b.any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "workers", "kept"),
+    [
+        ((256, 1024, 1024), 2, True),
+        ((500, 1000, 700), 2, True),
+        ((256, 1024, 1024), 16, False),  # as many threads as panels: most would pack one
+        ((1024, 1024, 4096), 2, False),  # a panel would fill most of the cache
+    ],
+)
+def test_where_threads_pack_panels(shape: tuple[int, int, int], workers: int, kept: bool) -> None:
+    tiling = _tiling(*shape, False, workers=workers, l2_bytes=1 << 20)
+    assert tiling.own_panels == kept
+    assert tiling.row_group * tiling.mr < shape[0]
+
+
+def _tiling(
+    m: int, n: int, k: int, b_transposed: bool, workers: int = 2, l2_bytes: int = 2 << 20
+) -> gemm_tiling.Tiling:
+    """How a product of float32 is cut for cores with AVX-512."""
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, l2_bytes, workers=workers)
 
     def none(*_: Any) -> Any:
         raise AssertionError("nothing is read while a tiling is chosen")

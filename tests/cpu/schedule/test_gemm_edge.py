@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -27,16 +28,19 @@ LANES = HOST.lanes(4)
 def edges() -> Iterator[list[gemm_edge.Stage]]:
     """Whatever has an edge is computed with one; the list has those products' dot products."""
     found: list[gemm_edge.Stage] = []
-    together = gemm_edge._together
+    outer_stages = gemm_edge.outer_stages
 
-    def counted(stage: gemm_edge.Stage, few: gemm_edge.Stage) -> gemm_edge.Stage:
-        found.append(few)
-        return together(stage, few)
+    def counted(
+        *arguments: Any, beside: gemm_edge.Stage | None = None
+    ) -> Sequence[gemm_edge.Stage]:
+        if beside is not None:
+            found.append(beside)
+        return outer_stages(*arguments, beside=beside)
 
     with (
         mock.patch.object(gemm_edge, "_LEAST", 0),
         mock.patch.object(gemm_edge, "_WORTH", float("-inf")),
-        mock.patch.object(gemm_edge, "_together", counted),
+        mock.patch.object(gemm_edge, "outer_stages", counted),
     ):
         yield found
 
@@ -159,7 +163,7 @@ def test_where_it_is_chosen(shape: tuple[int, int, int]) -> None:
     spec = dataclasses.replace(product(m, n, k, (False, True)), a_pitch=k, b_pitch=k)
     nothing = tvm().tirx.Evaluate(const(0))
     problem = gemm._problem(spec, read, read, lambda *_: nothing)
-    stage = parallel_stage("gemm", 2, lambda t: nothing)
+    stage = parallel_stage("dots", 2, lambda t: nothing)
     with (
         mock.patch.object(gemm_edge, "outer_stages", return_value=[stage]) as used,
         mock.patch.object(gemm_edge, "dot_stages", return_value=[stage]),

@@ -61,7 +61,7 @@ def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) 
     return Isa(
         cpu,
         rf"vfmadd\d+ps\t.*%({register}\d+)$",
-        rf"(?!.*(?:1to|broadcast)).*(?:\(%rsp.*%{register}|%{register}\d+, .*\(%rsp)",
+        rf"(?!.*(?:1to|broadcast)).*(?:\(%rsp\).*%{register}|%{register}\d+, .*\(%rsp\))",
         wider,
         accumulators,
     )
@@ -71,7 +71,9 @@ _ARM = _cpu("cortex-a76", "neon", 64, 512, "aarch64-unknown-linux-gnu")
 ISAS = {
     "avx2": _x86("x86-64-v3", "avx2", "ymm", "zmm", 12),
     "avx512": _x86("x86-64-v4", "avx512f", "zmm", "tmm", 20),
-    "neon": Isa(_ARM, r"fmla\t(v\d+\.4s)", r"(?:str|stp|ldr|ldp)\tq.*\[sp", r"\bz\d+\.s", 20),
+    "neon": Isa(
+        _ARM, r"fmla\t(v\d+\.4s)", r"(?:str|stp|ldr|ldp)\tq.*\[sp(?:, #|\])", r"\bz\d+\.s", 20
+    ),
 }
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....core.tvm_api import tvm
-from ...loops import Builder, Expr, Stage, Stmt, bind, seq, serial
+from ...loops import Builder, Stage
 from ...target import CpuTarget
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import outer_stages
@@ -43,11 +42,8 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
     if best is None or best[0] > (1 - _WORTH) * least_cycles(problem, cpu):
         return None
     _, main, rest = best
-    stages = outer_stages(main.swap() if main.swapped else main, builder, cpu)
     (few,) = dot_stages(rest, builder, cpu)
-    (number,) = (i for i, stage in enumerate(stages) if stage.name == "gemm")
-    stages[number] = _together(stages[number], few)
-    return stages
+    return outer_stages(main.swap() if main.swapped else main, builder, cpu, beside=few)
 
 
 def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
@@ -60,16 +56,3 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
         write=lambda bt, i, j, value: write(bt, i, n + j, value),
     )
     return replace(pb, n=n), rest.swap()
-
-
-def _together(stage: Stage, few: Stage) -> Stage:
-    """Every tile of a stage computes its share of another's."""
-    assert stage.queue is few.queue is None, "these take their tiles themselves"
-    first, last = ((stage.tile + n) * few.tiles // stage.tiles for n in (0, 1))
-
-    def tile(q: Expr) -> Stmt:
-        return seq(tvm().tirx.Bind(few.tile, begin + q), few.body)
-
-    begin, know = bind("begin", first)
-    shared = seq(know, serial(last - begin, tile, "few"))
-    return replace(stage, body=seq(stage.body, shared), helpers=(*stage.helpers, *few.helpers))

@@ -3,12 +3,13 @@
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
 few rows would use them; rows stored along m are packed into blocks, unless all of them stay in the
-first-level cache.  What only one tile needs is packed by that tile: small products are one stage,
-without a barrier.  A parallel tile covers a group
-of row blocks and a group of panels and runs, for every block of k, through its row blocks and,
-innermost, through its panels: the scalars of one row block stay in the first-level cache while the
-panels stream from the second, announced by prefetches.  Between blocks of k the sums wait in memory
-of the tile.
+first-level cache.  Panels that stay in a core's own cache are packed by the thread whose tile needs
+them, unless the tile before had the same: no other core's lines, and no barrier.
+
+A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k,
+through its row blocks and, innermost, through its panels: the scalars of one row block stay in the
+first-level cache while the panels stream from the second, announced by prefetches.  Between blocks
+of k the sums wait in memory of the tile.
 
 Row tails start early and recompute rows of the block before (addresses stay constants relative to
 one base, and no second body is compiled); only new rows are written.
@@ -29,6 +30,7 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
+    bind,
     ceil_div,
     const,
     load,
@@ -45,6 +47,7 @@ from ...loops import (
     view,
     when,
 )
+from ...queues import stage_with_start
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
 from .elementwise import GRAIN, tiled
@@ -107,14 +110,13 @@ class _Compute:
         cpu: CpuTarget,
     ) -> None:
         self.pb, self.t, self.columns, self.rows, self.cpu = pb, tiling, columns, rows, cpu
-        self.packed = None if columns is None else columns.memory
         self.panels = ceil_div(pb.n, tiling.nr)
         self.blocks = ceil_div(pb.m, tiling.mr)
         self.k_parts = ceil_div(pb.k, tiling.k_block)
         self.panel_groups = ceil_div(self.panels, tiling.panel_group)
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
         self.strip = self._strip()
-        self.tile = var("tile")
+        self.tile: Expr = var("tile")
         # Nobody else needs the rows of a tile that has all panels.
         self.own_rows = self.panel_groups == 1 and (pb.row_batched or pb.batch == 1)
 
@@ -130,26 +132,56 @@ class _Compute:
         pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
         return local_buffer((t.mr, pitch), pb.dtype, "strip")
 
-    def stage(self) -> Stage:
+    def stage(self, beside: Stage | None = None) -> Stage:
+        """The stage; every tile computes its share of the tiles of ``beside``, too."""
+        tiles = self.pb.batch * self.row_groups * self.panel_groups
+        helpers = () if beside is None else beside.helpers
+        columns = self.columns
+        if columns is None or not columns.own:
+            tile = var("tile")
+            body = self._whole_tile(tile, tiles, beside, [])
+            return Stage("gemm", tiles, tile, body, helpers)
+        held = local_buffer((1,), "int32", "held")
+        start = seq(alloc(columns.memory), alloc(held), store(held, const(-1), 0))
+
+        def one(taken: Expr) -> Stmt:
+            tile, know = bind("tile", taken)
+            group = tile // self.row_groups
+            fill = columns.fill(*self._panels_of(tile))
+            new = when(load(held, 0) != group, seq(fill, store(held, group, 0)))
+            return seq(know, self._whole_tile(tile, tiles, beside, [new]))
+
+        return stage_with_start("gemm", tiles, (start, []), one, helpers)
+
+    def _panels_of(self, tile: Expr) -> tuple[Expr, tuple[Expr, Expr]]:
+        """Batch, first panel and number of panels of a tile; neighbouring tiles share them."""
         t = self.t
-        per_batch = self.row_groups * self.panel_groups
+        bt = tile // (self.row_groups * self.panel_groups) if self.pb.batch > 1 else const(0)
+        p0 = tile // self.row_groups % self.panel_groups * t.panel_group
+        count: Expr = t.panel_group
+        if self.panels % t.panel_group:
+            count = minimum(t.panel_group, self.panels - p0)
+        return bt, (p0, count)
 
-        tile = self.tile
-        bt = tile // per_batch if self.pb.batch > 1 else const(0)
-        # Neighbouring tiles share panels.
-        group = tile // self.row_groups % self.panel_groups
-        rows = tile % self.row_groups
-        body = self._tile(bt, rows * t.row_group, group * t.panel_group)
-        return Stage("gemm", self.pb.batch * per_batch, tile, body)
+    def _whole_tile(self, tile: Expr, tiles: int, beside: Stage | None, first: list[Stmt]) -> Stmt:
+        self.tile = tile
+        body = seq(first, self._tile(tile % self.row_groups * self.t.row_group))
+        if beside is None:
+            return body
+        begin, end = ((tile + n) * beside.tiles // tiles for n in (0, 1))
+        begin, know = bind("begin", begin)
 
-    def _tile(self, bt: Expr, mb0: Expr, p0: Expr) -> Stmt:
+        def share(q: Expr) -> Stmt:
+            return seq(tvm().tirx.Bind(beside.tile, begin + q), beside.body)
+
+        return seq(body, know, serial(end - begin, share, "beside"))
+
+    def _tile(self, mb0: Expr) -> Stmt:
         t, pb = self.t, self.pb
+        bt, (p0, group) = self._panels_of(self.tile)
         blocks: Expr = t.row_group
         if self.blocks % t.row_group:
             blocks = minimum(t.row_group, self.blocks - mb0)
-        group: Expr = t.panel_group
-        if self.panels % t.panel_group:
-            group = minimum(t.panel_group, self.panels - p0)
         partial: Memory | None = None
         if self.k_parts > 1:
             shape = (t.row_group, t.panel_group, t.mr, t.nr)
@@ -171,8 +203,6 @@ class _Compute:
         body = serial(
             self.k_parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp"
         )
-        if self.columns is not None and t.own_panels:
-            body = seq(self.columns.fill(bt, (p0, group)), body)
         if self.rows is not None and self.own_rows:
             body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), pb.k)), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
@@ -255,7 +285,7 @@ class _Compute:
             ahead: list[Stmt] = []
             vectors: list[Expr] = []
             for v in range(panel.nv):
-                if self.packed is None:
+                if self.columns is None:
                     vectors.append(load(line[v], every))
                     ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
                     if self.blocks == 1 and self.k_parts > 1:  # the next panel's, on the same pages
@@ -266,11 +296,9 @@ class _Compute:
                         ahead.append(prefetch(later))
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
-                own = bt if pb.col_batched else 0
-                at = (own, panel.number, k0 + k)
-                vectors.append(load(self.packed, *at, ramp(v * lanes, lanes)))
-                later = load(self.packed, own, panel.number, k0 + k + _AHEAD, v * lanes)
-                ahead.append(prefetch(later))
+                packed, at = self.columns.memory, self.columns.at(bt, panel.number)
+                vectors.append(load(packed, *at, k0 + k, ramp(v * lanes, lanes)))
+                ahead.append(prefetch(load(packed, *at, k0 + k + _AHEAD, v * lanes)))
             updates = []
             for r in range(t.mr):
                 factor = splat(scalar(r, k), lanes)
@@ -423,8 +451,10 @@ class _Compute:
         return turned, [alloc(turned), serial(columns // edge, group, "q")]
 
 
-def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
-    """Stages of the product."""
+def outer_stages(
+    problem: Problem, builder: Builder, cpu: CpuTarget, beside: Stage | None = None
+) -> list[Stage]:
+    """Stages of the product, whose tiles compute those of ``beside``, too."""
     stages: list[Stage] = []
     (cost, tiling), pb = choose(problem, cpu), problem
     other, transposed = choose(problem.swap(), cpu)
@@ -442,13 +472,16 @@ def outer_stages(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Sta
         stages.append(stage)
     columns: Panels | None = None
     if not tiling.direct:
-        columns = Panels.new(pb, cpu, builder, tiling.nr, tiling.last_nv * tiling.lanes)
-        if not tiling.own_panels:
+        width = (tiling.nr, tiling.last_nv * tiling.lanes)
+        if tiling.own_panels:
+            columns = Panels.of_thread(pb, cpu, tiling.panel_group, *width)
+        else:
+            columns = Panels.shared(pb, cpu, builder, *width)
             stages.append(columns.stage())
     compute = _Compute(pb, tiling, columns, rows, cpu)
     if rows is not None and not compute.own_rows:
         stages.append(pack_rows(pb, rows))
-    return [*stages, compute.stage(), *finish]
+    return [*stages, compute.stage(beside), *finish]
 
 
 def _finished_apart(pb: Problem, builder: Builder) -> tuple[Problem, list[Stage]]:

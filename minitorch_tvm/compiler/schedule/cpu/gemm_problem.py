@@ -24,8 +24,10 @@ from ...loops import (
     const,
     in_vectors,
     load,
+    local_buffer,
     minimum,
     parallel_stage,
+    prefetch,
     ramp,
     seq,
     serial,
@@ -44,6 +46,8 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 SQUARE = 8
 # Lines of memory that fall into the same places of a first-level cache and yet stay in it.
 _FEW_LINES = 8
+# Lines of columns between the request for one and its copy.
+_AHEAD = 32
 # Enough equal tiles that a contiguous split over the threads of a small machine is even.
 MIN_TILES = 16
 
@@ -245,14 +249,32 @@ class Panels:
     memory: Memory
     lanes: int
     last_nr: int
+    own: bool  # of a thread, and for some neighbouring panels at a time, of one batch
 
     @classmethod
-    def new(cls, pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int) -> Panels:
-        """Uninitialised memory of a kernel."""
+    def shared(cls, pb: Problem, cpu: CpuTarget, builder: Builder, nr: int, last_nr: int) -> Panels:
+        """Uninitialised memory of a kernel, for all panels."""
         batch = pb.batch if pb.col_batched else 1
         shape = (batch, ceil_div(pb.n, nr), pb.k, nr)
         memory = builder.scratch_buffer(shape, pb.dtype, "panels")
-        return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr)
+        return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr, own=False)
+
+    @classmethod
+    def of_thread(cls, pb: Problem, cpu: CpuTarget, group: int, nr: int, last_nr: int) -> Panels:
+        """Local memory for ``group`` panels, of which the first is a multiple of ``group``."""
+        memory = local_buffer((1, group, pb.k, nr), pb.dtype, "panels")
+        return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr, own=True)
+
+    @property
+    def count(self) -> int:
+        """How many panels the columns are."""
+        return ceil_div(self.pb.n, self.memory.shape[3])
+
+    def at(self, bt: Expr, p: Expr) -> tuple[Expr, Expr]:
+        """Where a panel is."""
+        if self.own:
+            return const(0), p % self.memory.shape[1]
+        return (bt if self.pb.col_batched else const(0)), p
 
     @property
     def _square(self) -> int:
@@ -263,7 +285,7 @@ class Panels:
     def stage(self) -> Stage:
         """A stage that packs all panels."""
         pb, lanes = self.pb, self.lanes
-        batch, panels = self.memory.shape[:2]
+        batch, panels = self.memory.shape[0], self.count
         # Either way memory is read in order: along k if k is innermost, else along the columns.
         across = panels if self._square else 1
         parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
@@ -290,12 +312,15 @@ class Panels:
     def _line(self, bt: Expr, some: tuple[Expr, Expr], k: Expr) -> Stmt:
         """Copy the columns of one k to some panels."""
         pb, packed, lanes = self.pb, self.memory, self.lanes
-        _, panels, _, nr = packed.shape
+        panels, nr = self.count, packed.shape[3]
         width = pb.n - (panels - 1) * nr
 
         def copy(p: Expr, width: int) -> Stmt:
+            def ask_for(j: int) -> Stmt:
+                return prefetch(pb.col(bt, k + _AHEAD, p * nr + j))
+
             def element(j: Expr) -> Stmt:
-                return store(packed, pb.col(bt, k, p * nr + j), bt, p, k, j)
+                return store(packed, pb.col(bt, k, p * nr + j), *self.at(bt, p), k, j)
 
             # Vectors spelled out compile in half the time that finding them takes.
             whole = width // lanes if pb.col_plain else 0
@@ -307,14 +332,16 @@ class Panels:
             rest = width - whole * lanes
             if rest:
                 lines.append(serial(rest, lambda j: element(j + whole * lanes), "j"))
-            return seq(lines)
+            # Parts of lines that may be pages apart, which the hardware does not foresee.
+            asks = range(0, width, LINE_BYTES // pb.itemsize) if self.own and pb.col_plain else ()
+            return seq([ask_for(j) for j in asks], lines)
 
         p0, count = some
         if width == nr:
             return serial(count, lambda p: copy(p0 + p, nr), "p")
         last = const(panels - 1)
         clear = [
-            store(packed, zeros(pb.dtype, lanes), bt, last, k, ramp(v, lanes))
+            store(packed, zeros(pb.dtype, lanes), *self.at(bt, last), k, ramp(v, lanes))
             for v in range(width // lanes * lanes, self.last_nr, lanes)
         ]
         end = seq(clear, copy(last, width))
@@ -333,7 +360,7 @@ class Panels:
         nr = packed.shape[3]
         vectors: Expr = nr // lanes
         if self.last_nr != nr:
-            total = (packed.shape[1] - 1) * nr + self.last_nr
+            total = (self.count - 1) * nr + self.last_nr
             vectors = minimum(vectors, total // lanes - p * (nr // lanes))
 
         def block(jb: Expr, kb: Expr) -> Stmt:
@@ -347,7 +374,7 @@ class Panels:
                 return loop(lanes, lambda c: store(square, pb.col(bt, k + c, column), r, c), "c")
 
             def put(c: Expr, line: Expr) -> Stmt:
-                return store(packed, line, bt, p, k + c, ramp(jb * lanes, lanes))
+                return store(packed, line, *self.at(bt, p), k + c, ramp(jb * lanes, lanes))
 
             return transpose_rows(lanes, pb.dtype, fill, put)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, ceil_div
 from ...target import CpuTarget
@@ -35,6 +35,9 @@ _SHARED_CYCLES = 100
 _UNEVEN = 0.3
 # Cycles per line that another core has packed.
 _FOREIGN_CYCLES = 10
+# Share of the second-level cache for panels that a thread packs and keeps, and groups of panels for
+# every other thread, of which two threads may pack one.
+_KEPT_SHARE, _MANY_GROUPS = 0.4, 4
 # What the last tiles cost where cores differ in speed, in tiles.
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
@@ -55,7 +58,7 @@ class Tiling:
     k_block: int
     row_group: int  # row blocks of one parallel tile
     panel_group: int  # panels of one parallel tile
-    own_panels: bool = False  # a tile packs its panels, and has all rows
+    own_panels: bool = False  # packed by the thread that needs them, into memory of its own
 
     @property
     def nr(self) -> int:
@@ -107,7 +110,20 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
             _, mr, nv, last = alone
             k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
             return best[0], Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
-    return best[0], Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+    tiling = Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+    return best[0], replace(tiling, own_panels=not direct and _keeps(pb, cpu, tiling))
+
+
+def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
+    """Whether threads pack the panels of their tiles, and keep them for tiles with the same.
+
+    Neighbouring tiles have the same, and a thread takes neighbours.  Where one takes over tiles of
+    another, both pack a panel.
+    """
+    groups = pb.batch * ceil_div(ceil_div(pb.n, t.nr), t.panel_group)
+    near = t.panel_group * t.nr * pb.k * pb.itemsize <= _KEPT_SHARE * cpu.l2_bytes
+    shared = pb.batch > 1 and not pb.col_batched
+    return near and not shared and groups >= _MANY_GROUPS * (cpu.workers - 1)
 
 
 def least_cycles(pb: Problem, cpu: CpuTarget) -> float:
