@@ -604,7 +604,7 @@ def test_tiles_that_are_turned(
         turned.append(out.shape)
         return turn(self, out)
 
-    monkeypatch.setattr(gemm_outer, "_LARGE", 0)
+    monkeypatch.setattr(gemm_tiling, "LARGE", 0)
     monkeypatch.setattr(gemm_outer, "choose", _transposed_tiling)
     monkeypatch.setattr(gemm_outer._Compute, "_turned", watched)
     cpu = dataclasses.replace(host(), matrix_unit=False)

@@ -61,7 +61,7 @@ from .gemm_problem import (
     row_blocks,
     zeros,
 )
-from .gemm_tiling import PAGE, Tiling, choose, in_place, pitch_bytes
+from .gemm_tiling import PAGE, Tiling, choose, in_place, pitch_bytes, turns
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -70,8 +70,6 @@ _AHEAD, _AHEAD_APART = 16, 8
 _ROWS_AHEAD = 64
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
-# Terms of a product for which compiling more code (some 50 ms) pays.
-_LARGE = 1 << 23
 
 
 def _unroll(vector_bytes: int, nv: int) -> int:
@@ -405,9 +403,7 @@ class _Compute:
             store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
             for (r, c), sums in acc.items()
         ]
-        # Of that many rows, LLVM would gather elements one by one.
-        gathers = pb.swapped and t.mr >= SQUARE and pb.m * pb.n * pb.k >= _LARGE
-        turned, turn = self._turned(out) if gathers else (None, [])
+        turned, turn = self._turned(out) if turns(pb, t.mr) else (None, [])
 
         def value(i: Expr, j: Expr) -> Expr:
             return load(out, i, j) if turned is None else load(turned, j, i)

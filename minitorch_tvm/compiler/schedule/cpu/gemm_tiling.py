@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, ceil_div
 from ...target import CpuTarget
-from .gemm_problem import Problem
+from .gemm_problem import SQUARE, Problem
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
@@ -42,6 +42,11 @@ _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
+# Terms of a product for which compiling more code (some 50 ms) pays.
+LARGE = 1 << 23
+# Cycles of an element of a transposed product's result, whose tiles are turned in registers, and
+# of one that is written by itself.
+_TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 
@@ -175,9 +180,18 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
         cost += pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
-    if pb.swapped:
-        cost += pb.m * pb.n * 1.5  # results are written across their rows
+    if pb.swapped:  # results are written across their rows, or turned in registers
+        turned = turns(pb, mr) or pb.m * pb.n * pb.k < LARGE
+        cost += pb.m * pb.n * (_TURNED_CYCLES if turned else _ACROSS_CYCLES)
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
+
+
+def turns(pb: Problem, mr: int) -> bool:
+    """Whether tiles of a transposed product are turned in registers.
+
+    Of so many rows, LLVM would gather elements one by one.
+    """
+    return pb.swapped and mr >= SQUARE and pb.m * pb.n * pb.k >= LARGE
 
 
 def pitch_bytes(pb: Problem) -> int:
