@@ -263,13 +263,11 @@ def _saved(roots: dict[int, Node]) -> None:
                 stack.append(past)
             continue
         for x in node.inputs:
+            if x.pending:
+                roots[id(x)] = x
             if x.requires_grad and id(x) not in seen:
                 seen.add(id(x))
                 stack.append(x)
-            while x.pending and x.op.moves:  # done again where it is read, which costs nothing
-                (x,) = x.inputs
-            if x.pending:
-                roots[id(x)] = x
 
 
 def _reachable(roots: Iterable[Node]) -> list[Node]:

@@ -52,8 +52,6 @@ class Op(ABC):
     """Reads every input at the output's own index (after broadcasting)."""
     differentiable: ClassVar[bool] = True
     """False where the gradient is zero or undefined (comparisons, argmax, integer results)."""
-    moves: ClassVar[bool] = False
-    """Its elements are its input's, elsewhere: whoever reads them can read these instead."""
     uid: int = -1
 
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:

@@ -80,8 +80,6 @@ class Reshape(Op, kind=Kind.INJECTIVE):
 class Permute(Op, kind=Kind.INJECTIVE):
     """permute(x: t[*s]) -> t[s[d] for d in dims]."""
 
-    moves = True
-
     dims: tuple[int, ...]
 
     def infer(self, *inputs: Spec) -> Spec:
@@ -109,8 +107,6 @@ class Permute(Op, kind=Kind.INJECTIVE):
 @dataclass(frozen=True, eq=False)
 class Expand(Op, kind=Kind.INJECTIVE):
     """expand(x: t[*s]) -> t[*shape], repeating dimensions of size one (and new leading ones)."""
-
-    moves = True
 
     shape: Shape
 
@@ -151,8 +147,6 @@ class Expand(Op, kind=Kind.INJECTIVE):
 @dataclass(frozen=True, eq=False)
 class Slice(Op, kind=Kind.INJECTIVE):
     """slice(x: t[*s]) -> t[ceil((stop - start) / step), ...], one triple per dimension."""
-
-    moves = True
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
-from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, seq, store
+from minitorch_tvm.compiler.loops import (
+    Builder,
+    const,
+    load,
+    pointer_buffer,
+    seq,
+    store,
+)
 from minitorch_tvm.compiler.schedule.cpu import gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
@@ -408,7 +415,14 @@ def test_where_threads_pack_panels(shape: tuple[int, int, int], workers: int, ke
 
 
 def _tiling(
-    m: int, n: int, k: int, b_transposed: bool, workers: int = 2, l2_bytes: int = 2 << 20
+    m: int,
+    n: int,
+    k: int,
+    b_transposed: bool,
+    workers: int = 2,
+    l2_bytes: int = 2 << 20,
+    batch: int = 1,
+    shared_b: bool = False,
 ) -> gemm_tiling.Tiling:
     """How a product of float32 is cut for cores with AVX-512."""
     cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, l2_bytes, workers=workers)
@@ -417,10 +431,46 @@ def _tiling(
         raise AssertionError("nothing is read while a tiling is chosen")
 
     pb = Problem(
-        *(1, m, n, k, "float32", none, none, True, b_transposed),
-        *(True, True, none, True, True, False),
+        *(batch, m, n, k, "float32", none, none, True, b_transposed),
+        *(k, k if b_transposed else n, none, True, not shared_b, False),
     )
     return gemm_tiling.choose(pb, cpu)[1]
+
+
+def test_columns_that_batches_share_are_packed_once() -> None:
+    kept = [
+        _tiling(256, 1024, 700, True, 2, 1 << 20, 4, shared).own_panels for shared in (False, True)
+    ]
+    assert kept == [True, False]
+
+
+def _stage_names(spec: Gemm, cpu: CpuTarget) -> list[str]:
+    """The stages of a product of memory."""
+    pitches = {
+        "a_pitch": spec.m if spec.a_transposed else spec.k,
+        "b_pitch": spec.k if spec.b_transposed else spec.n,
+    }
+    a, b, c = (pointer_buffer((1 << 24,), "float32", name) for name in "abc")
+    stages = gemm_stages(
+        dataclasses.replace(spec, **pitches),
+        lambda bt, i, k: load(a, bt + i * pitches["a_pitch"] + k),
+        lambda bt, k, j: load(b, bt + j * pitches["b_pitch"] + k),
+        lambda bt, i, j, value: store(c, value, bt + i * spec.n + j),
+        Builder(),
+        cpu,
+    )
+    assert stages is not None
+    return [stage.name for stage in stages]
+
+
+@pytest.mark.parametrize("n", [500, 1024])
+def test_results_are_written_across_their_rows_where_that_is_little_work(n: int) -> None:
+    """Both operands transposed: as it stands rows are packed, the other way results are turned."""
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
+    assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), cpu)
+    # Eight times as many steps of k for the same result.
+    long = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), cpu)
+    assert "gemm_pack_rows" not in long
 
 
 def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:

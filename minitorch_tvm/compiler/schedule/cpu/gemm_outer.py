@@ -3,8 +3,8 @@
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
 few rows would use them; rows stored along m are packed into blocks, unless all of them stay in the
-first-level cache.  Panels that stay in a core's own cache are packed by the thread whose tile needs
-them, unless the tile before had the same: no other core's lines, and no barrier.
+first-level cache.  Many panels that stay in a core's own cache are packed by the thread whose tile
+needs them, unless the tile before had the same: no other core's lines, and no barrier.
 
 A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k,
 through its row blocks and, innermost, through its panels: the scalars of one row block stay in the
