@@ -464,13 +464,13 @@ def _stage_names(spec: Gemm, cpu: CpuTarget) -> list[str]:
 
 
 @pytest.mark.parametrize("n", [500, 1024])
-def test_results_are_written_across_their_rows_where_that_is_little_work(n: int) -> None:
+def test_few_rows_are_multiplied_from_the_other_side(n: int) -> None:
     """Both operands transposed: as it stands rows are packed, the other way results are turned."""
     cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
     assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), cpu)
-    # Eight times as many steps of k for the same result.
-    long = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), cpu)
-    assert "gemm_pack_rows" not in long
+    # As it stands, all of B would be packed for a fourth of the multiply-adds.
+    few = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), cpu)
+    assert "gemm_pack_rows" not in few
 
 
 def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gemm import LAYOUTS, Case, build, run_and_check
 
-from minitorch_tvm.compiler.loops import Builder, const, parallel_stage
+from minitorch_tvm.compiler.loops import Builder, const
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_edge
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.threads import usable_cores
-from minitorch_tvm.core.tvm_api import global_func, tvm
+from minitorch_tvm.core.tvm_api import global_func
 
 HOST = dataclasses.replace(host(), matrix_unit=False)
 LANES = HOST.lanes(4)
@@ -161,12 +161,10 @@ def test_where_it_is_chosen(shape: tuple[int, int, int]) -> None:
         return const(0.0, "float32")
 
     spec = dataclasses.replace(product(m, n, k, (False, True)), a_pitch=k, b_pitch=k)
-    nothing = tvm().tirx.Evaluate(const(0))
-    problem = gemm._problem(spec, read, read, lambda *_: nothing)
-    stage = parallel_stage("dots", 2, lambda t: nothing)
+    problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
     with (
-        mock.patch.object(gemm_edge, "outer_stages", return_value=[stage]) as used,
-        mock.patch.object(gemm_edge, "dot_stages", return_value=[stage]),
+        mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
+        mock.patch.object(gemm_edge, "dot_stages", return_value=[None]),
     ):
         gemm_edge.stages_with_edge(problem, Builder(), machine)
     assert used.called == CHOSEN[shape]

@@ -44,8 +44,8 @@ _DELAY = 0.15
 _SHORT_PART = 10
 # Terms of a product for which compiling more code (some 50 ms) pays.
 LARGE = 1 << 23
-# Cycles of an element of a transposed product's result, whose tiles are turned in registers, and
-# of one that is written by itself.
+# Cycles of an element of a transposed product's result: of a small one or in a tile that is turned
+# in registers, and of one that is written by itself, to lines that the caches have lost meanwhile.
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
@@ -181,8 +181,8 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
-        turned = turns(pb, mr) or pb.m * pb.n * pb.k < LARGE
-        cost += pb.m * pb.n * (_TURNED_CYCLES if turned else _ACROSS_CYCLES)
+        across = pb.m * pb.n * pb.k >= LARGE and not turns(pb, mr)
+        cost += pb.m * pb.n * (_ACROSS_CYCLES if across else _TURNED_CYCLES)
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
 
