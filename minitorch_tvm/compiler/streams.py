@@ -1,4 +1,4 @@
-"""Stores that go around the caches, for results that no cache could keep.
+"""Stores that go around the caches, for results that no cache could keep, or needs to.
 
 A store to a line that a core does not have fetches the line first: a large result crosses the bus
 to memory twice, once for nothing, and drives out what would be read again.  Processors have stores
@@ -51,28 +51,48 @@ _PLACES = (Leaf, mv.Reshape, mv.Expand, mv.Full)
 _TYPES = {"float32": "float", "int32": "i32"}  # LLVM's names
 _ANY = [False]  # whether anything was streamed, for each :func:`closed` that is at work
 
+Around = Callable[[Memory], bool]
+"""Whether what is stored to some memory goes around the caches."""
+
 
 def far_bytes(cpu: CpuTarget) -> int:
     """Size of results from which on stores to them go around the caches."""
     return max(_FAR * cpu.l2_bytes, min(cpu.l3_bytes, _SHARE))
 
 
-def is_far(memory: Memory, least: int) -> bool:
+def _is_large(memory: Memory, least: int) -> bool:
     """True for memory of ``least`` bytes and a type that :func:`streamed` knows."""
     return memory.dtype in _TYPES and math.prod(memory.shape) * 4 >= least
 
 
-def far_results(code: KernelCode, computed: Iterable[int], cpu: CpuTarget) -> int | None:
-    """Bytes of a result from which on it is stored around the caches; None if none shall be.
+def far_results(code: KernelCode, computed: Iterable[int], cpu: CpuTarget) -> Around | None:
+    """Which results of a kernel no cache could keep; None if none shall go around the caches.
 
     Not where results are near, or written over what is read, nor beside long arithmetic:
     ``computed`` are the values that one pass over the elements computes.
     """
-    least, values = far_bytes(cpu), code.graph.values
-    far = any(is_far(code.buffer(v), least) for v in code.kernel.stores)
-    if not far or code.overwrites or not _is_light(values[v].op for v in computed):
+    values = code.graph.values
+    far = functools.partial(_is_large, least=far_bytes(cpu))
+    any_ = any(far(code.buffer(v)) for v in code.kernel.stores)
+    if not any_ or code.overwrites or not _is_light(values[v].op for v in computed):
         return None
-    return least
+    return far
+
+
+def passing_result(code: KernelCode, cpu: CpuTarget) -> Around | None:
+    """The large gradient that a product gives beside the parameter that it is for; None if none.
+
+    The update has used it already, and hardly anybody else wants it before the step is over.  In
+    the last cache it would take the place of what the next step reads: parameters, their moments.
+    """
+    kernel, anchor = code.kernel, code.anchor
+    if not code.overwrites or kernel.anchor not in kernel.stores:
+        return None
+    gradient = code.buffer(kernel.anchor)
+    whole_lines = anchor.shape[-1] % LINE == 0
+    if not whole_lines or not _is_large(gradient, cpu.l2_bytes):
+        return None
+    return lambda memory: bool(memory.raw.same_as(gradient.raw))
 
 
 def _is_light(ops: Iterable[Op]) -> bool:
@@ -125,13 +145,13 @@ def _call(name: str, *arguments: Expr) -> Stmt:
     return t.AttrStmt(const(0), "pragma_import_llvm", tvm().ir.StringImm(_imported()), call)
 
 
-def streamed(body: Callable[[Expr], Stmt], first: Expr, least: int) -> Stmt:
+def streamed(body: Callable[[Expr], Stmt], first: Expr, around: Around) -> Stmt:
     """``body(i)`` for the :data:`LINE` numbers from ``first`` on, as vectors.
 
-    What it stores to other memory than it loads, of ``least`` bytes at least, goes around the
-    caches.  Others may read it behind the stage (see :func:`closed`).
+    What it stores to other memory than it loads goes ``around`` the caches.  Others may read it
+    behind the stage (see :func:`closed`).
     """
-    found = [(m, element) for m, element in written(lambda: body(first)) if is_far(m, least)]
+    found = [(m, element) for m, element in written(lambda: body(first)) if around(m)]
     lines = {m.raw: local_buffer((LINE,), m.dtype, "line") for m, _ in found}
 
     def lane(v: Expr) -> Stmt:

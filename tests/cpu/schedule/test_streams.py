@@ -145,6 +145,68 @@ def test_what_is_written_over_stays_in_the_caches(monkeypatch: pytest.MonkeyPatc
     assert not re.search(AROUND["avx512"], assembly(step, cpu, monkeypatch))
 
 
+def trained(width: int) -> list[mt.Tensor]:
+    """A weight of 96 x ``width`` after a step, and its gradient."""
+    x, weight, target = normal(70, 96), normal(96, width).requires_grad_(), normal(70, width)
+    mt.eval(x, weight, target)
+    ((x @ weight) * target).sum().backward()
+    gradient = weight.grad
+    assert gradient is not None
+    with mt.no_grad():
+        weight.sub_(gradient * 0.5)
+    return [weight, gradient]
+
+
+def product_and_double() -> list[mt.Tensor]:
+    """Two results, of which neither is an update."""
+    product = normal(96, 70) @ normal(70, 512)
+    return [product, product * 2]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_gradients_beside_their_update(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = replace(ISAS[isa].cpu, l2_bytes=192 << 10)
+    text = assembly(lambda: trained(512), cpu, monkeypatch)
+    assert re.search(AROUND[isa], text)
+    assert re.search(FENCE[isa], text)
+    for make in (
+        lambda: trained(496),  # smaller than the cache
+        lambda: trained(1001),  # rows are no whole lines
+        lambda: [normal(96, 70) @ normal(70, 512)],  # the next program may read it
+        product_and_double,
+    ):
+        assert not re.search(AROUND[isa], assembly(make, cpu, monkeypatch))
+
+
+@pytest.mark.parametrize("width", [48, 512, 1040])
+def test_a_gradient_that_passes_is_right(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+    call = streams._call
+
+    def watched(name: str, *arguments: object) -> object:
+        places.extend(re.findall(r"address_of\((\w+)", str(arguments[:1])))
+        return call(name, *arguments)
+
+    monkeypatch.setattr(streams, "_call", watched)
+    monkeypatch.setattr(streams, "_is_large", lambda memory, least: memory.dtype == "float32")
+    lazy.clear_cache()
+    x, start, target = normal(70, 33), normal(33, width), normal(70, width)
+    weight = mt.tensor(start.numpy()).requires_grad_()
+    ((x @ weight) * target).sum().backward()
+    with mt.no_grad():
+        weight.sub_(weight.grad * 0.5)
+    gradient = weight.grad
+    assert gradient is not None
+    mt.eval(weight, gradient)
+    lazy.clear_cache()
+    assert len(set(places)) == 1  # not the weight
+    want = x.numpy().astype("f8").T @ target.numpy()
+    np.testing.assert_allclose(gradient.numpy(), want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        weight.detach().numpy(), start.numpy() - 0.5 * want, rtol=1e-5, atol=1e-4
+    )
+
+
 def test_what_the_last_cache_holds_is_left_there() -> None:
     cpu = replace(ISAS["avx2"].cpu, l2_bytes=1 << 20)
     for l3, far in ((0, 8), (4, 8), (12, 12), (32, 32), (480, 32)):

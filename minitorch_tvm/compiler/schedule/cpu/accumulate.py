@@ -36,7 +36,7 @@ from ...loops import (
     store,
     unrolled,
 )
-from ...streams import LINE, streamed
+from ...streams import LINE, Around, streamed
 from .combine import Combine
 
 FOLD = 64
@@ -179,11 +179,11 @@ class Walk:
         side: int = 0,
         light: bool = False,
         beside: Callable[[Expr, int], list[Stmt]] | None = None,
-        far: int | None = None,
+        far: Around | None = None,
     ) -> None:
         """``beside(first, count)`` is done behind every so many elements of one dimension.
 
-        ``far``: bytes of memory from which on stores to it go around the caches.
+        ``far``: which memory is stored to around the caches.
         """
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.

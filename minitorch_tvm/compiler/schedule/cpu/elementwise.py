@@ -15,7 +15,7 @@ from ....core.shape import contiguous_strides, numel
 from ...dialect import Scope
 from ...loops import Expr, Stage, Stmt, minimum, parallel_stage, seq, serial
 from ...lower import KernelCode, collapse
-from ...streams import LARGER, LINE, far_results, streamed
+from ...streams import LARGER, LINE, Around, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import div
 
@@ -74,12 +74,12 @@ def tiled(
     return parallel_stage(name, tiles, tile)
 
 
-def _along(start: Expr, size: Expr, body: Callable[[Expr], Stmt], least: int) -> Stmt:
-    """``body`` for so many numbers, streaming to memory of ``least`` bytes."""
+def _along(start: Expr, size: Expr, body: Callable[[Expr], Stmt], around: Around) -> Stmt:
+    """``body`` for so many numbers, of which some memory is stored to ``around`` the caches."""
     whole = div(size, LINE)
     done = whole * LINE
     return seq(
-        serial(whole, lambda q: streamed(body, start + q * LINE, least), "q"),
+        serial(whole, lambda q: streamed(body, start + q * LINE, around), "q"),
         serial(size - done, lambda i: body(start + done + i)),
     )
 
@@ -98,10 +98,10 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def element(index: tuple[Expr, ...]) -> Stmt:
         return code.evaluator(Scope(), shapes).store_all(index)
 
-    least = far_results(code, {*code.kernel.inlined, *code.kernel.members}, cpu)
+    far = far_results(code, {*code.kernel.inlined, *code.kernel.members}, cpu)
     if shape and shape[-1] < LINE:
-        least = None  # no line of it is whole
-    along = None if least is None else partial(_along, least=least)
+        far = None  # no line of it is whole
+    along = None if far is None else partial(_along, around=far)
     grain = GRAIN * (LARGER if along else 1)
     if len(shape) <= 1:
         count = numel(shape)

@@ -32,6 +32,7 @@ from ...loops import (
     serial,
     store,
 )
+from ...streams import Around
 from ...target import CpuTarget
 from . import gemm_stream, gemm_tiles
 from .elementwise import GRAIN, tiled
@@ -84,13 +85,20 @@ class Gemm:
 
 
 def gemm_stages(
-    spec: Gemm, load_a: Load, load_b: Load, write: Write, builder: Builder, cpu: CpuTarget
+    spec: Gemm,
+    load_a: Load,
+    load_b: Load,
+    write: Write,
+    builder: Builder,
+    cpu: CpuTarget,
+    around: Around | None = None,
 ) -> list[Stage] | None:
     """The stages that compute a product, or None for a dtype these schedules do not cover.
 
     ``load_a(bt, i, k)`` and ``load_b(bt, k, j)`` give scalar expressions of type ``spec.dtype``;
     ``write(bt, i, j, value)`` gives the statement that finishes one element and is run exactly once
-    for each.  An empty result needs no stages; an empty sum (k = 0) writes zeros.
+    for each.  An empty result needs no stages; an empty sum (k = 0) writes zeros.  Outer products
+    by multiply-adds store ``around`` the caches what ``write`` stores to such memory.
 
     Example: C = A @ B for float32 matrices of 64 x 64::
 
@@ -110,7 +118,7 @@ def gemm_stages(
         return []
     if spec.k == 0:
         return [_fill_zero(spec, write)]
-    problem = _problem(spec, load_a, load_b, write)
+    problem = replace(_problem(spec, load_a, load_b, write), around=around)
     if spec.summed and spec.batch > 1:
         return _joined(problem, builder, cpu)
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)

@@ -418,6 +418,7 @@ class _Compute:
                 lambda i, j: value(known + i, skip + j),
                 t.lanes,
                 self.tile,
+                pb.around,
             )
 
         written = write(*panel.parts[0])

@@ -36,6 +36,7 @@ from ...loops import (
     vectorized,
     when,
 )
+from ...streams import LINE, Around, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
 
@@ -73,6 +74,7 @@ class Problem:
     col_batched: bool
     swapped: bool  # rows are the user's columns
     costly: bool = False  # ``write`` computes elementary functions
+    around: Around | None = None  # which of the memory that ``write`` stores to
 
     @property
     def row_plain(self) -> bool:
@@ -116,11 +118,13 @@ class Problem:
         value: Callable[[Expr, Expr], Expr],
         lanes: int,
         number: Expr | None = None,
+        around: Around | None = None,
     ) -> Stmt:
         """Finish the elements of a tile, the user's columns innermost (they are contiguous).
 
         In vectors where the number of these is known: left to LLVM, short rows become vectors of
-        elements of different rows, which lie apart.  ``number``: see :func:`.loops.in_vectors`.
+        elements of different rows, which lie apart.  ``number``: see :func:`.loops.in_vectors`;
+        ``around``: see :func:`.streams.streamed`.
         """
         (i0, j0), (rows, cols) = origin, extent
 
@@ -129,6 +133,8 @@ class Problem:
 
         def along(size: Expr, body: Callable[[Expr], Stmt], name: str) -> Stmt:
             if isinstance(size, int):
+                if around is not None and size % LINE == 0:
+                    return serial(size // LINE, lambda q: streamed(body, q * LINE, around), name)
                 return in_vectors(size, lanes, body, number)
             return serial(size, body, name)
 

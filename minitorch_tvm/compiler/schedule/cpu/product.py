@@ -10,6 +10,7 @@ from ....ops import elementwise as ew
 from ....ops.matmul import Matmul
 from ...loops import Expr, Stage, Stmt
 from ...lower import Accessor, KernelCode, accessor
+from ...streams import passing_result
 from ...target import CpuTarget
 from .elementwise import unravel
 from .gemm import Gemm, gemm_stages
@@ -62,6 +63,7 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         write,
         code.builder,
         cpu,
+        passing_result(code, cpu),
     )
 
 

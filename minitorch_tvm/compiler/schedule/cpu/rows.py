@@ -44,7 +44,7 @@ from ...loops import (
 )
 from ...lower import KernelCode, Reader
 from ...rowspace import sources, whole
-from ...streams import LARGER, far_results
+from ...streams import LARGER, Around, far_results
 from ...target import CpuTarget
 from .accumulate import Walk
 from .combine import Combine
@@ -223,8 +223,8 @@ class _Block:
         }
         self.square = self._square()
         self.read, self.written = self._turned() if self.square else ({}, [])
-        # Bytes of results that the last walk writes around the caches.
-        self.far: int | None = None
+        # Results that the last walk writes around the caches.
+        self.far: Around | None = None
         last = plan.walks[-1]
         if not plan.reductions(last) and len(self.extents) == 1 and not self.side:
             self.far = far_results(plan.code, plan.at(last), cpu)

@@ -36,7 +36,7 @@ from ...loops import (
     vectorized,
 )
 from ...lower import KernelCode, Reader
-from ...streams import LINE, far_results, streamed
+from ...streams import LINE, Around, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_tile
 from .elementwise import GRAIN, unravel
@@ -154,11 +154,11 @@ def _square(
     origin: Sequence[Expr],
     axis: int,
     lanes: int,
-    far: int | None,
+    far: Around | None,
 ) -> Stmt:
     """The elements of one square, those of ``flipped`` values by way of local memory.
 
-    ``far``: bytes of a result that its rows go to around the caches.
+    ``far``: results whose rows go around the caches.
     """
     values = code.graph.values
     tiles = {v: local_buffer((lanes, lanes), values[v].dtype.name, f"tile{v}") for v in flipped}
