@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +17,7 @@ from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Expr, Tensor
 
 Pair = tuple[int, int]
+_NOT_SHORT = 8  # elements
 
 
 def pooled_size(
@@ -205,10 +208,64 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         (x,) = xs
+        if self._halves(x.shape):
+            return (apply(intern(MaxPoolGrad(*self._window, x.shape[2:])), ct, x),)
         where = apply(intern(MaxPoolIndex(*self._window)), x)
         if self.kernel[0] * self.kernel[1] <= 1 << 8:
             where = f.cast(where, dt.uint8)  # an eighth of the memory until backward reads it
         return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
+
+    def _halves(self, shape: Shape) -> bool:
+        """Whether windows of two by two cover an image exactly, in rows that are not short.
+
+        Finding the winners when the gradient is there then costs less than keeping their numbers.
+        """
+        two = (2, 2)
+        plain = self.kernel == self.stride == two and self.padding == (0, 0)
+        exact = shape[2:] == (2 * self.out[0], 2 * self.out[1])
+        return plain and self.dilation == (1, 1) and exact and shape[3] >= _NOT_SHORT
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
+    """max_pool_grad(ct: f[n, c, *out], x: f[n, c, *size]) -> f[n, c, *size].
+
+    Each window's value for the element of x that :class:`MaxPoolIndex` names, which is looked for
+    again; no window may reach outside.
+    """
+
+    def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
+        ct, x = xs
+        infinity = te.const(math.inf, x.dtype)
+
+        def element(a: Expr, b: Expr) -> Expr:
+            return x[(*window[:2], *self._corner(window[2], window[3], a, b))]
+
+        def beats(new: Expr, held: Expr) -> Expr:  # more, or the first NaN
+            return te.all(te.invert(new <= held), held <= infinity)
+
+        own, number = element(*r), r[0] * self.kernel[1] + r[1]
+        wins: list[Expr] = []
+        for k, (a, b) in enumerate(itertools.product(*map(range, self.kernel))):
+            other = element(a, b)
+            wins.append(te.invert(te.all(number < k, beats(other, own))))
+            wins.append(te.any(number <= k, beats(own, other)))
+        return te.select(te.all(*wins), ct[window], te.const(0, ct.dtype))
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        ct, x = xs
+        where = np.argmax(np.stack([v for _, _, v in self._views(np, x, -math.inf)]), axis=0)
+        out = np.zeros((*ct.shape[:2], *self.size), ct.dtype)
+        zero = np.zeros((), ct.dtype)
+        _add_back(self, np, out, lambda a, b: np.where(where == a * self.kernel[1] + b, ct, zero))
+        return out
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        x = xs[1]
+        where = apply(intern(MaxPoolIndex(*self._window)), x)
+        # Which element wins does not change with small changes of x.
+        nothing = f.full_like(x, 0.0) if x.requires_grad else None
+        return apply(intern(PoolGather(*self._window)), ct, where), nothing
 
 
 @dataclass(frozen=True, eq=False)

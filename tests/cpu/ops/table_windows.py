@@ -92,6 +92,7 @@ _POOLS = (
     (_window((2, 2), (2, 2), _NONE, _ONE, (2, 13)), (5, 27)),  # rows of several vectors, a rest
     (_window((3, 3), (2, 2), (1, 1), _ONE, (3, 14)), (5, 28)),
     (_window((1, 2), (2, 3), _NONE, (1, 2), (2, 3)), (4, 11)),  # inputs that no window covers
+    (_window((2, 2), (2, 2), _NONE, _ONE, (3, 7)), (6, 14)),
 )
 
 
@@ -141,6 +142,10 @@ def _scatter(op: Any, ct: Any, where: Any) -> Any:
     return dx
 
 
+def _max_grad(op: Any, ct: Any, x: Any) -> Any:
+    return _scatter(op, ct, _max_index(op, x))
+
+
 def _gather(op: Any, x: Any, where: Any) -> Any:
     y = np.zeros((*x.shape[:2], *op.out))
     for i, j, k, u, v in _windows(op, x.shape[2:]):
@@ -164,6 +169,7 @@ def _backward(cls: Any, where: bool = False) -> tuple[Any, ...]:
     return tuple(cases)
 
 
+_INSIDE = [_POOLS[n][0] for n in (0, 4, 5, 6, 8, 9)]  # windows that lie inside
 _NAN = math.nan
 _PLAIN = _POOLS[0][0]
 _SQUARE = _window((2, 2), (1, 1), _NONE, _ONE, (1, 1))
@@ -230,6 +236,17 @@ ROWS = (
         pl.MaxPool,
         _max_pool,
         _forward(pl.MaxPool),
+        grad=(0,),
+    ),
+    Row(
+        pl.MaxPoolGrad,
+        _max_grad,
+        tuple(
+            c
+            for window, size in _POOLS
+            if window in _INSIDE
+            for c in ops(pl.MaxPoolGrad(*window, size), ((2, 3, *window[4]), (2, 3, *size)))
+        ),
         grad=(0,),
     ),
     Row(pl.MaxPoolIndex, _max_index, _forward(pl.MaxPoolIndex), result="int64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,9 +302,9 @@ def test_the_gradient_of_softmax_needs_its_result_only() -> None:
 
 
 def test_where_a_pool_found_its_maximum_is_kept_in_bytes() -> None:
-    x = mt.rand(1, 2, 4, 6).requires_grad_()
+    x = mt.rand(1, 2, 5, 7).requires_grad_()
     mt.eval(x)
-    graphs = recorded(lambda: F.max_pool2d(x, 2).sum().backward())
+    graphs = recorded(lambda: F.max_pool2d(x, 3, stride=2).sum().backward())
     graphs += recorded(lambda: mt.eval(x.grad))
     found = [fused(g) for g in graphs if any(v.op.name == "MaxPoolIndex" for v in g.values)]
     assert found
@@ -311,3 +312,33 @@ def test_where_a_pool_found_its_maximum_is_kept_in_bytes() -> None:
         stored = [f.graph.values[s] for k in f.kernels for s in k.stores]
         assert "uint8" in [v.dtype.name for v in stored]
         assert "int64" not in [v.dtype.name for v in stored]
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "kept"),
+    [
+        ((4, 8), {"kernel_size": 2}, False),
+        ((2, 30), {"kernel_size": 2}, False),
+        ((4, 6), {"kernel_size": 2}, True),  # short
+        ((5, 8), {"kernel_size": 2}, True),  # a row, or a column, in no window
+        ((4, 9), {"kernel_size": 2}, True),
+        ((4, 8), {"kernel_size": (1, 2)}, True),
+        ((4, 8), {"kernel_size": 2, "stride": 1}, True),
+        ((4, 8), {"kernel_size": 2, "dilation": (1, 2)}, True),
+        ((4, 8), {"kernel_size": 2, "padding": 1}, True),
+        ((3, 8), {"kernel_size": 2, "ceil_mode": True}, True),
+    ],
+)
+def test_maxima_of_two_by_two_are_found_again(
+    size: tuple[int, int], options: dict[str, Any], kept: bool
+) -> None:
+    x = mt.rand(1, 2, *size).requires_grad_()
+    mt.eval(x)
+
+    def step() -> None:
+        F.max_pool2d(x, **options).sum().backward()
+        mt.eval(x.grad)
+
+    names = {v.op.name for g in recorded(step) for v in g.values}
+    assert ("MaxPoolIndex" in names) == kept
+    assert ("MaxPoolGrad" in names) != kept

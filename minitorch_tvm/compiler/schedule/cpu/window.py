@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable
 
 from ....core.shape import numel
-from ....ops.pool import BackToInput, PoolBase
+from ....ops.pool import BackToInput, MaxPoolGrad, PoolBase
 from ...dialect import Scope
 from ...loops import Expr, Stage, Stmt, ceil_div, const, seq, serial, when
 from ...lower import KernelCode
@@ -21,6 +21,7 @@ from ...target import CpuTarget
 from .combine import Combine
 from .conv_layout import covering
 from .elementwise import GRAIN, tiled, unravel
+from .window_halves import half_stages
 
 _LARGEST = 64
 _SHORTEST, _LONGEST = 8, 4  # elements of a vector, vectors of a row
@@ -33,6 +34,10 @@ def window(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     shape = code.anchor.shape
     if numel(shape) == 0:
         return []
+    if isinstance(code.anchor.op, MaxPoolGrad):
+        stages = half_stages(code, cpu)
+        if stages is not None:
+            return stages
     plain = code.anchor_reduce()
     terms = numel(plain.extents)
     if not 0 < terms <= _LARGEST:
