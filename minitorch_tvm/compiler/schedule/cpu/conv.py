@@ -206,7 +206,7 @@ def conv_grad_weight_stages(
         return conv_weight_tiles.outer_products_on_unit(
             on_unit, load_x, load_ct, write, builder, cpu
         )
-    return outer_products(s, load_x, load_ct, write, builder, cpu)
+    return outer_products(s, access, builder, cpu)
 
 
 __all__ = [

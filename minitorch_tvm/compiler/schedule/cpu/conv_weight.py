@@ -23,6 +23,7 @@ from ...loops import (
     bind,
     ceil_div,
     const,
+    in_vectors,
     load,
     local_buffer,
     minimum,
@@ -33,29 +34,28 @@ from ...loops import (
     store,
 )
 from ...target import CpuTarget
-from .conv_correlate import Write4, forward_axis, pick_tile
+from .conv_correlate import forward_axis, pick_tile
 from .conv_layout import (
     ChannelsLast,
-    Load4,
     bounded_stage,
     div,
     maximum,
     split,
     transpose_rows,
 )
-from .conv_spec import Conv
+from .conv_spec import Access, Conv
 
 # Enough independent pieces for a good balance over the cores of a desktop machine.
 _PIECES = 16
 # Pixels per batch of images: enough to hide the loading and storing of a register tile.
 _BATCH_PIXELS = 128
+# Weights of an output that a tile adds up: sixteen outputs' stay in the first-level cache.
+_TOTAL_POSITIONS = 256
 
 
-def outer_products(
-    spec: Conv, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
-) -> list[Stage]:
+def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """The stages of a weight gradient with at least one element and one pixel."""
-    s = spec
+    s, load_x, load_ct = spec, access.left, access.right
     lanes = cpu.lanes(s.itemsize)
     # Without dilation the taps of a kernel row and their channels are one contiguous run.
     groups, run = (1, s.kw * s.c) if s.dilation[1] == 1 else (s.kw, s.c)
@@ -138,7 +138,7 @@ def outer_products(
             block = div(o, width)
             return load(sums, part, block, i, group, row, ramp(o - block * width, lanes))
 
-        return total_of_parts(s, parts, lanes, vector, write)
+        return _total_of_parts(s, parts, lanes, vector, access)
 
     if s.n >= 8 and image_bytes <= cpu.l2_bytes // 2 and sums_bytes <= cpu.l2_bytes // 4:
         # Each part packs its own images, a few at a time, so the copies stay in cache.
@@ -220,63 +220,86 @@ def outer_products(
     return [*stages, *more, bounded_stage("conv_dw", pieces, matrix_stage), total(sums, parts)]
 
 
-def total_of_parts(
+def _total_of_parts(
     s: Conv,
     parts: int,
     lanes: int,
     vector: Callable[[Expr, Expr, Expr, Expr, Expr], Expr],
-    write: Write4,
+    access: Access,
 ) -> Stage:
     """Add the parts in order and hand the result to the epilogue in OIHW order.
 
     ``vector(part, o, c, i, j)`` loads the sums of ``lanes`` output channels from ``o`` on.
     """
-    flat = s.c * s.kh * s.kw
-    span = min(ceil_div(flat, lanes), 16) * lanes  # positions per tile
-    spans = ceil_div(flat, span)
+    window = s.kh * s.kw
+    chunks = ceil_div(s.c, max(1, min(s.c, _TOTAL_POSITIONS // window)))
+    most = ceil_div(s.c, chunks)  # channels per tile
+    chunks = ceil_div(s.c, most)
+    span = ceil_div(most * window, lanes) * lanes
+
+    def along(count: Expr, body: Callable[[Expr], Stmt], number: Expr) -> Stmt:
+        if isinstance(count, int) and access.write_line is not None:
+            return in_vectors(count, lanes, body, number)
+        return serial(count, body, "q")
 
     def body(index: Expr) -> Stmt:
-        group, chunk = split(index, spans)
-        o0, q0 = group * lanes, chunk * span
+        group, chunk = split(index, chunks)
+        o0, c0 = group * lanes, chunk * most
+        channels: Expr = most if s.c % most == 0 else minimum(most, s.c - c0)
+        summed = local_buffer((span, lanes), s.dtype, "summed")
         planes = local_buffer((lanes, span), s.dtype, "planes")
+        every = ramp(0, lanes)
 
-        def shuffle(b: Expr) -> Stmt:
-            def fill(block: Memory, r: Expr) -> Stmt:
-                position = q0 + b * lanes + r
-                where = split(minimum(position, flat - 1), s.kh, s.kw)
-                # Neighbouring weights' sums lie apart, and those of different parts: they are asked
-                # for a block ahead.
-                later = split(minimum(position + lanes, flat - 1), s.kh, s.kw)
+        def tap(n: Expr) -> Stmt:
+            # Sums of neighbouring channels are neighbours, those of other taps and parts lie apart:
+            # the next tap's are asked for.
+            where, later = (split(t, s.kw) for t in (n, minimum(n + 1, window - 1)))
+
+            def channel(c: Expr) -> Stmt:
+                place = c * window + n
 
                 def asks(part: Expr) -> list[Stmt]:
-                    return ask(lambda: vector(part, o0, *later))
+                    return ask(lambda: vector(part, o0, c0 + c, *later))
 
                 def add(part: Expr) -> Stmt:
-                    own = load(block, r, ramp(0, lanes))
-                    more = vector(part + 1, o0, *where)
-                    return seq(asks(part + 1), store(block, own + more, r, ramp(0, lanes)))
+                    more = vector(part + 1, o0, c0 + c, *where)
+                    own = load(summed, place, every)
+                    return seq(asks(part + 1), store(summed, own + more, place, every))
 
                 return seq(
                     asks(const(0)),
-                    store(block, vector(const(0), o0, *where), r, ramp(0, lanes)),
-                    *([serial(parts - 1, add, "g")] if parts > 1 else []),
+                    store(summed, vector(const(0), o0, c0 + c, *where), place, every),
+                    [serial(parts - 1, add, "g")] if parts > 1 else [],
                 )
 
+            return serial(channels, channel, "c")
+
+        def turn(b: Expr) -> Stmt:
+            first = b * lanes
             return transpose_rows(
                 lanes,
                 s.dtype,
-                fill,
-                lambda k, v: store(planes, v, k, ramp(b * lanes, lanes)),
+                lambda block, r: store(block, load(summed, first + r, every), r, every),
+                lambda k, v: store(planes, v, k, ramp(first, lanes)),
             )
 
         def plane(k: Expr) -> Stmt:
             def one(q: Expr) -> Stmt:
-                c, i, j = split(q0 + q, s.kh, s.kw)
-                return write(o0 + k, c, i, j, load(planes, k, q))
+                value, flat = load(planes, k, q), c0 * window + q
+                if access.write_line is not None:
+                    return access.write_line(o0 + k, flat, value)
+                c, i, j = split(flat, s.kh, s.kw)
+                return access.write(o0 + k, c, i, j, value)
 
-            return serial(minimum(flat - q0, span), one, "q")
+            return along(channels * window, one, index)
 
         live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
-        return seq(alloc(planes), serial(span // lanes, shuffle, "b"), serial(live, plane, "k"))
+        return seq(
+            alloc(summed),
+            alloc(planes),
+            serial(window, tap, "n"),
+            serial(span // lanes, turn, "b"),
+            serial(live, plane, "k"),
+        )
 
-    return bounded_stage("conv_dw_sum", ceil_div(s.o, lanes) * spans, body)
+    return bounded_stage("conv_dw_sum", ceil_div(s.o, lanes) * chunks, body)

@@ -1,0 +1,101 @@
+"""The weight gradient by outer products: how its parts are added up and finished."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import numpy as np
+import pytest
+from test_isa import ISAS, assembly
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.nn import functional as F
+
+rng = np.random.default_rng(7)
+PACKAGE = "minitorch_tvm.compiler.schedule.cpu"
+
+
+@pytest.fixture(autouse=True)
+def by_outer_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other schedule is taken."""
+    for module, name in (
+        ("conv_weight_rows", "plan"),
+        ("conv_weight_tiles", "plan"),
+        ("conv_unfolded", "weight_gradient"),
+    ):
+        found = importlib.import_module(f"{PACKAGE}.{module}")
+        monkeypatch.setattr(found, name, lambda *_: None)
+
+
+def normal(*shape: int) -> mt.Tensor:
+    return mt.tensor(rng.standard_normal(shape).astype(np.float32))
+
+
+def trained(
+    x: mt.Tensor, weight: mt.Tensor, ct: mt.Tensor, padding: int = 0
+) -> tuple[mt.Tensor, mt.Tensor]:
+    """The weight after a step, and its gradient."""
+    weight.requires_grad_()
+    mt.eval(x, weight, ct)
+    (F.conv2d(x, weight, padding=padding) * ct).sum().backward()
+    gradient = weight.grad
+    assert gradient is not None
+    with mt.no_grad():
+        weight.sub_(gradient * 0.5)
+    return weight, gradient
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "outputs", "kernel"),
+    [
+        (16, 7, 20, (3, 3)),
+        (9, 29, 33, (3, 3)),  # channels are no multiple of a tile's, the last of which has fewer
+        (8, 33, 16, (5, 5)),
+        (1, 3, 5, (17, 17)),  # a window is more than a tile adds up
+        (2, 300, 17, (1, 1)),
+        (3, 1, 1, (2, 7)),
+    ],
+)
+def test_parts_are_added_up(
+    images: int, channels: int, outputs: int, kernel: tuple[int, int]
+) -> None:
+    height, width = kernel[0] + 5, kernel[1] + 4
+    x, weight = normal(images, channels, height, width), normal(outputs, channels, *kernel)
+    ct, before = normal(images, outputs, 6, 5), weight.numpy().copy()
+    weight, gradient = trained(x, weight, ct)
+    mt.eval(weight, gradient)
+    windows = np.lib.stride_tricks.sliding_window_view(x.numpy().astype("f8"), kernel, (2, 3))
+    want = np.einsum("ncyxij,noyx->ocij", windows, ct.numpy().astype("f8"))
+    np.testing.assert_allclose(gradient.numpy(), want, rtol=1e-4, atol=1e-4)
+    after = before - 0.5 * gradient.numpy()
+    np.testing.assert_allclose(weight.detach().numpy(), after, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_needs_channel_and_tap_apart(turned: bool) -> None:
+    x, weight, ct = normal(8, 4, 8, 8), normal(6, 4, 3, 3), normal(8, 6, 6, 6)
+    _, plain = trained(x, weight, ct)
+    wanted = plain.numpy().copy()
+    lazy.clear_cache()
+    again = mt.tensor(weight.detach().numpy()).requires_grad_()
+    mt.eval(again)
+    (found,) = mt.autograd.grad((F.conv2d(x, again) * ct).sum(), [again])
+    part = found.permute(2, 3, 0, 1) * 2 if turned else found + normal(3, 3) * 0
+    wanted = wanted.transpose(2, 3, 0, 1) * 2 if turned else wanted
+    np.testing.assert_allclose(part.numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_totals_are_finished_in_vectors(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step() -> list[mt.Tensor]:
+        x, weight, ct = normal(16, 32, 9, 9), normal(64, 32, 5, 5), normal(16, 64, 9, 9)
+        return list(trained(x, weight, ct, padding=2))
+
+    text = assembly(step, ISAS[isa].cpu, monkeypatch)
+    (total,) = re.findall(r"^conv_dw_sum_\d+:.*?^\.Lfunc_end", text, flags=re.M | re.S)
+    single = {"neon": r"\t(?:mov|ins|ld1|st1)\t.*\.s\}?\[\d\]"}.get(
+        isa, "gather|vp?extr|vinsertps|vmovss"
+    )
+    assert not re.search(single, total)  # nothing moves element by element
