@@ -32,6 +32,7 @@ class Isolated:
     graph: Graph
     kernel: Kernel
     overwrites: bool  # an output takes the place of an input
+    passes: bool  # no other kernel reads the anchor's value
     values: tuple[int, ...]
 
 
@@ -77,6 +78,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             rows,
         ),
         any(graph.outputs[out] in kernel.stores for out in fused.in_place),
+        kernel.anchor not in fused.read,
         tuple(position),
     )
 
@@ -154,6 +156,7 @@ class Kernels:
             isolated.graph,
             isolated.kernel,
             isolated.overwrites,
+            isolated.passes and isolated.overwrites,  # else it decides nothing
             places,  # which the rows' comparison leaves out
         )
         made = self._own.get(key)
@@ -163,7 +166,7 @@ class Kernels:
         return made.ready
 
     def _new(self, isolated: Isolated) -> Made:
-        code = KernelCode(isolated.graph, isolated.kernel, isolated.overwrites)
+        code = KernelCode(isolated.graph, isolated.kernel, isolated.overwrites, isolated.passes)
         rule, stages = self._schedule(code)
         infos = []
         for stage in stages:

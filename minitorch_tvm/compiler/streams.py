@@ -1,4 +1,4 @@
-"""Stores that go around the caches, for results that no cache could keep, or needs to.
+"""Stores that go around the caches, for results that would only take up room there.
 
 A store to a line that a core does not have fetches the line first: a large result crosses the bus
 to memory twice, once for nothing, and drives out what would be read again.  Processors have stores
@@ -80,13 +80,14 @@ def far_results(code: KernelCode, computed: Iterable[int], cpu: CpuTarget) -> Ar
 
 
 def passing_result(code: KernelCode, cpu: CpuTarget) -> Around | None:
-    """The large gradient that a product gives beside the parameter that it is for; None if none.
+    """A large product that a kernel uses to change something in place, and gives, too; else None.
 
-    The update has used it already, and hardly anybody else wants it before the step is over.  In
-    the last cache it would take the place of what the next step reads: parameters, their moments.
+    Such as a gradient beside its parameter: nobody else in the program reads it, and in the last
+    cache it would take the place of what the next step reads, parameters and their moments.  Of a
+    type that :func:`streamed` knows, and whose rows are whole lines.
     """
     kernel, anchor = code.kernel, code.anchor
-    if not code.overwrites or kernel.anchor not in kernel.stores:
+    if not (code.overwrites and code.passes) or kernel.anchor not in kernel.stores:
         return None
     gradient = code.buffer(kernel.anchor)
     whole_lines = anchor.shape[-1] % LINE == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..core.shape import Shape, numel
 from .graph import Graph
@@ -86,6 +87,11 @@ class FusedGraph:
     def root(self, value: int) -> int:
         """The value whose memory ``value`` is."""
         return self.alias.get(value, value)
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """The values whose memory kernels read."""
+        return frozenset(self.root(r) for k in self.kernels for r in k.reads)
 
     def __str__(self) -> str:
         lines = []

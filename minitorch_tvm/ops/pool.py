@@ -58,6 +58,12 @@ class PoolBase(Op):
         """Condition under which an input position exists (constant true where it always does)."""
         return te.all(y >= 0, y < shape[2], x >= 0, x < shape[3])
 
+    def halves(self, size: Shape) -> bool:
+        """Whether windows of two by two cover an image exactly, in rows that are not short."""
+        plain = self.kernel == self.stride == (2, 2) and self.dilation == (1, 1)
+        exact = self.padding == (0, 0) and size == (2 * self.out[0], 2 * self.out[1])
+        return plain and exact and size[1] >= _NOT_SHORT
+
     def _needs_guard(self, shape: Shape) -> bool:
         ends = [
             (o - 1) * s + d * (k - 1) - p
@@ -208,22 +214,19 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         (x,) = xs
-        if self._halves(x.shape):
+        if self.halves(x.shape[2:]):
+            # Looking for the winners when their gradient is there costs less than keeping them.
             return (apply(intern(MaxPoolGrad(*self._window, x.shape[2:])), ct, x),)
         where = apply(intern(MaxPoolIndex(*self._window)), x)
         if self.kernel[0] * self.kernel[1] <= 1 << 8:
             where = f.cast(where, dt.uint8)  # an eighth of the memory until backward reads it
         return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
 
-    def _halves(self, shape: Shape) -> bool:
-        """Whether windows of two by two cover an image exactly, in rows that are not short.
 
-        Finding the winners when the gradient is there then costs less than keeping their numbers.
-        """
-        two = (2, 2)
-        plain = self.kernel == self.stride == two and self.padding == (0, 0)
-        exact = shape[2:] == (2 * self.out[0], 2 * self.out[1])
-        return plain and self.dilation == (1, 1) and exact and shape[3] >= _NOT_SHORT
+def _ranked(te: TE, x: Tensor, place: tuple[Expr, ...]) -> tuple[Expr, Expr]:
+    """An element, and 1 if it is NaN, else 0.  (To simplifiers, what is not <= is >.)"""
+    value, one, zero = x[place], te.const(1, dt.int32), te.const(0, dt.int32)
+    return value, te.select(value <= te.const(math.inf, x.dtype), zero, one)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,21 +239,17 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
 
     def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
         ct, x = xs
-        infinity = te.const(math.inf, x.dtype)
-
-        def element(a: Expr, b: Expr) -> Expr:
-            return x[(*window[:2], *self._corner(window[2], window[3], a, b))]
-
-        def beats(new: Expr, held: Expr) -> Expr:  # more, or the first NaN
-            return te.all(te.invert(new <= held), held <= infinity)
-
-        own, number = element(*r), r[0] * self.kernel[1] + r[1]
+        own, number = _ranked(te, x, self._place(window, *r)), r[0] * self.kernel[1] + r[1]
         wins: list[Expr] = []
-        for k, (a, b) in enumerate(itertools.product(*map(range, self.kernel))):
-            other = element(a, b)
-            wins.append(te.invert(te.all(number < k, beats(other, own))))
-            wins.append(te.any(number <= k, beats(own, other)))
+        for k, place in enumerate(itertools.product(*map(range, self.kernel))):
+            other = _ranked(te, x, self._place(window, *place))
+            # More than what is before it, no less than what is behind, or the first NaN.
+            wins.append(te.any(number <= k, own[0] > other[0], own[1] > other[1]))
+            wins.append(te.any(number >= k, own[0] >= other[0], own[1] > 0))
         return te.select(te.all(*wins), ct[window], te.const(0, ct.dtype))
+
+    def _place(self, window: tuple[Expr, ...], a: Expr, b: Expr) -> tuple[Expr, ...]:
+        return *window[:2], *self._corner(window[2], window[3], a, b)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         ct, x = xs

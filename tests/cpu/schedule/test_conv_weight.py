@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from minitorch_tvm.nn import functional as F
 
 rng = np.random.default_rng(7)
 PACKAGE = "minitorch_tvm.compiler.schedule.cpu"
+conv_weight = importlib.import_module(f"{PACKAGE}.conv_weight")
 
 
 @pytest.fixture(autouse=True)
@@ -73,18 +75,24 @@ def test_parts_are_added_up(
     np.testing.assert_allclose(weight.detach().numpy(), after, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_what_needs_channel_and_tap_apart(turned: bool) -> None:
-    x, weight, ct = normal(8, 4, 8, 8), normal(6, 4, 3, 3), normal(8, 6, 6, 6)
-    _, plain = trained(x, weight, ct)
-    wanted = plain.numpy().copy()
+def test_what_needs_channel_and_tap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    total, apart = conv_weight._total_of_parts, []
+
+    def watched(*arguments: Any) -> Any:
+        apart.append(arguments[-1].write_line is None)
+        return total(*arguments)
+
+    monkeypatch.setattr(conv_weight, "_total_of_parts", watched)
     lazy.clear_cache()
-    again = mt.tensor(weight.detach().numpy()).requires_grad_()
-    mt.eval(again)
-    (found,) = mt.autograd.grad((F.conv2d(x, again) * ct).sum(), [again])
-    part = found.permute(2, 3, 0, 1) * 2 if turned else found + normal(3, 3) * 0
-    wanted = wanted.transpose(2, 3, 0, 1) * 2 if turned else wanted
-    np.testing.assert_allclose(part.numpy(), wanted, rtol=1e-5, atol=1e-5)
+    x, weight, ct = normal(8, 4, 8, 8), normal(6, 4, 3, 3).requires_grad_(), normal(8, 6, 6, 6)
+    (plain,) = mt.autograd.grad((F.conv2d(x, weight) * ct).sum(), [weight])
+    wanted = plain.numpy().copy()
+    per_tap = normal(3, 3)
+    mt.eval(per_tap)
+    (again,) = mt.autograd.grad((F.conv2d(x, weight) * ct).sum(), [weight])
+    found = (again + per_tap).numpy()
+    assert apart == [False, True]
+    np.testing.assert_allclose(found, wanted + per_tap.numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("isa", ISAS)

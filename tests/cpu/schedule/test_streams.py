@@ -163,6 +163,12 @@ def product_and_double() -> list[mt.Tensor]:
     return [product, product * 2]
 
 
+def read_again() -> list[mt.Tensor]:
+    """As above, and the sum of the gradient's squares, which another kernel computes."""
+    weight, gradient = trained(512)
+    return [weight, gradient, (gradient * gradient).sum()]
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_gradients_beside_their_update(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = replace(ISAS[isa].cpu, l2_bytes=192 << 10)
@@ -174,6 +180,7 @@ def test_gradients_beside_their_update(isa: str, monkeypatch: pytest.MonkeyPatch
         lambda: trained(1001),  # rows are no whole lines
         lambda: [normal(96, 70) @ normal(70, 512)],  # the next program may read it
         product_and_double,
+        read_again,
     ):
         assert not re.search(AROUND[isa], assembly(make, cpu, monkeypatch))
 

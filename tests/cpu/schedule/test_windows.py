@@ -12,6 +12,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler.schedule.cpu import window_halves
+from minitorch_tvm.core import config
 from minitorch_tvm.nn import functional as F
 
 window = importlib.import_module("minitorch_tvm.compiler.schedule.cpu.window")
@@ -97,7 +98,7 @@ def test_gradients_of_two_by_two_are_added_once(
     width: int, halves: bool, taken: list[bool]
 ) -> None:
     rng = np.random.default_rng(2)
-    x = rng.normal(size=(2, 2, 4, width)).astype("float32")
+    x = rng.choice([0, 1, 2, np.nan, np.inf, -np.inf], (2, 2, 4, width)).astype("float32")
     ct = rng.normal(size=(2, 2, 2, width // 2)).astype("float32")
     sums = mt.ones(*x.shape)
     sums.realize()
@@ -120,3 +121,12 @@ def test_what_is_pooled_may_be_computed_on_the_way(taken: list[bool]) -> None:
     expected[..., 5:33] = 2 * winners(np.maximum(inner, 0), ct) * (inner > 0)
     np.testing.assert_array_equal(found.numpy(), expected)
     assert taken == [True]
+
+
+def test_gradients_of_two_by_two_by_the_default_schedule() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.choice([0, 1, 2, np.nan, np.inf, -np.inf], (2, 2, 4, 16)).astype("float32")
+    ct = rng.normal(size=(2, 2, 2, 8)).astype("float32")
+    with config.override(schedule="default"):
+        found = gradient(x, ct).numpy()
+    np.testing.assert_array_equal(found, winners(x, ct))

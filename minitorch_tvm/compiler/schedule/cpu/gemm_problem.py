@@ -124,7 +124,8 @@ class Problem:
 
         In vectors where the number of these is known: left to LLVM, short rows become vectors of
         elements of different rows, which lie apart.  ``number``: see :func:`.loops.in_vectors`;
-        ``around``: see :func:`.streams.streamed`.
+        ``around``: see :func:`.streams.streamed`; where the number of columns is known, and a
+        multiple of a line's.
         """
         (i0, j0), (rows, cols) = origin, extent
 

@@ -32,21 +32,15 @@ from ...target import CpuTarget
 from .conv_layout import covering
 from .elementwise import GRAIN, tiled, unravel
 
-_WIDTHS = (16, 8)  # columns that are taken at once
-
 
 def half_stages(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
-    """Stages of a gradient of maxima of two by two; None for images of other sizes."""
+    """Stages of a gradient of maxima of two by two; None for others, and some sums in place."""
     op, (images, channels, height, width) = code.anchor.op, code.anchor.shape
     assert isinstance(op, MaxPoolGrad)
-    at_once = next((w for w in _WIDTHS if w <= width), None)
-    plain = op.kernel == op.stride == (2, 2) and op.padding == (0, 0) and op.dilation == (1, 1)
-    exact = (height, width) == (2 * op.out[0], 2 * op.out[1])
-    if not (plain and exact and at_once):
-        return None
-    if code.overwrites and width % at_once:
-        return None  # blocks overlap
-    size, half = at_once, at_once // 2
+    size = 16 if width >= 16 else 8  # columns that are taken at once
+    half = size // 2
+    if not op.halves(op.size) or (code.overwrites and width % size):
+        return None  # blocks would overlap
     dtype = code.anchor.dtype.name
     ct, x = code.anchor.inputs
 
