@@ -32,7 +32,7 @@ class Isolated:
     graph: Graph
     kernel: Kernel
     overwrites: bool  # an output takes the place of an input
-    passes: bool  # no other kernel reads the anchor's value
+    passes: bool  # and no other kernel reads the anchor's value
     values: tuple[int, ...]
 
 
@@ -64,6 +64,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             own.append(Value(op, (), value.shape, value.dtype))
         else:
             own.append(Value(value.op, local(value.inputs), value.shape, value.dtype, value.place))
+    overwrites = any(graph.outputs[out] in kernel.stores for out in fused.in_place)
     rows = kernel.rows
     if rows is not None:
         rows = replace(rows, places={position[v]: place for v, place in rows.places.items()})
@@ -77,8 +78,8 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             tuple(sorted(local(kernel.stores))),
             rows,
         ),
-        any(graph.outputs[out] in kernel.stores for out in fused.in_place),
-        kernel.anchor not in fused.read,
+        overwrites,
+        overwrites and kernel.anchor not in fused.read,
         tuple(position),
     )
 
@@ -156,7 +157,7 @@ class Kernels:
             isolated.graph,
             isolated.kernel,
             isolated.overwrites,
-            isolated.passes and isolated.overwrites,  # else it decides nothing
+            isolated.passes,
             places,  # which the rows' comparison leaves out
         )
         made = self._own.get(key)

@@ -87,7 +87,7 @@ def passing_result(code: KernelCode, cpu: CpuTarget) -> Around | None:
     type that :func:`streamed` knows, and whose rows are whole lines.
     """
     kernel, anchor = code.kernel, code.anchor
-    if not (code.overwrites and code.passes) or kernel.anchor not in kernel.stores:
+    if not code.passes or kernel.anchor not in kernel.stores:
         return None
     gradient = code.buffer(kernel.anchor)
     whole_lines = anchor.shape[-1] % LINE == 0

@@ -17,7 +17,7 @@ from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Expr, Tensor
 
 Pair = tuple[int, int]
-_NOT_SHORT = 8  # elements
+_NOT_SHORT = 8  # columns, from which on two rows are worth taking apart
 
 
 def pooled_size(
@@ -253,11 +253,8 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         ct, x = xs
-        where = np.argmax(np.stack([v for _, _, v in self._views(np, x, -math.inf)]), axis=0)
-        out = np.zeros((*ct.shape[:2], *self.size), ct.dtype)
-        zero = np.zeros((), ct.dtype)
-        _add_back(self, np, out, lambda a, b: np.where(where == a * self.kernel[1] + b, ct, zero))
-        return out
+        where = intern(MaxPoolIndex(*self._window)).reference(np, x)
+        return intern(PoolScatter(*self._window, self.size)).reference(np, ct, where)
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         x = xs[1]

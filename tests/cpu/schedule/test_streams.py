@@ -164,7 +164,7 @@ def product_and_double() -> list[mt.Tensor]:
 
 
 def read_again() -> list[mt.Tensor]:
-    """As above, and the sum of the gradient's squares, which another kernel computes."""
+    """As :func:`trained`, and the sum of the gradient's squares, which another kernel computes."""
     weight, gradient = trained(512)
     return [weight, gradient, (gradient * gradient).sum()]
 

@@ -232,15 +232,9 @@ def _total_of_parts(
     ``vector(part, o, c, i, j)`` loads the sums of ``lanes`` output channels from ``o`` on.
     """
     window = s.kh * s.kw
-    chunks = ceil_div(s.c, max(1, min(s.c, _TOTAL_POSITIONS // window)))
+    chunks = ceil_div(s.c, max(1, _TOTAL_POSITIONS // window))
     most = ceil_div(s.c, chunks)  # channels per tile
-    chunks = ceil_div(s.c, most)
     span = ceil_div(most * window, lanes) * lanes
-
-    def along(count: Expr, body: Callable[[Expr], Stmt], number: Expr) -> Stmt:
-        if isinstance(count, int) and access.write_line is not None:
-            return in_vectors(count, lanes, body, number)
-        return serial(count, body, "q")
 
     def body(index: Expr) -> Stmt:
         group, chunk = split(index, chunks)
@@ -291,7 +285,9 @@ def _total_of_parts(
                 c, i, j = split(flat, s.kh, s.kw)
                 return access.write(o0 + k, c, i, j, value)
 
-            return along(channels * window, one, index)
+            if isinstance(channels, int) and access.write_line is not None:
+                return in_vectors(channels * window, lanes, one, index)
+            return serial(channels * window, one, "q")
 
         live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
         return seq(

@@ -74,7 +74,7 @@ class Problem:
     col_batched: bool
     swapped: bool  # rows are the user's columns
     costly: bool = False  # ``write`` computes elementary functions
-    around: Around | None = None  # which of the memory that ``write`` stores to
+    around: Around | None = None  # to which memory ``write`` stores past the caches
 
     @property
     def row_plain(self) -> bool:
