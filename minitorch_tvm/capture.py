@@ -50,8 +50,11 @@ class _Watch:
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     refused: str | None = None
+    step_left: bool = False
 
     def read(self, tensor: Any) -> None:
+        if self.step_left:
+            lazy.evaluate_left()
         known = self.reads.get(id(tensor))
         # What is still to be computed was made in this call.
         if (known is None or known[0]() is not tensor) and not tensor._node.pending:
@@ -81,6 +84,13 @@ class _Watch:
 
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         self.handles += handles
+
+    def leave(self) -> None:
+        self.step_left = True
+
+    def left(self) -> bool:
+        left, self.step_left = self.step_left, False
+        return left
 
     def evaluated(self, executor: Any, plan: Any) -> None:
         self.runs.append((executor, plan))
@@ -535,7 +545,11 @@ class Compiled:
         trace.capture = watch
         WATCHED.add(trace.thread)
         try:
-            result = self._function(*args, **kwargs)
+            try:
+                result = self._function(*args, **kwargs)
+            except BaseException:
+                lazy.evaluate_left()  # a step that was made has been made
+                raise
             lazy.evaluate(reason="compile")
         finally:
             trace.capture = None
@@ -602,10 +616,12 @@ def compile(function: Callable[..., Any]) -> Compiled:
 
         @mt.compile
         def step(x, y):
-            optimizer.zero_grad()
             loss = F.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
+            optimizer.zero_grad()
             return loss
+
+    Gradients that it drops behind the step are not stored at all.
     """
     return Compiled(function)

@@ -133,6 +133,8 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
     """
     trace = MODE.trace
+    if trace.capture is not None:
+        trace.capture.left()  # this is what it waited for
     wanted = [n for n in nodes if n.pending]
     if not wanted and not trace.handles and trace.owed is None:
         return None
@@ -156,6 +158,27 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
         return _flush(roots)
+
+
+def evaluate_step() -> Known | None:
+    """What an optimizer does last: :func:`evaluate`.
+
+    In a call under ``mt.compile``, :func:`evaluate_left` does it when a tensor is used again, or
+    the call is over.  The program is that of a plain loop, but what nobody can ask for any more by
+    then, such as gradients dropped behind the step, is not stored.
+    """
+    trace = MODE.trace
+    if trace.capture is None or trace.forbidden:
+        return evaluate(reason="step")
+    trace.capture.leave()
+    return None
+
+
+def evaluate_left() -> None:
+    """Evaluate the step that was left for later, if one was."""
+    capture = MODE.trace.capture
+    if capture is not None and capture.left():
+        evaluate(reason="step")
 
 
 def idle() -> bool:
@@ -240,6 +263,7 @@ def no_sync() -> Iterator[None]:
     >>> with no_sync():
     ...     pass
     """
+    evaluate_left()
     trace = MODE.trace
     before, trace.forbidden = trace.forbidden, True
     try:

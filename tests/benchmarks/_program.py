@@ -133,13 +133,13 @@ def parts(lib: Any, row: Row, net: Any) -> tuple[Step, Any]:
 
 
 def training_step(loss_of: Step, optimizer: Any) -> Step:
-    """The step of any PyTorch loop: forward, backward, update; returns the loss."""
+    """The step of any PyTorch loop; gradients are dropped behind it, as PyTorch's guides do."""
 
     def step(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
         loss = loss_of(x, y)
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     return step
