@@ -180,6 +180,9 @@ class Scope:
         # TVM's own comparison is ordered: NaN != NaN would be False.
         return tvm().tirx.Not(tvm().tirx.EQ(a, b))
 
+    def is_nan(self, x: Expr) -> Expr:
+        return is_nan(x)
+
     @staticmethod
     def _like(x: Expr, other: Expr) -> Expr:
         return const(x, str(other.ty.dtype)) if isinstance(x, int) else x
@@ -202,13 +205,13 @@ class Scope:
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.max(a, b)
         # a unless b is larger or NaN: a NaN in either operand wins.
-        return tvm().tirx.Select(tvm().tirx.any(a > b, is_nan(a)), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a > b, self.is_nan(a)), a, b)
 
     def minimum(self, a: Expr, b: Expr) -> Expr:
         a, b = self.keep(a), self.keep(b)
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
             return tvm().tirx.min(a, b)
-        return tvm().tirx.Select(tvm().tirx.any(a < b, is_nan(a)), a, b)
+        return tvm().tirx.Select(tvm().tirx.any(a < b, self.is_nan(a)), a, b)
 
     def abs(self, x: Expr) -> Expr:
         return tvm().tirx.abs(x)

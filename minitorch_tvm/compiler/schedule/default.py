@@ -20,11 +20,26 @@ from .cpu.combine import Combine
 from .cpu.elementwise import elementwise
 
 
+def _unless(condition: Any) -> Any:
+    """Its negation, of which TVM's simplifier makes nothing: to that, what is not <= is >."""
+    return tvm().tirx.Select(condition, const(0), const(1)) > const(0)
+
+
+def _is_nan(x: Any) -> Any:
+    return _unless(x <= tvm().tirx.infinity(str(x.ty.dtype)))
+
+
 class _Plain(Scope):
     """The dialect with TVM's functions: nothing is bound, elementary functions are libm's."""
 
     def keep(self, x: Any) -> Any:
         return x
+
+    def is_nan(self, x: Any) -> Any:
+        return _is_nan(x)
+
+    def not_equal(self, a: Any, b: Any) -> Any:
+        return _unless(tvm().tirx.EQ(a, b))
 
     def _elementary(self, name: str, x: Any) -> Any:
         return self._by_library(name, x)
@@ -32,6 +47,10 @@ class _Plain(Scope):
 
 def _placeholder(shape: Shape, dtype: DType, name: str) -> Any:
     return tvm().te.placeholder(shape or (1,), dtype.name, name)
+
+
+def _copied(tensor: Any) -> Any:
+    return tvm().te.compute(tensor.shape, lambda *i: tensor[i], name="again")
 
 
 def _lazy(source: Any, shape: Shape, dtype: DType) -> Lazy:
@@ -51,10 +70,10 @@ def _compute(result: Lazy | Reduce, name: str) -> Any:
     if isinstance(result, Lazy):
         return te.compute(shape, lambda *i: result[own(i)], name=name)
     if 0 in result.extents:
-        start = Combine(result.combine, result.dtype).start()
+        start = Combine(result.combine, result.dtype, _is_nan).start()
         return te.compute(shape, lambda *i: start[-1], name=name)
     axes = [te.reduce_axis((0, n), f"r{d}") for d, n in enumerate(result.extents)]
-    combine = Combine(result.combine, result.dtype)
+    combine = Combine(result.combine, result.dtype, _is_nan)
     start = combine.start()
 
     def term(*i: Any) -> Any:
@@ -95,7 +114,14 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         tensors[r] = _placeholder(v.shape, v.dtype, f"in{r}")
     for i in computed:
         v = graph.values[i]
-        inputs = [_lazy(tensors[x], graph.values[x].shape, graph.values[x].dtype) for x in v.inputs]
+        sources: list[Any] = []
+        for n, x in enumerate(v.inputs):
+            # Of what is read twice, a copy: TVM's simplifier makes 0 of x - x, and true of x == x.
+            sources.append(_copied(tensors[x]) if x in v.inputs[:n] else tensors[x])
+        inputs = [
+            _lazy(source, graph.values[x].shape, graph.values[x].dtype)
+            for source, x in zip(sources, v.inputs, strict=True)
+        ]
         result: Any = v.op.compute(_Plain(), *inputs)
         tensors[i] = _compute(result, f"v{i}")
     if any(0 in graph.values[s].shape for s in kernel.stores):
