@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from linked import Linked
 from test_isa import ISAS, assembly
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler.assemble import Place
+from minitorch_tvm.compiler.loops import pointer_buffer, store
+from minitorch_tvm.compiler.schedule.cpu import conv_weight_tiles
+from minitorch_tvm.compiler.schedule.cpu.conv_spec import Access, Conv
 from minitorch_tvm.nn import functional as F
 
 rng = np.random.default_rng(7)
@@ -107,3 +112,34 @@ def test_totals_are_finished_in_vectors(isa: str, monkeypatch: pytest.MonkeyPatc
         isa, "gather|vp?extr|vinsertps|vmovss"
     )
     assert not re.search(single, total)  # nothing moves element by element
+
+
+@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize(("channels", "kernel"), [(32, (3, 3)), (16, (5, 5)), (20, (3, 2))])
+def test_parts_of_the_matrix_unit_are_added_up(
+    channels: int, kernel: tuple[int, int], lines: bool
+) -> None:
+    """That needs no unit: sums lie in tiles of 16 outputs by 16 channels, tap after tap."""
+    parts, outputs, taps = 3, 21, kernel[0] * kernel[1]
+    spec = Conv(1, channels, 9, 9, outputs, *kernel, (1, 1), (0, 0), (1, 1), "float32")
+    shape = conv_weight_tiles._Shape(spec)
+    sums = pointer_buffer((parts, *shape.sums), "float32", "sums")
+    result = pointer_buffer((outputs, channels, *kernel), "float32", "result")
+    flat = pointer_buffer((outputs, channels * taps), "float32", "flat")
+    access = Access(
+        none := lambda *_: None,
+        none,
+        lambda o, c, i, j, value: store(result, value, o, c, i, j),
+        write_line=(lambda o, q, value: store(flat, value, o, q)) if lines else None,
+    )
+    stage = conv_weight_tiles._total(shape, parts, sums, access)
+    run = Linked([stage], lambda b: Place(0 if sums.same_as(b) else 1))
+    tiles = rng.standard_normal(sums.shape).astype(np.float32)
+    found = np.zeros(result.shape, np.float32)
+    run([tiles, found])
+    groups = -(-channels // 16)
+    total = tiles.sum(0, dtype="f8")[:, : taps * groups]
+    # Blocks of outputs, taps, groups of channels, outputs, channels.
+    apart = total.reshape(-1, taps, groups, 16, 16).transpose(0, 3, 2, 4, 1)
+    want = apart.reshape(-1, groups * 16, *kernel)[:outputs, :channels]
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

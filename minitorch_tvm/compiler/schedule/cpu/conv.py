@@ -199,13 +199,10 @@ def conv_grad_weight_stages(
     product = conv_unfolded.weight_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product
-    load_x, load_ct, write = access.left, access.right, access.write
     if rows is not None:
-        return conv_weight_rows.row_products(rows, load_x, load_ct, write, builder)
+        return conv_weight_rows.row_products(rows, access.left, access.right, access.write, builder)
     if on_unit is not None:
-        return conv_weight_tiles.outer_products_on_unit(
-            on_unit, load_x, load_ct, write, builder, cpu
-        )
+        return conv_weight_tiles.outer_products_on_unit(on_unit, access, builder, cpu)
     return outer_products(s, access, builder, cpu)
 
 

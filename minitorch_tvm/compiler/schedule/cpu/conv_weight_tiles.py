@@ -45,9 +45,9 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .bfloat_parts import LANES, PARTS, PRODUCTS, Range, split_pair
-from .conv_correlate import Axis, Write4, forward_axis
+from .conv_correlate import Axis, forward_axis
 from .conv_layout import AHEAD, Load4, bounded_stage, div, mod, split, transpose_rows
-from .conv_spec import Conv
+from .conv_spec import Access, Conv
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
 from .matrix_unit import (
     THREE,
@@ -222,7 +222,7 @@ def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
 
 
 def outer_products_on_unit(
-    p: _Shape, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder, cpu: CpuTarget
+    p: _Shape, access: Access, builder: Builder, cpu: CpuTarget
 ) -> list[Stage]:
     """The stages."""
     size = math.prod(p.sums) * 4
@@ -231,13 +231,13 @@ def outer_products_on_unit(
     per_part = ceil_div(pairs, wanted)
     count = ceil_div(pairs, per_part)
     sums = builder.scratch_buffer((count, *p.sums), p.s.dtype, "sums")
-    images = _Images(p, load_x, load_ct, sums, p.together(cpu))
+    images = _Images(p, access.left, access.right, sums, p.together(cpu))
 
     def part_stage(part: Expr) -> Stmt:
         first = part * per_part
         return images.add(part, first, minimum(per_part, pairs - first))
 
-    return [bounded_stage("conv_dw", count, part_stage), _total(p, count, sums, write)]
+    return [bounded_stage("conv_dw", count, part_stage), _total(p, count, sums, access)]
 
 
 @dataclass(frozen=True)
@@ -508,7 +508,7 @@ def _note(range_: Range, magnitude: Memory) -> Stmt:
     return seq(before, store(magnitude, largest, 0), store(magnitude, smallest, 1))
 
 
-def _total(p: _Shape, count: int, sums: Memory, write: Write4) -> Stage:
+def _total(p: _Shape, count: int, sums: Memory, access: Access) -> Stage:
     """Add the parts in order and hand the result to the epilogue in OIHW order."""
     s, taps, groups = p.s, p.s.kh * p.s.kw, p.image.groups
     every = ramp(0, LANES)
@@ -544,13 +544,15 @@ def _total(p: _Shape, count: int, sums: Memory, write: Write4) -> Stage:
 
         def element(k: Expr, i: Expr, j: Expr) -> Stmt:
             value = load(flat, (k * s.kh + i) * s.kw + j)
-            return write(o, group * LANES + k, i, j, value)
+            return access.write(o, group * LANES + k, i, j, value)
 
-        live: Expr = LANES if s.c % LANES == 0 else minimum(LANES, s.c - group * LANES)
-        return seq(
-            alloc(flat),
-            serial(ceil_div(taps, LANES), turn, "b"),
-            grid((live, s.kh, s.kw), element),
-        )
+        line = access.write_line
+        if s.c % LANES == 0 and line is not None:
+            # As they lie in memory; of short rows LLVM would take elements apart.
+            first = group * (LANES * taps)
+            put = in_vectors(LANES * taps, LANES, lambda q: line(o, first + q, load(flat, q)))
+        else:
+            put = grid((minimum(LANES, s.c - group * LANES), s.kh, s.kw), element)
+        return seq(alloc(flat), serial(ceil_div(taps, LANES), turn, "b"), put)
 
     return bounded_stage("conv_dw_sum", s.o * groups, body)
