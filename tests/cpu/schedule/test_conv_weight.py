@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu import conv_weight_tiles
 from minitorch_tvm.compiler.schedule.cpu.conv_spec import Access, Conv
+from minitorch_tvm.compiler.target import from_features
 from minitorch_tvm.nn import functional as F
 
 rng = np.random.default_rng(7)
 PACKAGE = "minitorch_tvm.compiler.schedule.cpu"
 conv_weight = importlib.import_module(f"{PACKAGE}.conv_weight")
+PLAN = conv_weight_tiles.plan
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +103,21 @@ def test_what_needs_channel_and_tap_apart(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(found, wanted + per_tap.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+# What is finished does not use the unit: any processor can show the code for one that has it.
+_UNIT = replace(from_features("sapphirerapids", {"avx512f": True}, matrix=True), l2_bytes=2 << 20)
+
+
+@pytest.mark.parametrize("isa", [*ISAS, "unit"])
 def test_totals_are_finished_in_vectors(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_weight_tiles, "plan", PLAN)
+    cpu = _UNIT if isa == "unit" else ISAS[isa].cpu
+
     def step() -> list[mt.Tensor]:
         x, weight, ct = normal(16, 32, 9, 9), normal(64, 32, 5, 5), normal(16, 64, 9, 9)
         return list(trained(x, weight, ct, padding=2))
 
-    text = assembly(step, ISAS[isa].cpu, monkeypatch)
+    text = assembly(step, cpu, monkeypatch)
+    assert ("tdpbf16ps" in text) == (isa == "unit")
     (total,) = re.findall(r"^conv_dw_sum_\d+:.*?^\.Lfunc_end", text, flags=re.M | re.S)
     single = {"neon": r"\t(?:mov|ins|ld1|st1)\t.*\.s\}?\[\d\]"}.get(
         isa, "gather|vp?extr|vinsertps|vmovss"
