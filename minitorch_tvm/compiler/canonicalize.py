@@ -17,7 +17,9 @@ After::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -169,10 +171,7 @@ def _transposes(r: Rewriter, v: Value) -> int | None:
     inputs = list(v.inputs)
     for side in (0, 1):
         operand = r.values[inputs[side]]
-        if not isinstance(operand.op, mv.Permute):
-            continue
-        rank = len(operand.shape)
-        if operand.op.dims == (*range(rank - 2), rank - 1, rank - 2):
+        if isinstance(operand.op, mv.Permute) and _swaps_last(operand.op, len(operand.shape)):
             inputs[side] = operand.inputs[0]
             flags[side] = not flags[side]
     if (flags[0], flags[1]) == (v.op.ta, v.op.tb):
@@ -211,10 +210,32 @@ RULES: tuple[Rule, ...] = (
 
 def canonicalize(graph: Graph) -> Graph:
     """Simplify, merge equal values, drop dead ones; outputs keep their order and distinctness."""
-    graph = _rewritten(graph, {})
+    graph = _turned(_rewritten(graph, {}))
     while shapes := between(graph):
         graph = _rewritten(graph, shapes)
     return graph
+
+
+def _turned(graph: Graph) -> Graph:
+    """A product that is only read transposed is computed transposed: (A B)' = B' A'.
+
+    Such is the gradient of w in ``x @ w.T``; in its own shape, its update is computed with it.
+    """
+    uses = Counter(x for v in graph.values for x in v.inputs)
+    uses.update(graph.outputs)
+    values = list(graph.values)
+    for i, v in enumerate(values):
+        if not isinstance(v.op, mv.Permute) or not _swaps_last(v.op, len(v.shape)):
+            continue
+        product = graph.values[v.inputs[0]]
+        if isinstance(product.op, Matmul) and uses[v.inputs[0]] == 1:
+            op = intern(Matmul(not product.op.tb, not product.op.ta))
+            values[i] = Value(op, product.inputs[::-1], v.shape, v.dtype, product.place)
+    return prune(replace(graph, values=tuple(values)))[0]
+
+
+def _swaps_last(op: mv.Permute, rank: int) -> bool:
+    return rank >= 2 and op.dims == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _rewritten(graph: Graph, shapes: dict[int, Shape]) -> Graph:

@@ -94,6 +94,26 @@ RULES = {
     "transposed operands": ("%1 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
                             "%2 = Matmul(ta=False, tb=False)(%1, %0) : float32[3, 3] -> out0",
                             ["Matmul"]),
+    "transposed product": (
+        "%1 = Exp(%0) : float32[2, 3]\n"
+        "%2 = Matmul(ta=True, tb=False)(%0, %1) : float32[3, 3]\n"
+        "%3 = Permute(dims=(1, 0))(%2) : float32[3, 3]\n%4 = Neg(%3) : float32[3, 3] -> out0",
+        ["Exp", "Matmul", "Neg"]),
+    "transposed products of a batch": (
+        "%1 = Reshape(shape=(2, 1, 3))(%0) : float32[2, 1, 3]\n%2 = Exp(%0) : float32[2, 3]\n"
+        "%3 = Matmul(ta=False, tb=True)(%1, %2) : float32[2, 1, 2]\n"
+        "%4 = Permute(dims=(0, 2, 1))(%3) : float32[2, 2, 1]\n"
+        "%5 = Neg(%4) : float32[2, 2, 1] -> out0", ["Reshape", "Exp", "Matmul", "Neg"]),
+    "a product that is also read as it is stays": (
+        "%1 = Exp(%0) : float32[2, 3]\n"
+        "%2 = Matmul(ta=True, tb=False)(%0, %1) : float32[3, 3]\n"
+        "%3 = Permute(dims=(1, 0))(%2) : float32[3, 3]\n%4 = Add(%2, %3) : float32[3, 3] -> out0",
+        ["Exp", "Matmul", "Permute", "Add"]),
+    "a product that is a result stays": (
+        "%1 = Exp(%0) : float32[2, 3]\n"
+        "%2 = Matmul(ta=True, tb=False)(%0, %1) : float32[3, 3] -> out1\n"
+        "%3 = Permute(dims=(1, 0))(%2) : float32[3, 3] -> out0",
+        ["Exp", "Matmul", "Permute"]),
     "elementwise between reshapes": (
         "%1 = Reshape(shape=(6,))(%0) : float32[6]\n"
         "%2 = Full(shape=(), value=2.0, dtype=mt.float32)() : float32[]\n"

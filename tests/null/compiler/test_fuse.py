@@ -89,6 +89,18 @@ def test_kernels_of_the_mlp_training_step() -> None:
     assert len(found.in_place) == 6  # every parameter is overwritten by its update
 
 
+def test_the_update_of_a_weight_that_was_transposed() -> None:
+    class Transposed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(mt.ones(10, 784))
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            return x @ self.weight.T
+
+    assert "matmul_sub" in names(fused(step(Transposed(), (100, 784), lr=0.1)))
+
+
 @pytest.mark.parametrize(
     ("build", "want"),
     [
