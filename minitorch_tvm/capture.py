@@ -50,11 +50,8 @@ class _Watch:
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     refused: str | None = None
-    step_left: bool = False
 
     def read(self, tensor: Any) -> None:
-        if self.step_left:
-            lazy.evaluate_left()
         known = self.reads.get(id(tensor))
         # What is still to be computed was made in this call.
         if (known is None or known[0]() is not tensor) and not tensor._node.pending:
@@ -84,13 +81,6 @@ class _Watch:
 
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         self.handles += handles
-
-    def leave(self) -> None:
-        self.step_left = True
-
-    def left(self) -> bool:
-        left, self.step_left = self.step_left, False
-        return left
 
     def evaluated(self, executor: Any, plan: Any) -> None:
         self.runs.append((executor, plan))
@@ -217,6 +207,19 @@ class _Script:
             raise Refused("its result still requires grad: call backward() inside, or use no_grad")
         return self._source(node)
 
+    def _lean_runs(self) -> tuple[Run, ...]:
+        """The programs, but what is dropped in the call, as gradients behind a step, is not stored.
+
+        The calls that run the function store everything: it might look.
+        """
+        places = [*self.results, *(p for p, *_ in self.guards)]
+        places += [p for run in self.runs for p in run.inputs]
+        wanted = {(p.number, p.entry) for p in places if p.kind == "run"}
+        return tuple(
+            run.lean({entry for number, entry in wanted if number == n})
+            for n, run in enumerate(self.runs)
+        )
+
     # --- again --------------------------------------------------------------------------------
 
     def fits(self) -> bool:
@@ -247,7 +250,7 @@ class _Script:
         state = self.state
         # What a program of the call computes can be tested once that has run.
         later = [(p, test) for p, test, *_ in self.guards if p.kind == "run"]
-        steps = replay.steps(self.runs, self._specs, later, self.results)
+        steps = replay.steps(self._lean_runs(), self._specs, later, self.results)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
@@ -545,11 +548,7 @@ class Compiled:
         trace.capture = watch
         WATCHED.add(trace.thread)
         try:
-            try:
-                result = self._function(*args, **kwargs)
-            except BaseException:
-                lazy.evaluate_left()  # a step that was made has been made
-                raise
+            result = self._function(*args, **kwargs)
             lazy.evaluate(reason="compile")
         finally:
             trace.capture = None
@@ -622,6 +621,6 @@ def compile(function: Callable[..., Any]) -> Compiled:
             optimizer.zero_grad()
             return loss
 
-    Gradients that it drops behind the step are not stored at all.
+    Dropped behind the step, large gradients are not stored when the call is repeated.
     """
     return Compiled(function)

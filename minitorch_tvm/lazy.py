@@ -17,7 +17,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .compiler import compile_graph
@@ -65,6 +65,10 @@ class Key:
     def __hash__(self) -> int:
         return self._hash
 
+    def extended(self, *more: object) -> Key:
+        """That of something made of what this is the key of."""
+        return Key((*self._numbers, *more))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self._numbers == other._numbers
 
@@ -73,6 +77,8 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
+_WORTH_LEAVING = 1 << 16
+"""Bytes of a result that nobody reads; less is not worth another program."""
 _reference = weakref.ref
 _VISITS = itertools.count(1)
 _BY_SEQUENCE = operator.attrgetter("sequence")
@@ -133,8 +139,6 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     RuntimeError inside :func:`no_sync`, and the error of a failed :func:`check`.
     """
     trace = MODE.trace
-    if trace.capture is not None:
-        trace.capture.left()  # this is what it waited for
     wanted = [n for n in nodes if n.pending]
     if not wanted and not trace.handles and trace.owed is None:
         return None
@@ -158,27 +162,6 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
         return _flush(roots)
-
-
-def evaluate_step() -> Known | None:
-    """What an optimizer does last: :func:`evaluate`.
-
-    In a call under ``mt.compile``, :func:`evaluate_left` does it when a tensor is used again, or
-    the call is over.  The program is that of a plain loop, but what nobody can ask for any more by
-    then, such as gradients dropped behind the step, is not stored.
-    """
-    trace = MODE.trace
-    if trace.capture is None or trace.forbidden:
-        return evaluate(reason="step")
-    trace.capture.leave()
-    return None
-
-
-def evaluate_left() -> None:
-    """Evaluate the step that was left for later, if one was."""
-    capture = MODE.trace.capture
-    if capture is not None and capture.left():
-        evaluate(reason="step")
 
 
 def idle() -> bool:
@@ -212,6 +195,30 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     if executor is not None:
         _CACHE.move_to_end(key)
     return executor
+
+
+def without(
+    executor: Executor | ReferenceExecutor, unread: Sequence[int]
+) -> Executor | ReferenceExecutor:
+    """The same program, but that large ones of the outputs ``unread`` are not stored.
+
+    Nobody may read these.  Kernels and bits are the same, and so are outputs that kernels read.
+    """
+    if not isinstance(executor, Executor):
+        return executor
+    program = executor.program
+    large = [i for i in unread if program.outputs[i].nbytes >= _WORTH_LEAVING]
+    left = tuple(i for i in large if not program.stores(i))
+    with _FLUSHING:
+        key = next((key for key, found in _CACHE.items() if found is executor), None)
+        if not left or key is None:
+            return executor
+        own = key.extended("unread", *left)
+        found = _CACHE.get(own)
+        if found is None:
+            graph = replace(program.graph, unread=left)
+            found = _CACHE[own] = _built(graph, len(graph.values))
+        return found
 
 
 def execute(
@@ -263,7 +270,6 @@ def no_sync() -> Iterator[None]:
     >>> with no_sync():
     ...     pass
     """
-    evaluate_left()
     trace = MODE.trace
     before, trace.forbidden = trace.forbidden, True
     try:
@@ -556,12 +562,15 @@ def _graph_of(plan: Plan) -> Graph:
 
 def _compile(plan: Plan) -> Executor | ReferenceExecutor:
     recorded = _graph_of(plan)
-    place = errors.user_place()
-    _note_site(recorded, place)
+    _note_site(recorded, errors.user_place())
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
         return ReferenceExecutor(reference_program(recorded))
-    graph = simplified(recorded)
+    return _built(simplified(recorded), len(recorded.values))
+
+
+def _built(graph: Graph, nodes: int) -> Executor:
+    """The executor of a simplified graph that was recorded as so many nodes."""
     entry = disk.entry_for(graph)
     program = entry.load() if entry is not None else None
     if program is None:
@@ -571,9 +580,9 @@ def _compile(plan: Plan) -> Executor | ReferenceExecutor:
             entry.store(program)
     log(
         "compile",
-        f"{len(recorded.values)} nodes, {len(program.kernels)} kernels, arena "
+        f"{nodes} nodes, {len(program.kernels)} kernels, arena "
         f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s "
-        f"({', '.join(program.seconds)}) at {errors.describe(place)}",
+        f"({', '.join(program.seconds)}) at {errors.describe(errors.user_place())}",
     )
     return Executor(program)
 

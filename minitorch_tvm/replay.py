@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from sys import getrefcount
 from typing import Any, NamedTuple
 
+from . import lazy
 from .core.dtype import DType
 from .core.events import EVENTS
 from .core.shape import Shape, numel
@@ -58,6 +59,15 @@ class Run(NamedTuple):
     donors: tuple[int, ...]  # per output: position among the inputs, or -1
     scalars: tuple[Place | float, ...]
     outputs: tuple[Output, ...]
+    unstored: tuple[int, ...] = ()  # of these, what has no memory
+
+    def lean(self, wanted: Set[int]) -> Run:
+        """The same where only tensors, gradients and those that are ``wanted`` get outputs."""
+        unread = [i for i, o in enumerate(self.outputs) if not o.places and i not in wanted]
+        if not unread:
+            return self
+        executor = lazy.without(self.executor, unread)
+        return self._replace(executor=executor, unstored=executor.program.graph.unread)
 
 
 class State(NamedTuple):
@@ -216,6 +226,7 @@ def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
         (i, deque(maxlen=2))
         for i, output in enumerate(run.outputs)
         if not output.places and run.donors[i] < 0 and output.nbytes <= _SMALL
+        if i not in run.unstored
     ]
 
 
@@ -248,6 +259,7 @@ def _preparation(
     sizes = [output.nbytes for output in run.outputs]
     over = {output for i, output in taken.items() if run.inputs[i].kind in ("tensor", "gradient")}
     over.update(replaced.numbers, turns.of_inputs.values(), (i for i, _ in results))
+    over.update(run.unstored)
     fresh = [i for i in range(len(sizes)) if i not in over]
     others_move = any(
         p.kind == "tensor" and not _is_update(run, i)

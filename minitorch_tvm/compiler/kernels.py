@@ -32,7 +32,7 @@ class Isolated:
     graph: Graph
     kernel: Kernel
     overwrites: bool  # an output takes the place of an input
-    passes: bool  # and no other kernel reads the anchor's value
+    passes: bool  # and the anchor's value is stored, but read by no other kernel
     values: tuple[int, ...]
 
 
@@ -79,7 +79,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             rows,
         ),
         overwrites,
-        overwrites and kernel.anchor not in fused.read,
+        overwrites and kernel.anchor in kernel.stores and kernel.anchor not in fused.read,
         tuple(position),
     )
 

@@ -42,11 +42,14 @@ class Graph:
     """Values in topological order, which of them are results, and which inputs they overwrite.
 
     ``donated`` maps an output's position in ``outputs`` to the leaf whose memory it takes over.
+    ``unread`` are positions of outputs that nobody asks for: they decide like others how values are
+    grouped into kernels, and so the bits of the rest, but are not stored.
     """
 
     values: tuple[Value, ...]
     outputs: tuple[int, ...]
     donated: tuple[tuple[int, int], ...] = ()
+    unread: tuple[int, ...] = ()
 
     def leaves(self) -> list[int]:
         """Positions of inputs and scalars, in order."""
@@ -68,6 +71,7 @@ class Graph:
             lines.append(f"%{i} = {v.op}({args}) : {v.spec}{mark}")
         for out, source in self.donated:
             lines.append(f"out{out} overwrites %{source}")
+        lines += [f"out{out} is not stored" for out in self.unread]
         return "\n".join(lines)
 
 

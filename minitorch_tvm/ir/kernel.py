@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..core.shape import Shape, numel
@@ -87,6 +88,16 @@ class FusedGraph:
     def root(self, value: int) -> int:
         """The value whose memory ``value`` is."""
         return self.alias.get(value, value)
+
+    def without(self, unread: Set[int]) -> FusedGraph:
+        """The same kernels, which do not store the values ``unread``: only their own need them."""
+        if not unread:
+            return self
+        assert not unread & self.read
+        kernels = tuple(
+            replace(k, stores=tuple(s for s in k.stores if s not in unread)) for k in self.kernels
+        )
+        return replace(self, kernels=kernels)
 
     @cached_property
     def read(self) -> frozenset[int]:

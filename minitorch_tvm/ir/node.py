@@ -174,12 +174,6 @@ class Capture(Protocol):
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         """Tensors recorded since the last evaluation, before the next."""
 
-    def leave(self) -> None:
-        """An optimizer's step is recorded, and evaluated before the next tensor is used."""
-
-    def left(self) -> bool:
-        """Whether a step is still to be evaluated; the next answer is False."""
-
     def evaluated(self, executor: Any, plan: Any) -> None:
         """A program has run."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..core import errors
 from .graph import Graph
+from .op import Kind
 
 STEPS_SLOT = 0
 ARENA_SLOT = 1
@@ -20,7 +21,7 @@ SCALAR_STRIDE = 8
 class Output:
     """One result: its size, and the leaf whose memory it may take over."""
 
-    nbytes: int
+    nbytes: int  # 0 for what is not stored
     donor: int | None = None  # position among the leaves that are buffers
 
 
@@ -82,6 +83,28 @@ class Program:
     def slots(self) -> int:
         """Length of the pointer table."""
         return FIRST_SLOT + self.inputs + len(self.outputs)
+
+    def stores(self, output: int) -> bool:
+        """False if the output could as well not be stored, were there nobody to read it.
+
+        Such is a product or a convolution, its weights' gradient for instance, that only the kernel
+        which computes it uses, for other results.  (What arithmetic gave last might have other
+        bits: a multiplication that nothing else needs is contracted with the next addition.)
+        """
+        v, graph = self.graph.outputs[output], self.graph
+        kernel = next((k for k in self.kernels if v in k.outputs), None)
+        if kernel is None or len(kernel.outputs) < 2 or graph.values[v].op.kind is not Kind.COMPLEX:
+            return True
+        elsewhere = {m for k in self.kernels if k is not kernel for m in k.values}
+        users, waiting, seen = graph.users(), [v], {v}
+        while waiting:
+            for user in users[waiting.pop()]:
+                if user in elsewhere:
+                    return True
+                if user not in kernel.values and user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
+        return False
 
     def summary(self) -> str:
         """One line: the sizes of the program."""

@@ -162,8 +162,6 @@ class Optimizer:
 
         ``closure`` computes the loss (and its gradients) first; its result is returned.  Raises
         the errors of conditions on data (a label out of range); no parameter has changed then.
-        In a function under ``mt.compile`` the evaluation comes when a tensor is used next, or the
-        function is over: gradients that have been dropped by then are not stored.
         """
         loss = None
         if closure is not None:
@@ -219,7 +217,7 @@ class Optimizer:
         self._effect(self._count)
         if watch is not None:
             watch.recorded(self._actions)
-        evaluated = lazy.evaluate_step()
+        evaluated = lazy.evaluate(reason="step")
         step = None if watch is None else watch.result(evaluated, self._actions)
         if key is not None and step is not None:
             if len(self._known_steps) >= _KNOWN_STEPS:

@@ -80,7 +80,7 @@ def graph_text(graph: Graph) -> str | None:
         lines = [f"{_op_text(v.op)} {v.inputs} {v.shape} {v.dtype.name}" for v in graph.values]
     except _Unknown:
         return None
-    return "\n".join([*lines, repr(graph.outputs), repr(graph.donated)])
+    return "\n".join([*lines, *map(repr, (graph.outputs, graph.donated, graph.unread))])
 
 
 @functools.cache

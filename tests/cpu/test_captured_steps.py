@@ -1,28 +1,41 @@
-"""When an optimizer's step is evaluated in a captured function, and what is stored then."""
+"""What a captured function drops in the call that made it is not stored when it is repeated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm import lazy, replay
+from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.runtime.disk import graph_text
 
-Order = tuple[str, ...]
 FIRST, LAST = ("drop", "backward", "step"), ("backward", "step", "drop")
+CALLS = 13  # the first two run the function, and those whose number is a power of two
+
+
+@pytest.fixture(autouse=True)
+def any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small gradients are worth it, too."""
+    monkeypatch.setattr(lazy, "_WORTH_LEAVING", 1)
+    lazy.clear_cache()
+    yield
+    lazy.clear_cache()
 
 
 class Loop:
     """A model of two layers and steps whose parts come in any order."""
 
     def __init__(
-        self, order: Order = LAST, drop: Callable[[Any, Any], Any] = lambda o, m: o.zero_grad()
+        self, *order: str, drop: Callable[[Any, Any], Any] = lambda o, m: o.zero_grad()
     ) -> None:
         rng = np.random.default_rng(0)
-        self.model = mt.nn.Sequential(mt.nn.Linear(6, 5), mt.nn.ReLU(), mt.nn.Linear(5, 3))
+        self.model = mt.nn.Sequential(mt.nn.Linear(6, 16), mt.nn.ReLU(), mt.nn.Linear(16, 3))
         with mt.no_grad():
             for p in self.model.parameters():
                 p.copy_(mt.tensor(rng.standard_normal(p.shape).astype(np.float32)))
@@ -30,23 +43,30 @@ class Loop:
         self.order, self.drop = order, drop
 
     def step(self, x: mt.Tensor, y: mt.Tensor) -> Any:
-        result: Any = None
+        results: list[Any] = []
         for part in self.order:
+            gradient = self.model[0].weight.grad
             if part == "drop":
                 self.drop(self.optimizer, self.model)
             elif part == "step":
                 self.optimizer.step()
-            elif part == "keep":
-                result = (result, self.model[0].weight.grad)
+            elif part == "return":
+                results.append(gradient)
             elif part == "measure":
-                result = (result, self.model[0].weight.grad.abs().sum())
+                results.append(gradient.abs().sum())
+            elif part == "scale":
+                gradient.mul_(0.3)
+            elif part == "clip":
+                mt.nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
             else:
-                result = mt.nn.functional.cross_entropy(self.model(x), y)
-                result.backward()
-        return result
+                loss = mt.nn.functional.cross_entropy(self.model(x), y)
+                loss.backward()
+                results.append(loss)
+        return tuple(results)
 
-    def weights(self) -> list[np.ndarray]:
-        return [p.detach().numpy().copy() for p in self.model.parameters()]
+    def state(self) -> list[np.ndarray]:
+        moments = [s[k] for s in self.optimizer.state.values() for k in ("exp_avg", "exp_avg_sq")]
+        return [t.detach().numpy().copy() for t in (*self.model.parameters(), *moments)]
 
 
 def batch(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,31 +74,34 @@ def batch(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((7, 6)).astype(np.float32), rng.integers(0, 3, 7)
 
 
-def programs(step: Any) -> list[int]:
-    """How many results each program of a captured call stores."""
-    (entry,) = step._ready
-    return [len(run.outputs) for run in entry.script.runs]
-
-
-def both(order: Order, calls: int = 11, **options: Any) -> tuple[Loop, Any]:
-    """The captured loop, after its results were compared bit by bit with the plain one's."""
-    plain, captured = Loop(order, **options), Loop(order, **options)
+def both(*order: str, calls: int = CALLS, **options: Any) -> tuple[Loop, Any]:
+    """The captured loop, all of whose results are those of the plain one, bit by bit."""
+    plain, captured = Loop(*order, **options), Loop(*order, **options)
     step = mt.compile(captured.step)
     for n in range(calls):
-        expected, found = plain.step(*map(mt.tensor, batch(n))), step(*batch(n))
-        if isinstance(expected, tuple):
-            np.testing.assert_array_equal(expected[1].numpy(), found[1].numpy())
-            expected, found = expected[0], found[0]
-        assert found.item() == expected.item()
-    for a, b in zip(plain.weights(), captured.weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for p, q in zip(plain.model.parameters(), captured.model.parameters(), strict=True):
-        assert (p.grad is None) == (q.grad is None)
+        wanted, found = plain.step(*map(mt.tensor, batch(n))), step(*batch(n))
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
+        for a, b in zip(plain.state(), captured.state(), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for p, q in zip(plain.model.parameters(), captured.model.parameters(), strict=True):
+            assert (p.grad is None) == (q.grad is None)
+            if p.grad is not None:
+                np.testing.assert_array_equal(p.grad.numpy(), q.grad.numpy())
     return captured, step
 
 
-# Of four parameters: themselves, two moments each, and the loss.
-_UPDATES = 4 * 3 + 1
+def unstored(step: Any) -> list[list[tuple[int, ...]]]:
+    """Shapes of what each program of a repeated call leaves out."""
+    (entry,) = step._ready
+    runs = entry.script._lean_runs()
+    for run in runs:
+        sizes = [] if not run.unstored else [o.nbytes for o in run.executor.program.outputs]
+        assert all((size == 0) == (i in run.unstored) for i, size in enumerate(sizes))
+    return [[run.outputs[i].shape for i in run.unstored] for run in runs]
+
+
+WEIGHTS = [(16, 6), (3, 16)]
 
 
 @pytest.mark.parametrize(
@@ -90,146 +113,178 @@ _UPDATES = 4 * 3 + 1
     ],
     ids=["optimizer", "module", "by hand"],
 )
-def test_gradients_that_are_dropped_behind_the_step_are_not_stored(
-    drop: Callable[[Any, Any], Any],
-) -> None:
-    loop, step = both(LAST, drop=drop)
-    assert programs(step) == [_UPDATES]
+def test_gradients_that_are_dropped_behind_the_step(drop: Callable[[Any, Any], Any]) -> None:
+    loop, step = both(*LAST, drop=drop)
+    assert sorted(*unstored(step)) == sorted(WEIGHTS)
     assert all(p.grad is None for p in loop.model.parameters())
 
 
-def test_a_step_that_a_plain_loop_has_made_before() -> None:
-    loop = Loop(LAST)
-    for n in range(4):
-        loop.step(*map(mt.tensor, batch(n)))
-    step = mt.compile(loop.step)
-    for n in range(4):
-        step(*batch(n))
-    assert programs(step) == [_UPDATES]
-
-
-def test_gradients_that_are_there_at_the_end_are_stored() -> None:
-    loop, step = both(FIRST)
-    assert programs(step) == [_UPDATES + 4]
+def test_gradients_that_are_there_at_the_end() -> None:
+    loop, step = both(*FIRST)
+    assert unstored(step) == [[]]
     assert all(p.grad is not None for p in loop.model.parameters())
 
 
-def test_a_gradient_that_is_returned_is_stored() -> None:
-    _, step = both(("backward", "step", "keep", "drop"))
-    assert programs(step) == [_UPDATES + 1]
+def test_a_gradient_that_is_a_result() -> None:
+    _, step = both("backward", "step", "return", "drop")
+    assert unstored(step) == [WEIGHTS[1:]]
 
 
-def test_gradients_that_are_set_to_zero_are_zero() -> None:
-    loop, _ = both(LAST, drop=lambda optimizer, model: optimizer.zero_grad(set_to_none=False))
+def test_a_gradient_that_a_later_program_reads() -> None:
+    _, step = both("backward", "step", "measure", "drop")
+    assert unstored(step) == [WEIGHTS[1:], []]
+
+
+@pytest.mark.parametrize("change", ["scale", "clip"])
+def test_gradients_that_are_changed_before_the_step(change: str) -> None:
+    """Arithmetic keeps its results, lest others' last bits change."""
+    both("backward", change, "step", "drop")
+
+
+def test_gradients_that_are_set_to_zero() -> None:
+    loop, _ = both(*LAST, drop=lambda optimizer, model: optimizer.zero_grad(set_to_none=False))
     for p in loop.model.parameters():
         np.testing.assert_array_equal(p.grad.numpy(), np.zeros(p.shape, np.float32))
 
 
-def test_what_is_made_of_a_gradient_behind_the_step() -> None:
-    """It belongs to the next program, for which gradients are stored."""
-    _, step = both(("backward", "step", "measure", "drop"))
-    (entry,) = step._ready
-    assert [len(run.outputs) for run in entry.script.runs] == [_UPDATES + 4, 1]
-    assert entry.script.runs[1].inputs[0].kind == "run"
+@pytest.mark.parametrize("order", [FIRST * 2, LAST * 2, (*FIRST, "backward", "step", "drop")])
+def test_several_steps_in_a_call(order: tuple[str, ...]) -> None:
+    both(*order)
 
 
-@pytest.mark.parametrize("order", [FIRST, LAST], ids=["dropped first", "dropped last"])
-def test_steps_of_one_call_share_one_program(order: Order) -> None:
-    """As in a plain loop, each of them ends one."""
-    _, step = both(order * 3)
-    (entry,) = step._ready
-    assert len(entry.script.runs) == 3
-    assert len({id(run.executor) for run in entry.script.runs[:2]}) == 1
-
-
-def test_steps_between_which_nothing_is_dropped_are_programs_of_their_own() -> None:
-    """The first gradients are added to, so they are stored, too."""
-    _, step = both(("drop", "backward", "step", "backward", "step"))
-    (entry,) = step._ready
-    assert [len(run.outputs) for run in entry.script.runs] == [_UPDATES + 4] * 2
-
-
-def test_optimizers_that_take_turns() -> None:
-    """As in adversarial training: the second loss reads what the first optimizer has changed."""
-
+def test_two_optimizers_behind_each_other() -> None:
     def make() -> tuple[Any, list[Any]]:
         rng = np.random.default_rng(3)
-        first, second = (
-            mt.nn.Parameter(mt.tensor(rng.standard_normal(4).astype(np.float32))) for _ in range(2)
-        )
-        optimizers = [mt.optim.SGD([p], lr=0.1, momentum=0.9) for p in (first, second)]
+        tensors = [mt.tensor(rng.standard_normal(s).astype(np.float32)) for s in ((6, 16), (16, 3))]
+        weights = [mt.nn.Parameter(t) for t in tensors]
+        optimizers = [mt.optim.SGD([w], lr=1e-4, momentum=0.9) for w in weights]
 
         def step(x: mt.Tensor) -> mt.Tensor:
-            losses = []
-            for number, optimizer in enumerate(optimizers):
-                optimizer.zero_grad()
-                a, b = (first.detach(), second) if number else (first, second.detach())
-                loss = (a * x - b).pow(2).sum() * (1 - 2 * number)
-                loss.backward()
+            loss = ((x @ weights[0]).relu() @ weights[1]).pow(2).sum()
+            loss.backward()
+            for optimizer in optimizers:
                 optimizer.step()
-                losses.append(loss.detach())
-            return losses[0] + losses[1]
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            return loss
 
-        return step, [first, second]
+        return step, weights
 
-    (plain, expected), (function, found) = make(), make()
+    (plain, wanted), (function, found) = make(), make()
     captured = mt.compile(function)
-    for n in range(9):
-        x = np.arange(4, dtype=np.float32) / (n + 1)
+    for n in range(CALLS):
+        x, _ = batch(n)
         assert captured(x).item() == plain(mt.tensor(x)).item()
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
 
 
-def test_a_step_has_been_made_when_the_function_fails_behind_it() -> None:
-    w = mt.nn.Parameter(mt.ones(3))
-    optimizer = mt.optim.SGD([w], lr=0.5)
-
-    @mt.compile
-    def step(x: mt.Tensor) -> None:
-        (w * x).sum().backward()
-        optimizer.step()
-        raise KeyError("behind the step")
-
-    x = np.ones(3, np.float32)
-    with pytest.raises(KeyError, match="behind the step"):
-        step(x)
-    x[:] = 100  # it is the caller's again
-    np.testing.assert_array_equal(w.detach().numpy(), np.full(3, 0.5, np.float32))
+def test_calls_that_run_the_function_store_everything() -> None:
+    """It might look at what it drops later."""
+    seen: list[bool] = []
+    loop = Loop(*LAST, drop=lambda o, m: (seen.append(m[0].weight.grad is not None), o.zero_grad()))
+    step = mt.compile(loop.step)
+    before = EVENTS.get("watched_calls")
+    for n in range(CALLS):
+        step(*batch(n))
+    assert seen == [True] * (EVENTS.get("watched_calls") - before)
+    (entry,) = step._ready
+    assert [run.unstored for run in entry.script.runs] == [()]
 
 
-def test_a_step_is_not_put_off_beyond_no_sync() -> None:
-    w = mt.nn.Parameter(mt.ones(3))
-    optimizer = mt.optim.SGD([w], lr=0.5)
-
-    @mt.compile
-    def step(x: mt.Tensor) -> None:
-        with mt.no_sync():
-            (w * x).sum().backward()
-            optimizer.step()
-
-    with pytest.raises(RuntimeError, match="inside no_sync"):
-        step(np.ones(3, np.float32))
+def test_a_gradient_that_updates_nothing() -> None:
+    loop = Loop(*LAST)
+    loop.optimizer = mt.optim.SGD(loop.model[2].parameters(), lr=0.01)
+    loop.drop = lambda o, m: m.zero_grad()
+    step = mt.compile(loop.step)
+    for n in range(CALLS):
+        step(*batch(n))
+    assert unstored(step) == [WEIGHTS[1:]]  # that of the first layer is all its kernel gives
 
 
-def test_a_step_is_made_before_no_sync() -> None:
-    w = mt.nn.Parameter(mt.ones(3))
-    optimizer = mt.optim.SGD([w], lr=0.5)
+def test_a_product_that_other_kernels_read() -> None:
+    weight = mt.tensor(np.random.default_rng(1).standard_normal((6, 16)).astype(np.float32))
 
-    @mt.compile
-    def step(x: mt.Tensor) -> mt.Tensor:
-        (w * x).sum().backward()
-        optimizer.step()
-        with mt.no_sync():
-            optimizer.zero_grad()
-            return w.detach() * x
+    def alone(x: mt.Tensor) -> mt.Tensor:
+        product = x @ weight
+        positive = product.relu()
+        mt.eval(product, positive)
+        return (positive * 2).sum()
 
+    def read(x: mt.Tensor) -> mt.Tensor:
+        product = x @ weight
+        positive = product.relu()
+        total = (positive @ product.T).sum()
+        mt.eval(total, product, positive)
+        return total
+
+    for function, expected in ((alone, [[(7, 16)], []]), (read, [[]])):
+        captured = mt.compile(function)
+        for n in range(CALLS):
+            x, _ = batch(n)
+            assert captured(x).item() == function(mt.tensor(x)).item()
+        assert unstored(captured) == expected
+
+
+@pytest.mark.parametrize("small", [0, 4096])
+def test_repeated_calls_take_no_memory(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "_SMALL", small)
+    step = mt.compile(Loop(*LAST).step)
     for n in range(5):
-        assert step(np.ones(3, np.float32)).tolist() == [0.5 - n * 0.5] * 3
+        step(*batch(n))
+    taken: list[int] = []
+    make = replay.Buffer
+    monkeypatch.setattr(replay, "Buffer", lambda size: taken.append(size) or make(size))
+    for n in range(2):
+        step(*batch(n))
+    # The loss, and the gradients of biases.
+    assert {*taken} == {4, 12, 64}
 
 
-def test_first_calls_evaluate_once() -> None:
-    step = mt.compile(Loop(LAST).step)
-    before = EVENTS.snapshot().get("evaluations", 0)
-    step(*batch(0))
-    assert EVENTS.snapshot()["evaluations"] == before + 1
+def test_programs_on_disk_are_told_apart() -> None:
+    _, step = both(*LAST)
+    (entry,) = step._ready
+    (run,) = entry.script._lean_runs()
+    lean = run.executor.program.graph
+    assert lean.unread
+    assert "is not stored" in str(lean)
+    assert graph_text(lean) != graph_text(replace(lean, unread=()))
+
+
+def test_small_results_are_not_worth_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy, "_WORTH_LEAVING", 16 * 6 * 4)
+    _, step = both(*LAST)
+    assert unstored(step) == [WEIGHTS[:1]]
+    monkeypatch.setattr(lazy, "_WORTH_LEAVING", 1 << 16)
+    before = EVENTS.get("compiles")
+    _, step = both(*LAST)
+    assert unstored(step) == [[]]
+    assert EVENTS.get("compiles") == before
+
+
+def test_a_program_is_compiled_once() -> None:
+    """Also for calls that are watched again, and for other models of the same structure."""
+    both(*LAST)
+    before = EVENTS.get("compiles")
+    both(*LAST, calls=34)
+    assert EVENTS.get("compiles") == before
+
+
+def test_inputs_that_are_not_aligned() -> None:
+    loop, other = Loop(*LAST), Loop(*LAST)
+    step = mt.compile(loop.step)
+    for n in range(CALLS):
+        x, y = batch(n)
+        raw = np.empty(x.nbytes + 1, np.uint8)
+        shifted = raw[1:].view(np.float32).reshape(x.shape)
+        shifted[...] = x
+        assert step(mt.from_numpy(shifted), mt.from_numpy(y))[0].item() == (
+            other.step(mt.tensor(x), mt.tensor(y))[0].item()
+        )
+
+
+@pytest.mark.parametrize("setting", [{"target": "numpy"}, {"schedule": "default"}, {"fuse": False}])
+def test_other_ways_to_run(setting: dict[str, Any]) -> None:
+    with config.override(**setting):
+        _, step = both(*LAST)
+        assert unstored(step) == [[]]  # no kernel computes an update with its gradient
