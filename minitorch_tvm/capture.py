@@ -49,12 +49,15 @@ class _Watch:
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
+    made: set[int] = field(default_factory=set)  # ids of nodes, which the plans keep
     refused: str | None = None
 
     def read(self, tensor: Any) -> None:
         known = self.reads.get(id(tensor))
-        # What is still to be computed was made in this call.
-        if (known is None or known[0]() is not tensor) and not tensor._node.pending:
+        if known is not None and known[0]() is tensor:
+            return
+        # What is still to be computed, or has been, was made in this call.
+        if not tensor._node.pending and id(tensor._node) not in self.made:
             self.reads[id(tensor)] = (weakref.ref(tensor), tensor._node)
 
     def gradient(self, tensor: Any, missing: bool) -> None:
@@ -84,6 +87,7 @@ class _Watch:
 
     def evaluated(self, executor: Any, plan: Any) -> None:
         self.runs.append((executor, plan))
+        self.made.update(map(id, plan.outputs))
 
     def refuse(self, reason: str) -> None:
         self.refused = self.refused or reason
@@ -495,6 +499,7 @@ class Compiled:
         """The call, for arguments of any kind, in any state of things."""
         if MODE.trace.capture is not None or config.CONFIG.mode == "eager":
             return self._function(*args, **kwargs)
+        arrays = any(isinstance(a, np.ndarray) for a in args)
         args = tuple(from_numpy(a) if isinstance(a, np.ndarray) else a for a in args)
         tensors = [a for a in args if isinstance(a, Tensor)]
         lazy.evaluate([t.node for t in tensors], "compile")
@@ -502,7 +507,10 @@ class Compiled:
         entry = self._entries.setdefault(key, _Entry())
         if entry.given_up:
             EVENTS.add("uncaptured_calls")
-            return self._function(*args, **kwargs)
+            result = self._function(*args, **kwargs)
+            if arrays:  # they are the caller's again
+                lazy.evaluate(reason="compile")
+            return result
         if entry.ready and entry.script is not None:
             entry.calls += 1
             if not entry.script.fits():

@@ -146,7 +146,7 @@ class Scope:
         t = tvm().tirx
         source = str(x.ty.dtype)
         if dtype is dt.bool_ and source != "bool":
-            return t.Not(t.EQ(x, const(0, source)))
+            return self.not_equal(x, const(0, source))
         if source == "bool" and dtype is not dt.bool_:
             return t.Select(x, const(1, dtype.name), const(0, dtype.name))
         return x.astype(dtype.name)
@@ -236,14 +236,14 @@ class Scope:
             e = self.keep(tvm().tirx.exp(-tvm().tirx.abs(x)))
             one = const(1.0, "float64")
             return tvm().tirx.Select(x < const(0.0, "float64"), e, one) / (one + e)
-        if name == "tanh":
-            # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
-            return tvm().tirx.call_pure_extern("float64", "tanh", x)
         return self._by_library(name, x)
 
     def _by_library(self, name: str, x: Expr) -> Expr:
         """An elementary function as the C library has it, or made of such."""
         t, dtype = tvm().tirx, str(x.ty.dtype)
+        if name == "tanh":
+            # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
+            return t.call_pure_extern(dtype, "tanhf" if dtype == "float32" else "tanh", x)
         if name == "normal_cdf":
             erfc = "erfcf" if dtype == "float32" else "erfc"
             tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))

@@ -34,6 +34,8 @@ def set_value(t: TensorBase, array: Any, dtype: DType | None = None) -> None:
     The memory is overwritten if nothing else reads it, else replaced: values recorded before, but
     not evaluated yet, must still see the old ones.  ``requires_grad`` and identity are kept.
     """
+    if MODE.trace.capture is not None:
+        MODE.trace.capture.refuse("it sets values from the host")
     kind = t.dtype if dtype is None else dtype
     node = t.node
     array = np.broadcast_to(array, node.shape)

@@ -426,3 +426,51 @@ def test_an_error_inside_leaves_nothing_behind() -> None:
         with pytest.raises(RuntimeError):
             function(mt.ones(2))
     assert (mt.ones(2) + 1).tolist() == [2.0, 2.0]
+
+
+def test_results_that_are_detached_behind_the_step() -> None:
+    """They come from a program of the call, not from outside."""
+    weight = mt.nn.Parameter(mt.ones(3))
+    optimizer = mt.optim.SGD([weight], lr=0.1)
+
+    @mt.compile
+    def step(x: mt.Tensor) -> mt.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    before = EVENTS.get("captured_calls")
+    losses = [step(np.ones(3, np.float32)).item() for _ in range(12)]
+    np.testing.assert_allclose(losses, 3 - 0.3 * np.arange(12), atol=1e-5)
+    assert EVENTS.get("captured_calls") - before >= 6
+
+
+def test_arrays_are_the_callers_again_after_a_call_that_is_not_captured() -> None:
+    @mt.compile
+    def function(x: mt.Tensor) -> mt.Tensor:
+        x.sum().item()
+        return x * 2
+
+    with pytest.warns(RuntimeWarning, match="reads values"):
+        function(np.ones(2, np.float32))
+    x = np.ones(2, np.float32)
+    doubled = function(x)
+    x[:] = 5
+    assert doubled.tolist() == [2.0, 2.0]
+
+
+def test_initialisation_inside_is_not_repeated_silently() -> None:
+    weight = mt.nn.Parameter(mt.ones(2))
+
+    @mt.compile
+    def function(x: mt.Tensor) -> mt.Tensor:
+        mt.nn.init.constant_(weight, 3.0)
+        with mt.no_grad():
+            weight.add_(x)
+        return weight.detach() * 1
+
+    with pytest.warns(RuntimeWarning, match="sets values from the host"):
+        values = [function(np.ones(2, np.float32)).tolist() for _ in range(6)]
+    assert values == [[4.0, 4.0]] * 6

@@ -38,6 +38,8 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = 
     "minus itself": (lambda x, y: x - x, lambda x, y: x - x),
     "over itself": (lambda x, y: x / x, lambda x, y: x / x),
     "times zero": (lambda x, y: x * 0, lambda x, y: x * 0),
+    "true": (lambda x, y: x.to(mt.bool), lambda x, y: x.astype(bool)),
+    "small tangents": (lambda x, y: (x * 1e-9).tanh(), lambda x, y: np.tanh(x * np.float32(1e-9))),
     "exponential": (lambda x, y: x.exp(), lambda x, y: np.exp(x)),
     "softmax": (lambda x, y: F.softmax(x, 1), lambda x, y: x * np.nan),
 }
