@@ -77,7 +77,7 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
-_WORTH_LEAVING = 1 << 16
+_WORTH_LEAVING = 1 << 19
 """Bytes of a result that nobody reads; less is not worth another program."""
 _reference = weakref.ref
 _VISITS = itertools.count(1)

@@ -255,7 +255,7 @@ def test_small_results_are_not_worth_a_program(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(lazy, "_WORTH_LEAVING", 16 * 6 * 4)
     _, step = both(*LAST)
     assert unstored(step) == [WEIGHTS[:1]]
-    monkeypatch.setattr(lazy, "_WORTH_LEAVING", 1 << 16)
+    monkeypatch.setattr(lazy, "_WORTH_LEAVING", 1 << 19)
     before = EVENTS.get("compiles")
     _, step = both(*LAST)
     assert unstored(step) == [[]]
