@@ -218,6 +218,7 @@ def without(
         if found is None:
             graph = replace(program.graph, unread=left)
             found = _CACHE[own] = _built(graph, len(graph.values))
+        _CACHE.move_to_end(own)  # it runs next
         return found
 
 
