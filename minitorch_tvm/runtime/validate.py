@@ -44,8 +44,9 @@ class _Memory:
                 self.known[i] = next(buffers).numpy(v.shape, v.dtype)
             else:
                 self.known[i] = np.asarray(next(numbers)).astype(v.dtype.numpy)
-        for i, buffer in zip(self.graph.outputs, results, strict=True):
-            self.known[i] = buffer.numpy(values[i].shape, values[i].dtype)
+        for n, (i, buffer) in enumerate(zip(self.graph.outputs, results, strict=True)):
+            if n not in self.graph.unread:
+                self.known[i] = buffer.numpy(values[i].shape, values[i].dtype)
         arena = ARENA.view()
         for p in program.placements:
             if p.value >= 0:

@@ -284,6 +284,13 @@ def test_inputs_that_are_not_aligned() -> None:
         )
 
 
+@pytest.mark.parametrize("setting", ["validate", "poison", "check"])
+def test_programs_that_are_watched_over(setting: str) -> None:
+    with config.override(**{setting: True}):
+        _, step = both(*LAST)
+        assert sorted(*unstored(step)) == sorted(WEIGHTS)
+
+
 @pytest.mark.parametrize("setting", [{"target": "numpy"}, {"schedule": "default"}, {"fuse": False}])
 def test_other_ways_to_run(setting: dict[str, Any]) -> None:
     with config.override(**setting):

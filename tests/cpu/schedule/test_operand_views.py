@@ -111,3 +111,15 @@ def test_what_a_matrix_unit_cannot_multiply(special: float, turned: bool) -> Non
     with np.errstate(invalid="ignore"):
         want = (own.T if turned else own).astype(np.float64) @ y
     np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch", [(2, 3), (4,), (2, 1, 3), (3, 2, 2)])
+def test_batches_behind_each_other(batch: tuple[int, ...]) -> None:
+    """TVM's simplifier failed for remainders of the batch beside those of the tile."""
+    rng = np.random.default_rng(5)
+    x, g = (rng.standard_normal((*batch, 48, n)).astype(np.float32) for n in (48, 20))
+    a, b = mt.tensor(x), mt.tensor(g)
+    found = (a @ b + a.transpose(-1, -2) @ b).numpy()
+    wide = x.astype("f8")
+    want = wide @ g.astype("f8") + np.swapaxes(wide, -1, -2) @ g.astype("f8")
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)

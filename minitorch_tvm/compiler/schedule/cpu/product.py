@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ....core.shape import numel
+from ....core.shape import Shape, numel
 from ....ops import conv as cv
 from ....ops import elementwise as ew
 from ....ops.matmul import Matmul
@@ -12,7 +12,6 @@ from ...loops import Expr, Stage, Stmt
 from ...lower import Accessor, KernelCode, accessor
 from ...streams import passing_result
 from ...target import CpuTarget
-from .elementwise import unravel
 from .gemm import Gemm, gemm_stages
 
 
@@ -31,14 +30,14 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         read = accessor(code, v)
 
         def element(bt: Expr, i: Expr, j: Expr) -> Expr:
-            lead = unravel(bt, batch)[len(batch) - len(own) :]
+            lead = _leading(bt, batch)[len(batch) - len(own) :]
             head = tuple(0 if size == 1 else e for size, e in zip(own, lead, strict=True))
             return read(*head, j, i) if flip else read(*head, i, j)
 
         return element
 
     def write(bt: Expr, i: Expr, j: Expr, value: Expr) -> Stmt:
-        return code.finish((*unravel(bt, batch), i, j), value)
+        return code.finish((*_leading(bt, batch), i, j), value)
 
     behind = [v for v in (*code.kernel.members, *code.kernel.inlined) if v > code.kernel.anchor]
     (a_pitch, a_turned), (b_pitch, b_turned) = _pitch(code, left), _pitch(code, right)
@@ -65,6 +64,26 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         cpu,
         passing_result(code, cpu),
     )
+
+
+def _leading(flat: Expr, batch: Shape) -> tuple[Expr, ...]:
+    """Index of the ``flat``-th product of a batch, by differences.
+
+    By remainders, ``flat // 3 * 30 + flat % 3 * 10``, TVM's simplifier, which LLVM's code
+    generator asks, fails for some sums with "Literal value ... exceeds range of int32".
+    """
+    out: list[Expr] = []
+    rest = numel(batch)
+    for n in batch:
+        if n == 1:
+            out.append(0)
+            continue
+        rest //= n
+        place = flat // rest if rest > 1 else flat
+        out.append(place)
+        if rest > 1:
+            flat = flat - place * rest
+    return tuple(out)
 
 
 def _pitch(code: KernelCode, v: int) -> tuple[int | None, bool]:
