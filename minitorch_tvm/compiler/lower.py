@@ -30,7 +30,7 @@ class KernelCode:
     graph: Graph
     kernel: Kernel
     overwrites: bool  # an output takes the place of an input: then nothing may be computed twice
-    passes: bool  # and no other kernel of the program reads the anchor's value
+    passes: bool  # and the anchor's value is stored, but read by no other kernel
     builder: Builder = field(default_factory=Builder)
     buffers: dict[int, Memory | Any] = field(default_factory=dict)  # by value, in its own shape
 

@@ -89,7 +89,8 @@ class Program:
 
         Such is a product or a convolution, its weights' gradient for instance, that only the kernel
         which computes it uses, for other results.  (What arithmetic gave last might have other
-        bits: a multiplication that nothing else needs is contracted with the next addition.)
+        bits: a multiplication that nothing else needs is contracted with the next addition.)  Told
+        from the kernels, for a program from disk has no fused graph.
         """
         v, graph = self.graph.outputs[output], self.graph
         kernel = next((k for k in self.kernels if v in k.outputs), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from types import ModuleType
@@ -223,12 +222,6 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
         return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
 
 
-def _ranked(te: TE, x: Tensor, place: tuple[Expr, ...]) -> tuple[Expr, Expr]:
-    """An element, and 1 if it is NaN, else 0.  (To simplifiers, what is not <= is >.)"""
-    value, one, zero = x[place], te.const(1, dt.int32), te.const(0, dt.int32)
-    return value, te.select(value <= te.const(math.inf, x.dtype), zero, one)
-
-
 @dataclass(frozen=True, eq=False)
 class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
     """max_pool_grad(ct: f[n, c, *out], x: f[n, c, *size]) -> f[n, c, *size].
@@ -239,13 +232,14 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
 
     def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
         ct, x = xs
-        own, number = _ranked(te, x, self._place(window, *r)), r[0] * self.kernel[1] + r[1]
+        own, number = x[self._place(window, *r)], r[0] * self.kernel[1] + r[1]
         wins: list[Expr] = []
         for k, place in enumerate(itertools.product(*map(range, self.kernel))):
-            other = _ranked(te, x, self._place(window, *place))
+            other = x[self._place(window, *place)]
             # More than what is before it, no less than what is behind, or the first NaN.
-            wins.append(te.any(number <= k, own[0] > other[0], own[1] > other[1]))
-            wins.append(te.any(number >= k, own[0] >= other[0], own[1] > 0))
+            first = te.all(te.is_nan(own), te.invert(te.is_nan(other)))
+            wins.append(te.any(number <= k, own > other, first))
+            wins.append(te.any(number >= k, own >= other, te.is_nan(own)))
         return te.select(te.all(*wins), ct[window], te.const(0, ct.dtype))
 
     def _place(self, window: tuple[Expr, ...], a: Expr, b: Expr) -> tuple[Expr, ...]:

@@ -25,10 +25,6 @@ def _unless(condition: Any) -> Any:
     return tvm().tirx.Select(condition, const(0), const(1)) > const(0)
 
 
-def _is_nan(x: Any) -> Any:
-    return _unless(x <= tvm().tirx.infinity(str(x.ty.dtype)))
-
-
 class _Plain(Scope):
     """The dialect with TVM's functions: nothing is bound, elementary functions are libm's."""
 
@@ -36,7 +32,7 @@ class _Plain(Scope):
         return x
 
     def is_nan(self, x: Any) -> Any:
-        return _is_nan(x)
+        return _unless(x <= tvm().tirx.infinity(str(x.ty.dtype)))
 
     def not_equal(self, a: Any, b: Any) -> Any:
         return _unless(tvm().tirx.EQ(a, b))
@@ -69,12 +65,11 @@ def _compute(result: Lazy | Reduce, name: str) -> Any:
 
     if isinstance(result, Lazy):
         return te.compute(shape, lambda *i: result[own(i)], name=name)
+    combine = Combine(result.combine, result.dtype, _Plain().is_nan)
+    start = combine.start()
     if 0 in result.extents:
-        start = Combine(result.combine, result.dtype, _is_nan).start()
         return te.compute(shape, lambda *i: start[-1], name=name)
     axes = [te.reduce_axis((0, n), f"r{d}") for d, n in enumerate(result.extents)]
-    combine = Combine(result.combine, result.dtype, _is_nan)
-    start = combine.start()
 
     def term(*i: Any) -> Any:
         return result.fn(own(i), tuple(a.var for a in axes))
