@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, ceil_div, const, grid, parallel_stage
 from ...target import CpuTarget
-from . import conv_tiles, conv_unfolded, conv_weight_rows, conv_weight_tiles
+from . import conv_pixels, conv_tiles, conv_unfolded, conv_weight_rows, conv_weight_tiles
 from .conv_correlate import (
-    Axis,
+    Correlation,
     Write4,
     correlate,
     correlation,
@@ -20,7 +20,6 @@ from .conv_correlate import (
 from .conv_layout import split
 from .conv_spec import Access, Conv
 from .conv_weight import outer_products
-from .conv_words import OTHER_CYCLES
 
 # Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
 _PADDING = 128
@@ -30,8 +29,10 @@ _PARTS = 16
 # products that write all taps take longer than estimated, too.
 _WEIGHT_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.5, 0.4
 # What estimates of these schedules are multiplied by before those of products are compared to them:
-# products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, 0.6 to 0.8, 1.2 and 0.7 to 1.1.
-_ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 0.82, 1.25, 0.9
+# products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, about that, 1.2 and 0.7 to 1.1.
+_ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 1.35, 1.25, 0.9
+# Of pixels in vectors, before that is compared to outputs in vectors.
+_IN_PIXELS = 0.92
 
 
 def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Write4) -> list[Stage]:
@@ -74,22 +75,25 @@ def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
     return dense, replace(access, left=left, left_line=None)
 
 
+def _in_pixels(
+    p: Correlation, inputs: tuple[int, int], cpu: CpuTarget
+) -> conv_pixels.PixelCorrelation | None:
+    """The problem with pixels in vectors, if that is faster than with outputs in them."""
+    sizes = (p.images, p.reduced, p.channels)
+    found = conv_pixels.plan(*sizes, p.y, p.x, p.dtype, p.itemsize, cpu)
+    return found if found is not None and _IN_PIXELS * found.cycles < p.cycles(inputs) else None
+
+
 def _direct_cycles(
+    p: Correlation,
+    inputs: tuple[int, int],
     on_unit: conv_tiles.Correlation | None,
-    sizes: tuple[int, int, int],
-    y: Axis,
-    x: Axis,
-    lanes: int,
+    pixels: conv_pixels.PixelCorrelation | None,
 ) -> float:
-    """Cycles of a correlation of (images, channels summed over, outputs), all cores together."""
+    """Cycles of a correlation that is no product, in the measure of products' estimates."""
     if on_unit is not None:
         return _ON_UNIT * on_unit.cycles
-    images, reduced, outputs = sizes
-    taps = sum(y.taps(r).count for r in range(y.stride)) * sum(
-        x.taps(r).count for r in range(x.stride)
-    )
-    steps = images * y.units * x.units * taps * reduced * ceil_div(outputs, lanes)
-    return _IN_VECTORS * OTHER_CYCLES * steps
+    return _IN_VECTORS * (p.cycles(inputs) if pixels is None else _IN_PIXELS * pixels.cycles)
 
 
 def conv_forward_stages(
@@ -105,8 +109,10 @@ def conv_forward_stages(
     y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
-    direct = _direct_cycles(on_unit, (s.n, s.c, s.o), y, x, cpu.lanes(s.itemsize))
-    if on_unit is None:
+    p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), cpu)
+    direct = _direct_cycles(p, (s.h, s.w), on_unit, pixels)
+    if on_unit is None and pixels is None:
         direct += _WEIGHT_CYCLES * s.o * s.c * s.kh * s.kw
     product = conv_unfolded.forward(s, access, builder, cpu, direct)
     if product is not None:
@@ -114,7 +120,11 @@ def conv_forward_stages(
     load_x, load_w, write = access.left, access.right, access.write
     if on_unit is not None:
         return conv_tiles.correlate_on_unit("conv", on_unit, load_x, load_w, write, builder)
-    p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
+    if pixels is not None:
+        line = access.write_line
+        return conv_pixels.correlate_pixels(
+            "conv", pixels, (s.h, s.w), load_x, load_w, write, line, builder
+        )
     taps = s.kh * s.kw
 
     def read(o: Expr, q: Expr) -> Expr:
@@ -144,18 +154,24 @@ def conv_grad_input_stages(
     y = gradient_axis(s.h, s.oh, s.kh, s.stride[0], s.padding[0], s.dilation[0])
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
-    direct = _direct_cycles(on_unit, (s.n, s.o, s.c), y, x, cpu.lanes(s.itemsize))
+    p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), cpu)
+    direct = _direct_cycles(p, (s.oh, s.ow), on_unit, pixels)
     product = conv_unfolded.input_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product
     load_ct, load_w, write = access.left, access.right, access.write
+
+    def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
+        return load_w(o, channel, i, j)
+
     if on_unit is not None:
-
-        def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
-            return load_w(o, channel, i, j)
-
         return conv_tiles.correlate_on_unit("conv_dx", on_unit, load_ct, turned, write, builder)
-    p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
+    if pixels is not None:
+        line = access.write_line
+        return conv_pixels.correlate_pixels(
+            "conv_dx", pixels, (s.oh, s.ow), load_ct, turned, write, line, builder
+        )
     taps = s.kh * s.kw
 
     def read(c: Expr, q: Expr) -> Expr:

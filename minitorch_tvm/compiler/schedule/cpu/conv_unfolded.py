@@ -296,6 +296,7 @@ def input_gradient(
     if _pointwise(s) and ct is not None and write is not None:
         ways.append(_Way(_POINTWISE * cycles(spec(each), cpu), lambda: product(each, ct, write)))
     fold = _FOLD_CYCLES * each.taps * merged.columns + _STAGE_CYCLES
+    fold += _COPY_CYCLES * s.n * s.c * s.h * s.w
     near = math.prod(merged.plane) * s.itemsize <= cpu.l2_bytes // 4
     if merged.fits and near and _least(s, cpu) + fold < below:
         if ct is not None:
