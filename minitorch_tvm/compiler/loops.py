@@ -176,6 +176,9 @@ def view(element: Expr, name: str) -> tuple[Memory, Stmt]:
 
     Its elements are so many bytes from one register.  Of indices computed in 32 bits LLVM must
     assume that they wrap around: rows of a matrix would need a register each.
+
+    Only of memory that the stage does not write: TVM tells LLVM that memory of different names is
+    not the same, and stores that nothing seems to read are left out.
     """
     t = tvm()
     dtype = str(element.ty.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,12 @@ from linked import Linked
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
-from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded, conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu import (
+    conv,
+    conv_correlate,
+    conv_unfolded,
+    conv_weight_rows,
+)
 from minitorch_tvm.compiler.schedule.cpu.conv import (
     Access,
     Conv,
@@ -59,9 +65,14 @@ class Case:
     """
 
     def __init__(
-        self, s: Conv, cpu: target.CpuTarget = HOST, fused: bool = False, lines: bool = True
+        self,
+        s: Conv,
+        cpu: target.CpuTarget = HOST,
+        fused: bool = False,
+        lines: bool = True,
+        directions: Sequence[str] = ("y", "dx", "dw"),
     ) -> None:
-        self.spec = s
+        self.spec, self.directions = s, directions
         x, w, y = (s.n, s.c, s.h, s.w), (s.o, s.c, s.kh, s.kw), (s.n, s.o, s.oh, s.ow)
         self.shapes = {"x": x, "w": w, "ct": y, "bias": (s.o,), "y": y, "dx": x, "dw": w, "pre": y}
         buffers = {k: pointer_buffer(v, s.dtype, k) for k, v in self.shapes.items()}
@@ -114,12 +125,13 @@ class Case:
             )
 
         builder = Builder()
+        schedules = {
+            "y": (conv_forward_stages, access("x", "w", "y", bias_relu if fused else None)),
+            "dx": (conv_grad_input_stages, access("ct", "w", "dx")),
+            "dw": (conv_grad_weight_stages, access("x", "ct", "dw")),
+        }
         found = [
-            conv_forward_stages(
-                s, access("x", "w", "y", bias_relu if fused else None), builder, cpu
-            ),
-            conv_grad_input_stages(s, access("ct", "w", "dx"), builder, cpu),
-            conv_grad_weight_stages(s, access("x", "ct", "dw"), builder, cpu),
+            generate(s, a, builder, cpu) for generate, a in map(schedules.__getitem__, directions)
         ]
         self.stages: list[Stage] = [stage for part in found if part is not None for stage in part]
         assert all(part is not None for part in found)
@@ -148,8 +160,8 @@ class Case:
         found = self.run()
         expected = reference(self.spec, *(self.start[k] for k in ("x", "w", "ct")))
         limit = tolerance or (2e-5 if self.spec.dtype == "float32" else 1e-12)
-        for name, truth in expected.items():
-            truth = truth + self.start[name]
+        for name in self.directions:
+            truth = expected[name] + self.start[name]
             scale = max(1.0, float(np.abs(truth).max(initial=0)))
             np.testing.assert_allclose(
                 found[name] / scale, truth / scale, rtol=0, atol=limit, err_msg=name
@@ -205,10 +217,12 @@ def check_threads(s: Conv) -> None:
 
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No convolution is a product of unfolded images, and no gradient of weights one along rows.
+    """No convolution is a product of unfolded images, or has pixels in vectors, and no gradient of
+    weights is one along rows.
 
-    Those are tested in test_conv_unfolded.py and test_conv_weight_rows.py.
+    Those are tested in test_conv_unfolded.py, test_conv_pixels.py and test_conv_weight_rows.py.
     """
+    monkeypatch.setattr(conv, "_IN_PIXELS", math.inf)
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
     monkeypatch.setattr(conv_weight_rows, "plan", lambda s, cpu: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...loops import Builder, Expr, Stage, Stmt, ceil_div, const, grid, parallel_stage
+from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
 from ...target import CpuTarget
 from . import conv_pixels, conv_tiles, conv_unfolded, conv_weight_rows, conv_weight_tiles
 from .conv_correlate import (

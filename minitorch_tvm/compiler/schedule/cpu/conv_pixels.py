@@ -1,9 +1,9 @@
 """Convolutions of few channels and their input gradients, with pixels in the lanes of vectors.
 
-:mod:`.conv_correlate` has outputs in the lanes, which leaves some of them empty where outputs do not
-fill vectors, and transposes images before and results after.  Here neighbouring pixels share a
-vector, and a register tile is some outputs times some vectors of pixels, in the order that images and results
-have in memory already.
+:mod:`.conv_correlate` has outputs in the lanes, which leaves some of them empty where outputs do
+not fill vectors, and transposes images before and results after.  Here neighbouring pixels share a
+vector, and a register tile is some outputs times some vectors of pixels, in the order that images
+and results have in memory already.
 
 What a tap reads must then lie in memory pixel by pixel.  Images are copied with their border,
 columns of equal residue by the stride together, and a tap reads from its place in the row on.
@@ -15,7 +15,7 @@ vectors go on in the next row (``flat``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -61,7 +61,7 @@ _LEAST = 0.4  # of registers for results: fewer wait for themselves
 
 @dataclass(frozen=True)
 class _Reach:
-    """What the taps of an axis read: every ``step``-th place from ``lowest`` on, ``count`` of them."""
+    """What the taps of an axis read: ``count`` places from ``lowest`` on, ``step`` apart."""
 
     lowest: int
     step: int
@@ -87,7 +87,7 @@ def _taps(axis: Axis) -> int:
 
 @dataclass(frozen=True)
 class PixelCorrelation:
-    """A correlation with pixels in vectors of ``lanes``, ``outputs`` by ``vectors`` of them a tile."""
+    """A correlation with pixels in vectors of ``lanes``; a tile is ``outputs`` by ``vectors``."""
 
     images: int
     reduced: int  # channels summed over
@@ -275,8 +275,11 @@ def plan(
         )
         for way in ways
     ]
-    best = min(problems, key=lambda p: p.cycles, default=None)
-    return best if best is not None and best.bytes <= cpu.l2_bytes // 2 else None
+    return _fastest([p for p in problems if p.bytes <= cpu.l2_bytes])
+
+
+def _fastest(problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
+    return min(problems, key=lambda p: p.cycles, default=None)
 
 
 def _covered(extent: int, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
@@ -294,7 +297,7 @@ def _fits(units: int, across: int, vectors: int) -> bool:
 
 
 def _group_sizes(y: Axis, x: Axis, outputs: int, itemsize: int, cpu: CpuTarget) -> list[int]:
-    """Rows of a group whose results stay in the first-level cache, with as few groups as many rows."""
+    """Rows of a group whose results stay in the first-level cache."""
     row = outputs * x.outputs * y.stride * itemsize
     most = max(1, min(y.units, cpu.l1_bytes // 2 // row))
     return sorted({ceil_div(y.units, ceil_div(y.units, units)) for units in range(1, most + 1)})
@@ -375,9 +378,7 @@ class _Band:
             alloc(self.copy),
             self._copied(lambda c, y, x: read(self.image, c, y, x)),
             alloc(self.done),
-            serial(
-                maximum(count, 1), lambda g: self._group(self.band * p.per_band + g), "group"
-            ),
+            serial(maximum(count, 1), lambda g: self._group(self.band * p.per_band + g), "group"),
         )
 
     def _copied(self, read: Callable[[Expr, Expr, Expr], Expr]) -> Stmt:
@@ -602,9 +603,7 @@ class _Band:
             def one(x: Expr) -> Stmt:
                 at = div(own, down) * (p.row * across) + x
                 value = load(done, k, mod(own, down), at)
-                return self.write(
-                    self.image, block * p.outputs + k, start * down + own, x, value
-                )
+                return self.write(self.image, block * p.outputs + k, start * down + own, x, value)
 
             return in_vectors(outputs[1], p.lanes, one, r)
 

@@ -1,0 +1,200 @@
+"""Convolutions with pixels in vectors: every tile and layout, shapes, and where they are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_conv import AVX2, CASES, HOST, SMALL, SSE, Case, check_fused, check_threads, spec
+
+from minitorch_tvm.compiler import target
+from minitorch_tvm.compiler.schedule.cpu import conv, conv_pixels, conv_unfolded, conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu.conv_correlate import (
+    correlation,
+    forward_axis,
+    gradient_axis,
+)
+from minitorch_tvm.compiler.schedule.cpu.conv_pixels import PixelCorrelation
+
+Choice = Callable[[PixelCorrelation], object]
+
+CHOICES: dict[str, Choice] = {
+    "fastest": lambda p: p.cycles,
+    "rows, many vectors": lambda p: (p.flat, -p.vectors, p.cycles),
+    "rows, many outputs": lambda p: (p.flat, -p.outputs, p.units),
+    "flat": lambda p: (not p.flat, p.cycles),
+    "flat, small groups": lambda p: (not p.flat, p.units, -p.vectors),
+    "uneven groups": lambda p: (p.y.units % p.units == 0, p.flat, p.cycles),
+}
+
+
+class Chosen:
+    """How tiles are chosen, and what has been."""
+
+    def __init__(self) -> None:
+        self.key: Choice = CHOICES["fastest"]
+        self.problems: list[PixelCorrelation] = []
+
+    def take(self, problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
+        if not problems:
+            return None
+        self.problems.append(min(problems, key=self.key))  # type: ignore[arg-type]
+        return self.problems[-1]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    """All convolutions that can have pixels in vectors do."""
+    found = Chosen()
+    monkeypatch.setattr(conv, "_IN_PIXELS", -math.inf)
+    monkeypatch.setattr(conv_pixels, "_fastest", found.take)
+    monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
+    monkeypatch.setattr(conv_weight_rows, "plan", lambda s, cpu: None)
+    return found
+
+
+@pytest.mark.parametrize("how", CHOICES)
+@pytest.mark.parametrize("name", CASES)
+def test_every_direction(name: str, how: str, chosen: Chosen) -> None:
+    chosen.key = CHOICES[how]
+    Case(CASES[name], directions=("y", "dx")).check()
+
+
+def test_all_layouts_are_met(chosen: Chosen) -> None:
+    """Rows and flat, of one stride and two in both directions, even groups and uneven ones, bands,
+    channels that leave outputs empty."""
+    for key in CHOICES.values():
+        chosen.key = key
+        for name in ("first layer", "stride 2", "16 to 16", "rgb", "one by one stride 2"):
+            Case(CASES[name], directions=("y", "dx"))
+    met = {
+        (p.flat, p.x.stride, p.x.input_stride, p.y.units % p.units == 0) for p in chosen.problems
+    }
+    strides = ((1, 1), (2, 1), (1, 2))
+    assert {(f, *s) for f, *s, _ in met} == {(f, *s) for f in (False, True) for s in strides}
+    assert {even for *_, even in met} == {False, True}
+    assert {p.bands > 1 for p in chosen.problems} == {False, True}
+    assert {p.channels % p.outputs > 0 for p in chosen.problems} == {False, True}
+    assert {p.in_lines for p in chosen.problems} == {False, True}
+
+
+@pytest.mark.parametrize("name", ["first layer", "16 to 16", "stride 2", "rgb", "dilated"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("cpu", [SSE, AVX2, HOST], ids=["sse", "avx2", "host"])
+def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, chosen: Chosen) -> None:
+    Case(replace(CASES[name], dtype=dtype), cpu, directions=("y", "dx")).check()
+    lanes = cpu.vector_bytes // (4 if dtype == "float32" else 8)
+    assert {p.lanes for p in chosen.problems} == ({lanes} if lanes >= 4 else set())
+
+
+@pytest.mark.parametrize("how", CHOICES)
+@pytest.mark.parametrize("name", ["first layer", "stride 2", "rgb"])
+def test_fused_producer_and_epilogue(name: str, how: str, chosen: Chosen) -> None:
+    chosen.key = CHOICES[how]
+    check_fused(CASES[name])
+
+
+@pytest.mark.parametrize("how", CHOICES)
+def test_bands_of_one_image(how: str, chosen: Chosen) -> None:
+    chosen.key = CHOICES[how]
+    Case(spec(1, 3, (29, 18), 7, (3, 3), padding=(1, 1)), directions=("y", "dx")).check()
+    Case(spec(1, 3, (37, 18), 7, (3, 3), (2, 2), (1, 1)), directions=("y", "dx")).check()
+    assert all(p.bands > 1 for p in chosen.problems if p.groups > 1)
+
+
+@pytest.mark.parametrize("name", ["first layer", "stride 2", "rgb"])
+def test_thread_count_does_not_change_a_bit(name: str, chosen: Chosen) -> None:
+    check_threads(CASES[name])
+
+
+@pytest.mark.parametrize("how", CHOICES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_bad_pixel_reaches_exactly_its_window(
+    bad: float, step: int, how: str, chosen: Chosen
+) -> None:
+    """Vectors go on behind the end of rows; nothing of that reaches a result."""
+    chosen.key = CHOICES[how]
+    s = spec(2, 5, (10, 13), 6, (3, 3), (step, step), (1, 1))
+    case = Case(s, directions=("y", "dx"))
+    case.arrays["x"][1, 4, 4, 12] = bad
+    case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
+    found = case.run()
+    read = np.zeros((s.oh, s.ow), bool)
+    given = np.zeros((s.h, s.w), bool)
+    for i in range(3):
+        for j in range(3):
+            for y in range(s.oh):
+                for x in range(s.ow):
+                    at = (y * step + i - 1, x * step + j - 1)
+                    read[y, x] |= at == (4, 12)
+                    if (y, x) == (2, s.ow - 1) and 0 <= at[0] < s.h and 0 <= at[1] < s.w:
+                        given[at] = True
+    hit = np.zeros(case.shapes["y"], bool)
+    hit[1] = read
+    np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
+    back = np.zeros(case.shapes["x"], bool)
+    back[0] = given
+    np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    how=st.sampled_from(sorted(CHOICES)),
+    n=st.integers(1, 4),
+    c=st.integers(1, 9),
+    o=st.integers(1, 18),
+    size=st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(SMALL, st.integers(1, 2)),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    dilation=st.tuples(SMALL, SMALL),
+)
+def test_any_geometry(
+    chosen: Chosen,
+    how: str,
+    n: int,
+    c: int,
+    o: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> None:
+    chosen.key = CHOICES[how]
+    Case(spec(n, c, size, o, kernel, stride, padding, dilation), directions=("y", "dx")).check()
+
+
+def test_where_they_are_chosen() -> None:
+    """Of few channels; not where outputs fill vectors and images are copied for many of them."""
+    cpu = target.CpuTarget("skylake-avx512", (), 64, 32, 32 << 10, 1 << 20)
+
+    def both(s: conv.Conv) -> tuple[bool, bool]:
+        sizes = ((s.h, s.oh, s.kh), (s.w, s.ow, s.kw))
+        geometry = list(zip(s.stride, s.padding, s.dilation, strict=True))
+        found = []
+        for forward in (True, False):
+            axes = [
+                forward_axis(o, i, k, *g) if forward else gradient_axis(i, o, k, *g)
+                for (i, o, k), g in zip(sizes, geometry, strict=True)
+            ]
+            channels = (s.c, s.o) if forward else (s.o, s.c)
+            p = correlation(s.n, *channels, *axes, s.dtype, s.itemsize, cpu)
+            inputs = (s.h, s.w) if forward else (s.oh, s.ow)
+            found.append(conv._in_pixels(p, inputs, cpu) is not None)
+        return found[0], found[1]
+
+    same = {"padding": (1, 1)}
+    assert both(spec(16, 8, (31, 31), 24, (3, 3), **same)) == (True, True)
+    assert both(spec(32, 3, (32, 32), 16, (3, 3), **same)) == (True, True)
+    assert both(spec(32, 16, (32, 32), 32, (3, 3), (2, 2), (1, 1))) == (True, True)
+    assert both(spec(64, 1, (28, 28), 32, (5, 5), padding=(2, 2)))[0]
+    assert both(spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2))) == (False, False)
+    assert both(spec(8, 128, (28, 28), 128, (3, 3), **same)) == (False, False)
+    assert both(spec(9, 16, (30, 30), 16, (3, 3), (3, 3))) == (False, False)
