@@ -216,7 +216,7 @@ def conv_grad_weight_stages(
     if product is not None:
         return product
     if rows is not None:
-        return conv_weight_rows.row_products(rows, access.left, access.right, access.write, builder)
+        return conv_weight_rows.row_products(rows, access, builder)
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(on_unit, access, builder, cpu)
     return outer_products(s, access, builder, cpu)

@@ -25,6 +25,7 @@ from ...loops import (
     ceil_div,
     const,
     grid,
+    in_vectors,
     load,
     local_buffer,
     minimum,
@@ -34,6 +35,7 @@ from ...loops import (
     serial,
     splat,
     store,
+    vectorized,
 )
 from ...target import CpuTarget
 
@@ -154,9 +156,46 @@ def transpose_rows(
     )
 
 
+def sum_lanes(
+    lanes: int, dtype: str, fill: Callable[[Memory, Expr], Stmt]
+) -> tuple[list[Stmt], Expr]:
+    """Statements, and the vector whose lane k they make the sum of vector k's lanes.
+
+    ``fill(block, r)`` stores vector r, of ``lanes`` of them.  Halves of two vectors make one, which
+    takes half the shuffles of a transposition.  The steps are loops for the reason given above.
+    """
+    block = local_buffer((lanes, lanes), dtype, "block")
+    whole = ramp(0, lanes)
+    steps: list[Stmt] = []
+    distance = lanes // 2
+    while distance:
+        own = [(k & ~distance) + (lanes if k & distance else 0) for k in range(lanes)]
+
+        def meet(r: Expr, distance: int = distance, own: list[int] = own) -> Stmt:
+            a, bind_a = bind("a", load(block, r, whole))
+            b, bind_b = bind("b", load(block, r + distance, whole))
+            halves = [
+                tvm().tirx.Shuffle([a, b], [const(k + offset) for k in own])
+                for offset in (0, distance)
+            ]
+            return seq(bind_a, bind_b, store(block, halves[0] + halves[1], r, whole))
+
+        steps.append(serial(distance, meet, "r"))
+        distance //= 2
+    filled = serial(lanes, lambda r: fill(block, r), "r")
+    return [alloc(block), filled, *steps], load(block, 0, whole)
+
+
 def covering(extent: int, step: int, body: Callable[[Expr], Stmt]) -> Stmt:
     """Cover ``range(extent)`` by blocks of ``step <= extent``; the last one may overlap."""
     return serial(ceil_div(extent, step), lambda b: body(minimum(b * step, extent - step)), "b")
+
+
+def vectors_covering(extent: int, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
+    """``body`` of all of ``range(extent)``, in vectors; the last may overlap the one before."""
+    if extent < lanes:
+        return in_vectors(extent, lanes, body)
+    return covering(extent, lanes, lambda at: vectorized(lanes, lambda v: body(at + v)))
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,12 @@ from ...loops import (
     serial,
     splat,
     store,
-    vectorized,
     view,
     when,
 )
 from ...target import CpuTarget
 from .conv_correlate import Axis, Write4
-from .conv_layout import Load4, bounded_stage, covering, div, maximum, mod, split
+from .conv_layout import Load4, bounded_stage, div, maximum, mod, split, vectors_covering
 from .conv_spec import Line
 
 _TILES = 16  # that a convolution is cut into at least, by shape alone
@@ -282,13 +281,6 @@ def _fastest(problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
     return min(problems, key=lambda p: p.cycles, default=None)
 
 
-def _covered(extent: int, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
-    """``body`` of all elements, in vectors; the last may overlap the one before."""
-    if extent < lanes:
-        return in_vectors(extent, lanes, body)
-    return covering(extent, lanes, lambda at: vectorized(lanes, lambda v: body(at + v)))
-
-
 def _fits(units: int, across: int, vectors: int) -> bool:
     """Whether register tiles are parts of rows of ``across`` vectors, or some whole ones."""
     if vectors < across:
@@ -467,7 +459,9 @@ class _Band:
             count = ceil_div(max(end - first, 0), p.lanes)
             return serial(count, lambda q: blank(first + q * p.lanes), "q")
 
-        inside = seq(zeros(0, start), _covered(count, p.lanes, pixel), zeros(start + count, width))
+        inside = seq(
+            zeros(0, start), vectors_covering(count, p.lanes, pixel), zeros(start + count, width)
+        )
         return seq(know, when((y >= 0) & (y < height), inside, zeros(0, width)))
 
     def _group(self, group: Expr) -> Stmt:

@@ -38,14 +38,18 @@ from ...loops import (
     serial,
     splat,
     store,
+    view,
     when,
 )
 from ...target import CpuTarget
-from .conv_correlate import Write4
-from .conv_layout import Load4, bounded, div, maximum, mod, split, transpose_rows
-from .conv_spec import Conv
+from .conv_layout import bounded, div, maximum, mod, split, sum_lanes, vectors_covering
+from .conv_spec import Access, Conv, Line
 
-_PIECES = 16  # parts that the sum is cut into, by shape alone
+# What sets up, and what is, the vector of each output of a block in a row of ct: by row, number of
+# the vector, and how many lanes it has.
+Vectors = Callable[[Expr, Expr, int], tuple[list[Stmt], list[Expr]]]
+
+_PIECES = 8  # parts that the sum is cut into, by shape alone
 _MOST_OUTPUTS = 8  # of a register tile
 # Measured cycles: of a multiply-add, of a vector that is fetched for it, of a vector of ct that is
 # copied, of one of sums that is fetched and stored again, of one whose elements are summed up.
@@ -151,11 +155,9 @@ def plan(s: Conv, cpu: CpuTarget) -> RowProducts | None:
     return p if p.bytes <= cpu.l2_bytes // 2 else None
 
 
-def row_products(
-    p: RowProducts, load_x: Load4, load_ct: Load4, write: Write4, builder: Builder
-) -> list[Stage]:
+def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage]:
     """The stages."""
-    s = p.s
+    s, load_x, load_ct, write = p.s, access.left, access.right, access.write
     per_part = ceil_div(p.units, _PIECES)
     parts = ceil_div(p.units, per_part)
     partial = builder.scratch_buffer((parts, p.sums), s.dtype, "sums")
@@ -195,11 +197,17 @@ def row_products(
 
                     return serial(s.ow, pixel, "x")
 
-                copy = serial(p.outputs, lambda q: serial(count, lambda y: copied(q, y), "y"), "q")
+                copy = [
+                    serial(p.outputs, lambda q: serial(count, lambda y: copied(q, y), "y"), "q")
+                ]
+                vectors = _copied_vectors(p, ct)
+                if access.right_line is not None:
+                    copy, vectors = [], _vectors_in_place(p, access.right_line, n, o, first)
                 tiles = grid(
-                    (s.c, s.kh), lambda c, i: _register_tile(p, b, c, i, ct, image, sums, count)
+                    (s.c, s.kh),
+                    lambda c, i: _register_tile(p, b, c, i, vectors, image, sums, count),
                 )
-                return seq(know, copy, tiles)
+                return seq(know, *copy, tiles)
 
             return seq(
                 know_first,
@@ -210,27 +218,19 @@ def row_products(
             )
 
         def summed(group: Expr) -> Stmt:
-            total = local_buffer((p.lanes,), s.dtype, "total")
-
             def fill(square: Memory, r: Expr) -> Stmt:
                 return store(square, load(sums, group * p.lanes + r, whole), r, whole)
 
-            def add(_: Expr, vector: Expr) -> Stmt:
-                return store(total, load(total, whole) + vector, whole)
-
-            return seq(
-                alloc(total),
-                store(total, zero, whole),
-                transpose_rows(p.lanes, s.dtype, fill, add),
-                store(partial, load(total, whole), part, ramp(group * p.lanes, p.lanes)),
-            )
+            steps, total = sum_lanes(p.lanes, s.dtype, fill)
+            at = ramp(group * p.lanes, p.lanes)
+            return seq(steps, store(partial, total, part, at))
 
         begin = part * per_part
         size, know_size = bind("size", minimum(p.units - begin, per_part))
         return seq(
             know_size,
-            [alloc(memory) for memory in (image, ct, sums)],
-            clear(ct),
+            [alloc(memory) for memory in (image, sums)],
+            [alloc(ct), clear(ct)] if access.right_line is None else [],
             clear(sums),
             serial(size, lambda u: unit(begin + u), "unit"),
             serial(p.sums // p.lanes, summed, "group"),
@@ -276,13 +276,50 @@ def _copied_band(
             return store(image, read(c, y, x), c, mod(column, across), r, div(column, across))
 
         inside = (y >= 0) & (y < s.h)
-        return seq(know, when(inside, serial(s.w, pixel, "x")))
+        if across > 1:
+            return seq(know, when(inside, serial(s.w, pixel, "x")))
+        return seq(know, when(inside, vectors_covering(s.w, p.lanes, pixel)))
 
     return grid((s.c, p.image[2]), row)
 
 
+def _copied_vectors(p: RowProducts, ct: Memory) -> Vectors:
+    """Of a block's copy, whose rows are followed by zeros."""
+
+    def at(y: Expr, v: Expr, used: int) -> tuple[list[Stmt], list[Expr]]:
+        whole = ramp(0, p.lanes)
+        return [], [load(ct, q, y * p.vectors + v, whole) for q in range(p.outputs)]
+
+    return at
+
+
+def _vectors_in_place(p: RowProducts, line: Line, n: Expr, o: Expr, first: Expr) -> Vectors:
+    """Of outputs from ``o`` on, where they lie in memory, from row ``first`` of image n on."""
+    s = p.s
+
+    def at(y: Expr, v: Expr, used: int) -> tuple[list[Stmt], list[Expr]]:
+        near, declare = view(line(n, o, (first + y) * s.ow + v * p.lanes), "near")
+
+        def vector(q: int) -> Expr:
+            place = q * s.oh * s.ow
+            if used == p.lanes:
+                return load(near, ramp(place, p.lanes))
+            return load_first(load(near, place), p.lanes, const(used))
+
+        return [declare], [vector(q) for q in range(p.outputs)]
+
+    return at
+
+
 def _register_tile(
-    p: RowProducts, b: Expr, c: Expr, i: Expr, ct: Memory, image: Memory, sums: Memory, count: Expr
+    p: RowProducts,
+    b: Expr,
+    c: Expr,
+    i: Expr,
+    vectors: Vectors,
+    image: Memory,
+    sums: Memory,
+    count: Expr,
 ) -> Stmt:
     """Add the products of a block's outputs with one row of taps, over ``count`` rows of ct."""
     s, lanes = p.s, p.lanes
@@ -306,8 +343,10 @@ def _register_tile(
             value, statement = bind("s", value)
             taps.append(value)
             out.append(statement)
-        for q in range(p.outputs):
-            value, statement = bind("g", load(ct, q, y * p.vectors + v, whole))
+        know_place, found = vectors(y, v, used)
+        out += know_place
+        for q, vector in enumerate(found):
+            value, statement = bind("g", vector)
             out.append(statement)
             for j in range(s.kw):
                 own = acc[q, j]
