@@ -21,12 +21,14 @@ from functools import cached_property, lru_cache
 
 from ....core.tvm_api import tvm
 from ...loops import (
+    LINE_BYTES,
     Builder,
     Expr,
     Memory,
     Stage,
     Stmt,
     alloc,
+    ask,
     bind,
     ceil_div,
     const,
@@ -473,7 +475,11 @@ class _Band:
             def tile(index: Expr) -> Stmt:
                 ry, rx, t = split(index, p.x.stride, tiles)
                 q = minimum(t * p.vectors, p.lines - p.vectors)
-                return self._register_tile(b, ry, rx, start - self.first, q)
+
+                def asks(c: Expr) -> list[Stmt]:
+                    return self._ask_to_finish(b, start, index * p.reduced + c)
+
+                return self._register_tile(b, ry, rx, start - self.first, q, asks)
 
             return seq(
                 serial(p.y.stride * p.x.stride * tiles, tile, "tile"),
@@ -482,8 +488,44 @@ class _Band:
 
         return seq(know, serial(p.blocks, block, "block"))
 
-    def _register_tile(self, block: Expr, ry: Expr, rx: Expr, unit: Expr, q: Expr) -> Stmt:
-        """A block's outputs for vectors ``q`` onwards of residue class (ry, rx)."""
+    def _ask_to_finish(self, block: Expr, start: Expr, turn: Expr) -> list[Stmt]:
+        """Prefetches of what finishing the next block's results will read, some lines per turn.
+
+        A channel's part of them is too short for the hardware to follow.
+        """
+        p = self.p
+        height, width, line = p.y.outputs, p.x.outputs, LINE_BYTES // p.itemsize
+        each = ceil_div(p.units * p.y.stride * width, line)  # lines of a channel
+        turns = p.y.stride * p.x.stride * ceil_div(p.lines, p.vectors) * p.reduced
+        share = ceil_div(p.outputs * each, turns)
+        after = block + 1
+        start = start + div(after, p.blocks) * p.units
+        zero = const(0.0, p.dtype)
+
+        def asks(number: Expr) -> list[Stmt]:
+            k, q = split(number, each)
+            channel = minimum(mod(after, p.blocks) * p.outputs + k, p.channels - 1)
+            y = minimum(start * p.y.stride + div(q * line, width), height - 1)
+            element = (self.image, channel, y, mod(q * line, width))
+            return ask(lambda: self.write(*element, zero), p.images * p.channels * height * width)
+
+        last = p.outputs * each - 1
+        every = (asks(minimum(turn * share + n, last)) for n in range(share))
+        return [statement for some in every for statement in some]
+
+    def _register_tile(
+        self,
+        block: Expr,
+        ry: Expr,
+        rx: Expr,
+        unit: Expr,
+        q: Expr,
+        asks: Callable[[Expr], list[Stmt]],
+    ) -> Stmt:
+        """A block's outputs for vectors ``q`` onwards of residue class (ry, rx).
+
+        ``asks`` for what comes later are made once for each channel that is summed over.
+        """
         p, whole, lanes = self.p, self.whole, self.p.lanes
         ty = p.y.taps(0 if p.y.stride == 1 else ry)
         tx = p.x.taps(0 if p.x.stride == 1 else rx)
@@ -532,7 +574,11 @@ class _Band:
         return seq(
             [alloc(own) for own in acc.values()],
             [store(own, zero, whole) for own in acc.values()],
-            grid((p.reduced, ty.count, tx.count), tap),
+            serial(
+                p.reduced,
+                lambda c: seq(asks(c), grid((ty.count, tx.count), lambda a, b: tap(c, a, b))),
+                "c",
+            ),
             [
                 store(self.done, load(acc[k, m], whole), k, number, ramp((q + m) * lanes, lanes))
                 for k, m in points
