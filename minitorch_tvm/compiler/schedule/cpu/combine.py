@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, is_nan
+from ...loops import Expr, const, is_nan, wrapped
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Combine:
     ) -> tuple[Expr, ...]:
         """The accumulator after one more element (at ``position`` for indexed ones)."""
         if self.kind == "sum":
-            return (acc[0] + value,)
+            return (wrapped(operator.add, acc[0], value),)
         select = tvm().tirx.Select
         if not self.indexed:
             return (self._extreme(acc[0], value),)
