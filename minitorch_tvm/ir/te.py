@@ -46,7 +46,8 @@ class TE(Protocol):
         """result[i] = combine over r in extents of fn(i, r).
 
         ``combine`` is "sum", "max", "min" (both propagate NaN), "argmax" or "argmin" (the result is
-        the row-major number of r; first on ties; NaN counts as the extreme).
+        the row-major number of r; first on ties; NaN counts as the extreme), or "arglastmax" (as
+        "argmax", but the last NaN).
         """
         ...
 

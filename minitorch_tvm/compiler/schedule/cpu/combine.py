@@ -15,9 +15,9 @@ from ...loops import Expr, const, is_nan, wrapped
 
 @dataclass(frozen=True)
 class Combine:
-    """One of sum, max, min, argmax, argmin on elements of ``dtype``.
+    """One of sum, max, min, argmax, argmin, arglastmax on elements of ``dtype``.
 
-    An accumulator is a tuple: (value,) or, for argmax and argmin, (value, index).
+    An accumulator is a tuple: (value,) or, for the last three, (value, index).
     """
 
     kind: str
@@ -86,6 +86,8 @@ class Combine:
         better = value > held if self.kind.endswith("max") else value < held
         if self.dtype.category is not Category.FLOAT:
             return better
-        # A NaN replaces anything but an earlier NaN.
         t = tvm().tirx
+        if self.kind == "arglastmax":
+            return t.any(better, self.is_nan(value))
+        # A NaN replaces anything but an earlier NaN.
         return t.any(better, t.all(self.is_nan(value), t.Not(self.is_nan(held))))
