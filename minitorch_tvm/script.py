@@ -324,6 +324,7 @@ class Script:
         ]
         kept = [(p, test) for p, test, *_ in self.guards if p.kind in ("tensor", "gradient")]
         only, make = self._single(), replay.tensor_of
+        views = [(i, shown) for i, shown in enumerate(self.shown) if shown is not None]
 
         def repeat(arguments: Sequence[Buffer], tensors: Sequence[Tensor]) -> Any:
             made: list[list[Buffer]] = []
@@ -372,9 +373,8 @@ class Script:
                 number, entry, output = only
                 return make(made[number][entry], output)
             results = [self._made_again(place, tensors, made) for place in self.results]
-            for result, shown in zip(results, self.shown, strict=True):
-                if shown is not None:
-                    self._show(result, shown, results, tensors)
+            for i, shown in views:
+                self._show(results[i], shown, results, tensors)
             return unflatten(self.template, results)
 
         return repeat
