@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import functools
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from . import autograd, lazy, replay
+from . import autograd, lazy
 from .core import config
 from .core.events import EVENTS
-from .ir.node import MODE, SCALAR, WATCHED, Node, leaf
-from .replay import Output, Place, Run, State, gradient_of
+from .ir.node import MODE, WATCHED, leaf
 from .runtime.memory import Buffer
+from .script import CHANGED, Refused, Repeat, Script, Watch, flatten, unflatten
 from .tensor import Tensor, from_numpy
 
 _READY = 8
@@ -33,370 +32,14 @@ _ATTEMPTS = 8
 """Calls that may differ from each other before the function is no longer watched."""
 
 
-_DictEntry = tuple[dict[str, Any], str, object]
-
-
-@dataclass
-class _Watch:
-    """What one call of the function did (an observer, see ``ir.node.Capture``)."""
-
-    runs: list[tuple[Any, lazy.Plan]] = field(default_factory=list)
-    reads: dict[int, tuple[weakref.ref[Tensor], Node]] = field(default_factory=dict)
-    effects: list[Callable[[], Any]] = field(default_factory=list)
-    numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
-    guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
-    gradients: dict[int, tuple[weakref.ref[Tensor], bool]] = field(default_factory=dict)
-    conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
-    entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
-    handles: list[weakref.ref[Any]] = field(default_factory=list)
-    made: set[int] = field(default_factory=set)  # ids of nodes, which the plans keep
-    refused: str | None = None
-
-    def read(self, tensor: Any) -> None:
-        known = self.reads.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return
-        # What is still to be computed, or has been, was made in this call.
-        if not tensor._node.pending and id(tensor._node) not in self.made:
-            self.reads[id(tensor)] = (weakref.ref(tensor), tensor._node)
-
-    def gradient(self, tensor: Any, missing: bool) -> None:
-        known = self.gradients.get(id(tensor))
-        if known is None or known[0]() is not tensor:
-            self.gradients[id(tensor)] = (weakref.ref(tensor), missing)
-
-    def effect(self, action: Callable[[], Any]) -> int:
-        self.effects.append(action)
-        return len(self.effects) - 1
-
-    def number(self, node: Node, effect: int, position: int) -> None:
-        self.numbers[id(node)] = (node, effect, position)
-
-    def guard(self, node: Node, test: Callable[[Any], None]) -> None:
-        self.guards.append((node, test))
-
-    def condition(self, state: Callable[[], object]) -> None:
-        self.conditions.append((state, state()))
-
-    def entry(self, where: dict[str, Any], name: str) -> None:
-        value = where[name]
-        self.entries[id(where), name, id(value)] = (where, name, value)
-
-    def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
-        self.handles += handles
-
-    def evaluated(self, executor: Any, plan: Any) -> None:
-        self.runs.append((executor, plan))
-        self.made.update(map(id, plan.outputs))
-
-    def refuse(self, reason: str) -> None:
-        self.refused = self.refused or reason
-
-
-class Refused(Exception):
-    """The function does something that cannot be done again without it."""
-
-
-class _Script:
-    """What a call does, without the function."""
-
-    def __init__(self, watch: _Watch, arguments: Sequence[Tensor], result: Any) -> None:
-        if watch.refused:
-            raise Refused(watch.refused)
-        self.effects, self.conditions = watch.effects, watch.conditions
-        self.entries = list(watch.entries.values())
-        alive = [(ref(), node) for ref, node in watch.reads.values()]
-        read = _Same([*arguments, *[t for t, _ in alive]])
-        # Tensors of which the gradient only is looked at: it is that of whatever they have then.
-        owners = [t for ref, _ in watch.gradients.values() if (t := ref()) is not None]
-        alive += [(t, t._node) for t in owners if t not in read and not t._node.pending]
-        self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
-        if len({id(n) for _, n in self._entry}) < len(self._entry):
-            raise Refused("two tensors that outlive it stand for one value")
-        gradients = _Same([t._grad for t, _ in self._entry])
-        self.state = [t for t, _ in self._entry if t not in gradients]
-        self._arguments = [t._node for t in arguments]
-        self._made: list[list[Node]] = []
-        self.template, results = _flatten(result)
-        known = _Same([*arguments, *results])
-        self._refuse_escapes(watch, [*arguments, *results])
-        self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
-        self.results = tuple(self._result(t) for t in results)
-        self.guards = [(self._source(n), test, n.shape, n.dtype) for n, test in watch.guards]
-        found = [(ref(), missing) for ref, missing in watch.gradients.values()]
-        # What has a gradient already does something else, unless the function drops it first.
-        self.without = [t for t, missing in found if missing and t is not None and t not in known]
-        dropped = (t for t, missing in found if not missing and t is not None and t not in known)
-        self.dropped = [t for t in dropped if t._gradient is None]
-        places = [p for r in self.runs for p in r.inputs]
-        places += [p for r in self.runs for o in r.outputs for p in o.places if p.entry]
-        used = {p.number for p in places if p.kind == "gradient"}
-        self._read_gradients = used
-        self._specs = [State(t, t._node.spec_id, t._node.requires_grad) for t in self.state]
-        del self._entry, self._arguments, self._made  # nodes would keep memory from being reused
-
-    @property
-    def signature(self) -> object:
-        """Equal for calls that did the same."""
-        return (
-            repr(self.template),
-            [id(t) for t in self.state],
-            [id(t) for t in self.without],
-            [id(t) for t in self.dropped],
-            self.runs,
-            self.results,
-            len(self.effects),
-            [place for place, *_ in self.guards],
-            [value for _, value in self.conditions],
-            [id(value) for _, _, value in self.entries],
-        )
-
-    # --- from what was watched ---------------------------------------------------------------
-
-    def _refuse_escapes(self, watch: _Watch, known: Sequence[Tensor]) -> None:
-        # A result may be a view: it keeps what it is a part of.
-        bases = [t._base for t in known]
-        bases += [b._base for b in bases if b is not None]  # of a detached one
-        fine = _Same([*known, *bases, *self.state, *[t._grad for t in self.state]])
-        for handle in watch.handles:
-            tensor = handle()
-            if tensor is not None and tensor not in fine:
-                raise Refused("a tensor made in it is kept by something else than its result")
-
-    def _source(self, node: Node) -> Place:
-        for number, argument in enumerate(self._arguments):
-            if argument is node:
-                return Place("argument", number)
-        for number, made in enumerate(self._made):
-            for entry, output in enumerate(made):
-                if output is node:
-                    return Place("run", number, entry)
-        for tensor, before in self._entry:
-            if before is node:
-                for number, t in enumerate(self.state):
-                    if t is tensor:
-                        return Place("tensor", number)
-                    if t._grad is tensor:
-                        return Place("gradient", number)
-        raise Refused(
-            "it makes tensors from Python data: pass them as arguments (or it adds to a gradient "
-            "from before and drops it: drop gradients before backward())"
-        )
-
-    def _run(self, watch: _Watch, executor: Any, plan: lazy.Plan) -> Run:
-        inputs = tuple(self._source(n) for n in plan.buffers)
-        scalars: list[Place | float] = []
-        for n in plan.entries:
-            if n.op is SCALAR:
-                known = watch.numbers.get(id(n))
-                assert n.value is not None
-                scalars.append(n.value if known is None else Place("effect", known[1], known[2]))
-        outputs = []
-        known_before = _Same([t for t, _ in self._entry])
-        for node in plan.outputs:
-            places = [Place("tensor", i) for i, t in enumerate(self.state) if t._node is node]
-            for i, t in enumerate(self.state):
-                if t._grad is not None and t._grad._node is node:
-                    places.append(Place("gradient", i, int(t._grad in known_before)))
-            outputs.append(Output(node.shape, node.dtype, node.spec_id, tuple(places)))
-        self._made.append(plan.outputs)
-        return Run(executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
-
-    def _result(self, tensor: Tensor) -> Place:
-        for number, t in enumerate(self.state):
-            if t is tensor:
-                return Place("tensor", number)
-        node = tensor._node
-        if node.requires_grad and not (node.freed or node.grad_leaf):
-            raise Refused("its result still requires grad: call backward() inside, or use no_grad")
-        return self._source(node)
-
-    def _lean_runs(self) -> tuple[Run, ...]:
-        """The programs, but what is dropped in the call, as gradients behind a step, is not stored.
-
-        The calls that run the function store everything: it might look.
-        """
-        places = [*self.results, *(p for p, *_ in self.guards)]
-        places += [p for run in self.runs for p in run.inputs]
-        wanted = {(p.number, p.entry) for p in places if p.kind == "run"}
-        return tuple(
-            run.lean({entry for number, entry in wanted if number == n})
-            for n, run in enumerate(self.runs)
-        )
-
-    # --- again --------------------------------------------------------------------------------
-
-    def fits(self) -> bool:
-        """True while nothing has changed that decides what the function does."""
-        for tensor, spec_id, requires_grad in self._specs:
-            node = tensor._node if tensor._base is None else tensor.node
-            if node.pending:
-                lazy.evaluate([node], "compile")
-            if node.spec_id != spec_id or node.requires_grad != requires_grad:
-                return False
-        for state, value in self.conditions:
-            if state() != value:
-                return False
-        for where, name, value in self.entries:
-            if where.get(name) is not value:
-                return False
-        for tensor in self.without:
-            if tensor._gradient is not None:
-                return False
-        return all(self.state[number]._gradient is not None for number in self._read_gradients)
-
-    def repetition(self) -> Repeat:
-        """What does again what the function did, for other arguments of the same shapes.
-
-        It is given their memory, and the tensors too where one of them is part of the result.  It
-        returns CHANGED, with nothing done, where :meth:`fits` is to be asked first.
-        """
-        state = self.state
-        # What a program of the call computes can be tested once that has run.
-        later = [(p, test) for p, test, *_ in self.guards if p.kind == "run"]
-        steps = replay.steps(self._lean_runs(), self._specs, later, self.results)
-        (prepare, run), *more = steps
-        conditions, entries, effects = self.conditions, self.entries, self.effects
-        without, dropped = self.without, self.dropped
-        read = [state[number] for number in self._read_gradients]
-        tests = [
-            (p.number, test, shape, dtype)
-            for p, test, shape, dtype in self.guards
-            if p.kind == "argument"
-        ]
-        kept = [(p, test) for p, test, *_ in self.guards if p.kind in ("tensor", "gradient")]
-        only, make = self._single(), replay.tensor_of
-
-        def repeat(arguments: Sequence[Buffer], tensors: Sequence[Tensor]) -> Any:
-            made: list[list[Buffer]] = []
-            prepared = prepare(arguments, made)
-            if prepared is None:
-                return CHANGED
-            try:
-                for where, name, value in entries:
-                    if where[name] is not value:
-                        return CHANGED
-            except KeyError:
-                return CHANGED
-            for condition, value in conditions:
-                if condition() != value:
-                    return CHANGED
-            for owner in without:
-                if owner._gradient is not None:
-                    return CHANGED
-            for owner in read:
-                if owner._gradient is None:
-                    return CHANGED
-            for number, test, shape, dtype in tests:
-                test(arguments[number].numpy(shape, dtype))
-            for place, test in kept:
-                owner = state[place.number]
-                node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
-                test(node.buffer.numpy(node.shape, node.dtype))
-            values = effects
-            if effects:
-                values = [action() for action in effects]
-                if prepared[-1].asked:  # by one of them
-                    prepared = prepare(arguments, made)
-                    if prepared is None:
-                        raise RuntimeError("an effect has changed a tensor that the call uses")
-            made.append(run(prepared, values))
-            del prepared  # a reference to each buffer
-            for prepare_next, run_next in more:
-                prepared = prepare_next(arguments, made)
-                if prepared is None:
-                    raise RuntimeError("another thread has changed a tensor that the call uses")
-                made.append(run_next(prepared, values))
-                del prepared
-            for owner in dropped:
-                owner._gradient = None
-            if only is not None:
-                number, entry, output = only
-                return make(made[number][entry], output)
-            results = [self._made_again(place, tensors, made) for place in self.results]
-            return _unflatten(self.template, results)
-
-        return repeat
-
-    def _single(self) -> tuple[int, int, Output] | None:
-        """Where the result is, if it is one tensor that a program computes."""
-        if isinstance(self.template, _Slot):
-            kind, number, entry = self.results[self.template.number]
-            if kind == "run":
-                return number, entry, self.runs[number].outputs[entry]
-        return None
-
-    def _made_again(
-        self, place: Place, arguments: Sequence[Tensor], made: list[list[Buffer]]
-    ) -> Tensor:
-        kind, number, entry = place
-        if kind == "run":
-            return replay.tensor_of(made[number][entry], self.runs[number].outputs[entry])
-        if kind == "argument":
-            return arguments[number]
-        if kind == "tensor":
-            return self.state[number]
-        gradient = gradient_of(self.state[number]).node
-        return Tensor._wrap(leaf(gradient.buffer, gradient.shape, gradient.dtype))
-
-
-Repeat = Callable[[Sequence[Buffer], Sequence[Tensor]], Any]
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
-CHANGED = object()
-
-
-class _Same:
-    """Membership by identity: == of tensors compares elements."""
-
-    def __init__(self, tensors: Sequence[Any]) -> None:
-        self._ids = set(map(id, tensors))
-
-    def __contains__(self, tensor: Any) -> bool:
-        return id(tensor) in self._ids
-
-
-class _Slot(NamedTuple):
-    number: int
-
-
-def _flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """``value`` with tensors replaced by slots, and the tensors, each once."""
-    tensors: list[Tensor] = []
-    return _template(value, {}, tensors), tensors
-
-
-def _template(value: Any, slots: dict[int, _Slot], tensors: list[Tensor]) -> Any:
-    # No function of its own inside another: one that calls itself is a cycle, which would keep the
-    # results of every watched call until Python collects garbage.
-    if isinstance(value, Tensor):
-        if id(value) not in slots:
-            slots[id(value)] = _Slot(len(tensors))
-            tensors.append(value)
-        return slots[id(value)]
-    if isinstance(value, dict):
-        return {k: _template(x, slots, tensors) for k, x in value.items()}
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_template(x, slots, tensors) for x in value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise Refused(f"its result holds a {type(value).__name__}")
-
-
-def _unflatten(template: Any, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(template, _Slot):
-        return tensors[template.number]
-    if isinstance(template, dict):
-        return {k: _unflatten(x, tensors) for k, x in template.items()}
-    if isinstance(template, (list, tuple)):
-        return type(template)(_unflatten(x, tensors) for x in template)
-    return template
 
 
 @dataclass
 class _Entry:
     """What is known of calls with arguments of certain shapes."""
 
-    script: _Script | None = None
+    script: Script | None = None
     ready: bool = False
     # Once it is ready:
     repeat: Repeat = field(init=False)
@@ -470,6 +113,16 @@ def _acceptance(args: Sequence[Any]) -> Accept:
     return accept
 
 
+def _follow_instead(view: Tensor, originals: dict[int, Tensor]) -> None:
+    """Make a view of what stood for an argument one of the argument."""
+    while view._base is not None:
+        base = originals.get(id(view._base))
+        if base is not None:
+            view._base, view._seen = base, base._version
+            return
+        view = view._base
+
+
 class Compiled:
     """A function made by :func:`compile`."""
 
@@ -534,7 +187,7 @@ class Compiled:
         self, entry: _Entry, tensors: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         before = entry.script
-        watch = _Watch()
+        watch = Watch()
         if any(isinstance(v, Tensor) for v in kwargs.values()):
             watch.refuse("tensors are passed by keyword")
         given = list(tensors)
@@ -549,6 +202,7 @@ class Compiled:
             for tensor, t in zip(given, tensors, strict=True):
                 tensor._strides = t._strides
         nodes = [t._node for t in given]
+        template, results = None, list[Tensor]()
         handed = iter(given)
         own = args
         args = [next(handed) if isinstance(a, Tensor) else a for a in args]
@@ -557,6 +211,14 @@ class Compiled:
         WATCHED.add(trace.thread)
         try:
             result = self._function(*args, **kwargs)
+            try:
+                template, results = flatten(result)
+            except Refused as refused:
+                watch.refuse(str(refused))
+            else:
+                for t in results:
+                    if t._base is not None:
+                        _ = t.node  # what it shows in the end is to be computed, too
             lazy.evaluate(reason="compile")
         finally:
             trace.capture = None
@@ -567,11 +229,18 @@ class Compiled:
                 watch.refuse("it changes an argument in place")
                 with autograd.no_grad():
                     original._assign(tensor._node, "compile")
-        tensors = given
+        script = None
         try:
-            script = _Script(watch, tensors, result)
+            script = Script(watch, given, template, results)
         except Refused as refused:
             self._give_up(entry, str(refused))
+        # What stood for an argument has done its work.
+        originals = dict(zip(map(id, given), tensors, strict=True))
+        for t in results:
+            _follow_instead(t, originals)
+        if any(id(t) in originals for t in results):
+            result = unflatten(template, [originals.get(id(t), t) for t in results])
+        if script is None:
             return result
         same = before is not None and before.signature == script.signature
         if entry.ready and not same:
@@ -587,7 +256,7 @@ class Compiled:
         self._ready = tuple(e for e in self._ready if e is not entry)
         if same:
             entry.repeat, entry.accept = script.repetition(), _acceptance(own)
-            if not kwargs and not any(place.kind == "argument" for place in script.results):
+            if not (kwargs or script.returns_arguments):
                 self._ready = (entry, *self._ready[: _READY - 1])
         if entry.attempts > _ATTEMPTS:
             self._give_up(entry, "every call does something else")

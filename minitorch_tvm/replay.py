@@ -102,7 +102,7 @@ def steps(
     runs: Sequence[Run],
     state: Sequence[State],
     guards: Sequence[tuple[Place, Test]],
-    returned: Sequence[Place],
+    returned: Set[Place],
 ) -> list[Step]:
     """How to run each program: what prepares it, and what runs it then with an effect's numbers.
 
@@ -118,7 +118,11 @@ def steps(
     for number, run in enumerate(runs):
         tests = [(p.entry, test) for p, test in guards if p.number == number]
         spare = _small_results(run)
-        results = {p.entry for p in returned if p.kind == "run" and p.number == number}
+        results = {
+            i
+            for i, output in enumerate(run.outputs)
+            if Place("run", number, i) in returned or not returned.isdisjoint(output.places)
+        }
         replaced = _Replaced(run, tensors, results)
         turns = _Turns(run, tensors)
         prepare = _preparation(run, state, replaced, turns, spare, every=number == 0)

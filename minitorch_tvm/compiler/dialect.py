@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from ..core.dtype import DType
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
 from . import math as elementary
-from .loops import Expr, Stmt, cell, const, is_nan, seq
+from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,19 @@ class Scope:
     def div(self, a: Expr, b: Expr) -> Expr:
         return tvm().tirx.Div(a, b)
 
+    def add(self, a: Expr, b: Expr) -> Expr:
+        return wrapped(operator.add, a, b)
+
+    def sub(self, a: Expr, b: Expr) -> Expr:
+        return wrapped(operator.sub, a, b)
+
+    def mul(self, a: Expr, b: Expr) -> Expr:
+        return wrapped(operator.mul, a, b)
+
+    def neg(self, x: Expr) -> Expr:
+        whole = not dt.by_name(str(x.ty.dtype)).is_floating_point
+        return self.sub(self.zero_like(x), x) if whole else -x
+
     def maximum(self, a: Expr, b: Expr) -> Expr:
         a, b = self.keep(a), self.keep(b)
         if not dt.by_name(str(a.ty.dtype)).is_floating_point:
@@ -214,7 +228,14 @@ class Scope:
         return tvm().tirx.Select(tvm().tirx.any(a < b, self.is_nan(a)), a, b)
 
     def abs(self, x: Expr) -> Expr:
-        return tvm().tirx.abs(x)
+        dtype = dt.by_name(str(x.ty.dtype))
+        if dtype.is_floating_point:
+            return tvm().tirx.abs(x)
+        if dtype.is_unsigned:
+            return x
+        # TVM's own lets LLVM assume that the smallest number does not occur.
+        x = self.keep(x)
+        return tvm().tirx.Select(x < self.zero_like(x), self.neg(x), x)
 
     def sqrt(self, x: Expr) -> Expr:
         return tvm().tirx.sqrt(x)

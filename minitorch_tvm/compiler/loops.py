@@ -89,6 +89,25 @@ def _integer(value: int, dtype: str) -> Expr:
     return tvm().tirx.const(value, dtype)
 
 
+_WIDER = {"int32": "int64", "uint32": "uint64", "int64": "int128"}
+
+
+def wrapped(operation: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
+    """A sum, difference or product of elements; that of integers wraps around.
+
+    Of integers of 32 bits and more TVM's simplifier assumes that nothing overflows, as it is with
+    positions, and has LLVM assume it, too.  With twice as many bits it is so, and what LLVM makes
+    of that is one instruction on as many bits as there were.
+    """
+    dtype = str(a.ty.dtype)
+    name, lanes = dtype.partition("x")[::2]
+    wider = _WIDER.get(name)
+    if wider is None:
+        return operation(a, b)
+    wide = f"{wider}x{lanes}" if lanes else wider
+    return operation(a.astype(wide), b.astype(wide)).astype(dtype)
+
+
 def var(name: str, dtype: str = "int32") -> Var:
     """A fresh scalar variable."""
     return tvm().tirx.Var(name, dtype)

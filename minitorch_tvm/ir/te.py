@@ -14,7 +14,8 @@ from ..core.dtype import DType
 from ..core.shape import Shape
 
 Expr = Any
-"""A scalar expression; supports + - * and comparisons, as TVM's do."""
+"""A scalar expression; supports comparisons, as TVM's do, and for positions and floating point
+numbers + - *."""
 
 
 class Tensor(Protocol):
@@ -45,7 +46,8 @@ class TE(Protocol):
         """result[i] = combine over r in extents of fn(i, r).
 
         ``combine`` is "sum", "max", "min" (both propagate NaN), "argmax" or "argmin" (the result is
-        the row-major number of r; first on ties; NaN counts as the extreme).
+        the row-major number of r; first on ties; NaN counts as the extreme), or "arglastmax" (as
+        "argmax", but the last NaN).
         """
         ...
 
@@ -74,6 +76,13 @@ class TE(Protocol):
     def is_nan(self, x: Expr) -> Expr: ...
     def floordiv(self, a: Expr, b: Expr) -> Expr: ...
     def floormod(self, a: Expr, b: Expr) -> Expr: ...
+    def add(self, a: Expr, b: Expr) -> Expr:
+        """Integers wrap around, as in all four of these."""
+        ...
+
+    def sub(self, a: Expr, b: Expr) -> Expr: ...
+    def mul(self, a: Expr, b: Expr) -> Expr: ...
+    def neg(self, x: Expr) -> Expr: ...
     def div(self, a: Expr, b: Expr) -> Expr: ...
     def maximum(self, a: Expr, b: Expr) -> Expr:
         """NaN if either is NaN."""

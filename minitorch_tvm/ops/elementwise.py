@@ -76,7 +76,7 @@ class Add(Arithmetic, kind=Kind.INJECTIVE):
     """add(a: t[*s], b: t[*s]) -> t[*s]."""
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
-        return xs[0] + xs[1]
+        return te.add(xs[0], xs[1])
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         return np.add(*xs)
@@ -90,7 +90,7 @@ class Sub(Arithmetic, kind=Kind.INJECTIVE):
     """sub(a: t[*s], b: t[*s]) -> t[*s]."""
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
-        return xs[0] - xs[1]
+        return te.sub(xs[0], xs[1])
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         return np.subtract(*xs)
@@ -108,7 +108,7 @@ class Mul(Arithmetic, kind=Kind.INJECTIVE):
     """mul(a: t[*s], b: t[*s]) -> t[*s]."""
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
-        return xs[0] * xs[1]
+        return te.mul(xs[0], xs[1])
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         return np.multiply(*xs)
@@ -217,7 +217,7 @@ class Neg(Arithmetic, kind=Kind.INJECTIVE):
         return result
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
-        return -xs[0]
+        return te.neg(xs[0])
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         return np.negative(*xs)

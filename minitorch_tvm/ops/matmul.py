@@ -74,7 +74,7 @@ class Matmul(Op, kind=Kind.COMPLEX):
             p = r[0]
             left = read(a, tuple(lead), *((p, row) if self.ta else (row, p)))
             right = read(b, tuple(lead), *((column, p) if self.tb else (p, column)))
-            return left * right
+            return te.mul(left, right)
 
         return te.reduce("sum", (*batch, m, n), a.dtype, [k], product)
 

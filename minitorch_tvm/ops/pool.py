@@ -236,10 +236,10 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
         wins: list[Expr] = []
         for k, place in enumerate(itertools.product(*map(range, self.kernel))):
             other = x[self._place(window, *place)]
-            # More than what is before it, no less than what is behind, or the first NaN.
-            first = te.all(te.is_nan(own), te.invert(te.is_nan(other)))
-            wins.append(te.any(number <= k, own > other, first))
-            wins.append(te.any(number >= k, own >= other, te.is_nan(own)))
+            # More than what is before it, no less than what is behind, or the last NaN.
+            last = te.all(te.is_nan(own), te.invert(te.is_nan(other)))
+            wins.append(te.any(number <= k, own > other, te.is_nan(own)))
+            wins.append(te.any(number >= k, own >= other, last))
         return te.select(te.all(*wins), ct[window], te.const(0, ct.dtype))
 
     def _place(self, window: tuple[Expr, ...], a: Expr, b: Expr) -> tuple[Expr, ...]:
@@ -261,7 +261,7 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
 @dataclass(frozen=True, eq=False)
 class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
     """max_pool_index(x: f[n, c, h, w]) -> int64[n, c, *out]: the winning element's number
-    a * kw + b inside its window (first on ties; NaN wins)."""
+    a * kw + b inside its window (first on ties; the last NaN wins, as in PyTorch)."""
 
     differentiable: ClassVar[bool] = False
 
@@ -280,11 +280,14 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
                 return x[i[0], i[1], y, z]
             return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], lowest)
 
-        return te.reduce("argmax", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+        return te.reduce("arglastmax", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         views = [v for _, _, v in self._views(np, xs[0], dt.from_numpy(xs[0].dtype).lowest)]
-        return np.argmax(np.stack(views), axis=0).astype("int64")
+        found = np.stack(views)
+        last = len(views) - 1 - np.argmax(np.isnan(found)[::-1], axis=0)
+        where = np.where(np.isnan(found).any(axis=0), last, np.argmax(found, axis=0))
+        return where.astype("int64")
 
 
 @dataclass(frozen=True, eq=False)

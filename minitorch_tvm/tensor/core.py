@@ -137,7 +137,7 @@ class TensorBase(Gradient):
         t._strides = strides
         base = cast("Tensor", self)
         while base._base is not None and (detached or not base._detached):
-            replay, write = _through(base, replay, write)
+            replay, write = through(base, replay, write)
             base = base._base
         t._base, t._replay, t._write = base, replay, write
         t._seen, t._detached = base._version, detached
@@ -611,7 +611,7 @@ class TensorBase(Gradient):
         return t.requires_grad_() if requires_grad else t
 
 
-def _through(
+def through(
     view: TensorBase, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node]
 ) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node]]:
     """How to read from and write to the base of ``view`` what is a part of ``view``."""

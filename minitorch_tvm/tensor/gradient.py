@@ -38,9 +38,9 @@ class Gradient:
     def _grad(self) -> Tensor | None:
         """As :attr:`grad`, unchecked.  What is owed is recorded only now."""
         gradient = self._gradient
-        self._tell(gradient is None)
         for _ in range(_ATTEMPTS):  # another thread may do a step meanwhile
             if not isinstance(gradient, Promise):
+                self._tell(gradient is None)
                 return gradient
             self._settle()
             gradient = self._gradient
@@ -92,15 +92,16 @@ class Gradient:
 
     def _clear_grad(self, set_to_none: bool) -> None:
         """Drop ``.grad``, or set it to zero and make it forget how it was computed."""
-        self._tell(not set_to_none and self._gradient is None)
-        if set_to_none or self._gradient is None:
-            self._gradient = None
+        if set_to_none:
+            self._grad = None
             return
-        assert self._grad is not None
-        if self._grad.requires_grad:
-            self._grad.detach_()
+        gradient = self._grad
+        if gradient is None:
+            return
+        if gradient.requires_grad:
+            gradient.detach_()
         with autograd.no_grad():
-            self._grad.zero_()
+            gradient.zero_()
 
     def _accumulate_grad(self, ct: Node) -> None:
         if self._grad is None:

@@ -11,6 +11,7 @@ import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
+from minitorch_tvm.core import config
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
@@ -322,6 +323,32 @@ def test_gains(gain: str) -> None:
     assert mt.nn.init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain(
         "leaky_relu", 0.3
     )
+
+
+@pytest.mark.parametrize("schedule", ["ours", "default"])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 1},
+        {"kernel_size": 3, "stride": 2, "padding": 1},
+        {"kernel_size": (2, 3), "stride": (1, 2), "dilation": 2},
+        {"kernel_size": 9, "stride": 3},
+    ],
+)
+def test_windows_with_several_nans(window: dict[str, Any], schedule: str) -> None:
+    """The last of them gets the gradient."""
+    array = RNG.integers(0, 4, (2, 2, 16, 16)).astype(np.float32)
+    special = RNG.choice([np.nan, np.inf, -np.inf], array.shape)
+    array = np.where(RNG.random(array.shape) < 0.3, special, array).astype(np.float32)
+    x, tx = mt.tensor(array, requires_grad=True), torch.tensor(array, requires_grad=True)
+    with config.override(schedule=schedule):
+        y, ty = F.max_pool2d(x, **window), TF.max_pool2d(tx, **window)
+        given = RNG.integers(1, 9, tuple(ty.shape)).astype(np.float32)
+        y.backward(mt.tensor(given))
+        ty.backward(torch.tensor(given))
+        close(y, ty)
+        close(x.grad, tx.grad)
 
 
 @pytest.mark.parametrize("amounts", [(1, 2), (0, 1, 2, 0), (-1, 2, 1, -2), (1, 1, 1, 1, 1, 1)])

@@ -129,7 +129,7 @@ def _max_index(op: Any, x: Any) -> Any:
     number = np.full(best.shape, -1)
     for i, j, k, u, v in _windows(op, x.shape[2:]):
         new, old = x[:, :, u, v], best[:, :, i, j]
-        wins = (new > old) | ((new != new) & (old == old)) | (number[:, :, i, j] < 0)
+        wins = (new > old) | (new != new) | (number[:, :, i, j] < 0)
         number[:, :, i, j] = np.where(wins, k, number[:, :, i, j])
         best[:, :, i, j] = np.where(wins, new, old)
     return number

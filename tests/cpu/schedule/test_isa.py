@@ -190,6 +190,20 @@ def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(set(most)) == 1
 
 
+@pytest.mark.parametrize(("dtype", "letter"), [("int32", "d"), ("int64", "q")])
+def test_integers_that_wrap_around_fill_vectors(
+    dtype: str, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed with twice as many bits, which must not be seen."""
+    x, y = (mt.tensor(np.arange(n, n + 4096).astype(dtype)) for n in (0, 1))
+    text = assembly(lambda: [abs((x + y) * y - x), (x * y).sum()], ISAS["avx512"].cpu, monkeypatch)
+    loops = [" ".join(loop) for loop in innermost_loops(text)]
+    for name in ("vpadd", "vpsub", "vpmull", "vpabs"):
+        assert any(f"{name}{letter}\t" in loop and "%zmm" in loop for loop in loops), name
+    if dtype == "int64":
+        assert not re.search(r"\t(adc|sbb|imul)q\t", "\n".join(loops))
+
+
 def _most_blocks(text: str) -> int:
     """Labels within the function that has most of them."""
     return max(Counter(re.findall(r"^\.LBB(\d+)_", text, re.MULTILINE)).values())

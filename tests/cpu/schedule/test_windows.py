@@ -46,10 +46,13 @@ def test_gradients_that_overwrite_what_they_read_are_added_once(width: int) -> N
 
 
 def winners(x: np.ndarray, ct: np.ndarray) -> np.ndarray:
-    """What the first largest of each two by two gets, NaN being the largest."""
+    """What the first largest of each two by two gets, or the last NaN."""
     n, c, h, w = x.shape
     windows = x.reshape(n, c, h // 2, 2, w // 2, 2).swapaxes(3, 4).reshape(*ct.shape, 4)
-    shares = np.where(np.arange(4) == windows.argmax(-1)[..., None], ct[..., None], 0)
+    missing = np.isnan(windows)
+    last = 3 - missing[..., ::-1].argmax(-1)
+    where = np.where(missing.any(-1), last, windows.argmax(-1))
+    shares = np.where(np.arange(4) == where[..., None], ct[..., None], 0)
     return shares.reshape(*ct.shape, 2, 2).swapaxes(3, 4).reshape(x.shape)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,14 +10,14 @@ from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, is_nan
+from ...loops import Expr, const, is_nan, wrapped
 
 
 @dataclass(frozen=True)
 class Combine:
-    """One of sum, max, min, argmax, argmin on elements of ``dtype``.
+    """One of sum, max, min, argmax, argmin, arglastmax on elements of ``dtype``.
 
-    An accumulator is a tuple: (value,) or, for argmax and argmin, (value, index).
+    An accumulator is a tuple: (value,) or, for the last three, (value, index).
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Combine:
     ) -> tuple[Expr, ...]:
         """The accumulator after one more element (at ``position`` for indexed ones)."""
         if self.kind == "sum":
-            return (acc[0] + value,)
+            return (wrapped(operator.add, acc[0], value),)
         select = tvm().tirx.Select
         if not self.indexed:
             return (self._extreme(acc[0], value),)
@@ -85,6 +86,8 @@ class Combine:
         better = value > held if self.kind.endswith("max") else value < held
         if self.dtype.category is not Category.FLOAT:
             return better
-        # A NaN replaces anything but an earlier NaN.
         t = tvm().tirx
+        if self.kind == "arglastmax":
+            return t.any(better, self.is_nan(value))
+        # A NaN replaces anything but an earlier NaN.
         return t.any(better, t.all(self.is_nan(value), t.Not(self.is_nan(held))))

@@ -9,6 +9,8 @@ so was one comparison per pair of row and position (rows times the work).
 
 from __future__ import annotations
 
+import operator
+
 from ....core.shape import numel
 from ....ops.gather import ScatterAdd, clamped
 from ...dialect import Scope
@@ -24,6 +26,7 @@ from ...loops import (
     seq,
     store,
     when,
+    wrapped,
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
@@ -85,7 +88,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
                 place = (*inside, left + c) if behind else ()
                 value = code.evaluator(own).read(source, (*lead, *i, *place))
                 to = at(row, tuple(inside), c)
-                return own.body(store(result, load(result, *to) + value, *to))
+                return own.body(store(result, wrapped(operator.add, load(result, *to), value), *to))
 
             here = scope.all(row >= first, row < first + count) if rows > 1 else True
             body = grid((*middle, span), element, "c")

@@ -97,15 +97,18 @@ def _shares(rows: Memory, given: Memory, shares: Memory) -> Stmt:
         lanes = [const(2 * i + first) for i in range(half)]
         return named(t.Shuffle([load(rows, r, whole)], lanes))
 
-    best, winner = elements(0, 0), number(0)
     infinity = splat(t.infinity(dtype), half)
+
+    def counted(value: Expr) -> Expr:
+        # Infinity for a NaN: min gives the second of two if the first is one.
+        return t.min(value, infinity)
+
+    best, winner = named(counted(elements(0, 0))), number(0)
     for k in (1, 2, 3):
         value = elements(*divmod(k, 2))
-        # More, or the first NaN.
-        new = t.Select(best <= infinity, number(k), winner)
-        winner = named(t.Select(value <= best, winner, new), "int32")
-        more = t.Select(best <= infinity, value, best)
-        best = named(t.Select(value <= best, best, more))
+        # More, or the last NaN: to later ones it is infinity.
+        winner = named(t.Select(value <= best, winner, number(k)), "int32")
+        best = named(t.max(best, counted(value)))
     amount, nothing = named(load(given, every)), splat(const(0, dtype), half)
     parts = [named(t.Select(t.EQ(winner, number(k)), amount, nothing)) for k in range(4)]
     # Lane i of the first part, lane i of the second, and so on.
