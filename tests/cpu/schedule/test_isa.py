@@ -271,7 +271,7 @@ def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> N
     text = assembly(gradient, ISAS["avx512"].cpu, monkeypatch)
     loops = [loop for loop in innermost_loops(text) if any("vfmadd" in line for line in loop)]
     sizes = [sum("vfmadd" in line for line in loop) for loop in loops]
-    assert sizes == [2 * 8 * 3]  # vectors of a row, outputs, taps
+    assert set(sizes) == {2 * 8 * 3}  # vectors of a row, outputs, taps
     assert not any(re.match(r"vmov\w+\s+%zmm", line) for loop in loops for line in loop)
 
 
