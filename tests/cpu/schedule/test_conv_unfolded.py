@@ -122,7 +122,11 @@ def test_any_geometry(
 CHOSEN = {
     "first layer": (spec(64, 1, (28, 28), 32, (5, 5), padding=(2, 2)), {"dx"}, {"dx"}),
     "photograph": (spec(4, 3, (112, 112), 64, (7, 7), (2, 2), (3, 3)), {"dx"}, {"dx"}),
-    "last": (spec(2, 512, (7, 7), 512, (3, 3), padding=(1, 1)), {"y", "dx", "dw"}, {"y", "dw"}),
+    "last": (
+        spec(2, 512, (7, 7), 512, (3, 3), padding=(1, 1)),
+        {"y", "dx", "dw"},
+        {"y", "dx", "dw"},
+    ),
     "pixels": (spec(8, 64, (56, 56), 64, (1, 1)), {"y", "dx", "dw"}, {"y", "dx", "dw"}),
     "middle": (spec(8, 128, (28, 28), 128, (3, 3), padding=(1, 1)), set(), set()),
     "second layer": (spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2)), set(), set()),

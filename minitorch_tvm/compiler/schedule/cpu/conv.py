@@ -24,10 +24,9 @@ from .conv_weight import outer_products
 # Bounds on what packing adds: channels past the last whole tile, and partial weight gradients.
 _PADDING = 128
 _PARTS = 16
-# Cycles of packing for multiply-adds: a weight, a pixel, and one of an image that stays in the
-# second-level cache.  Of the input gradient, whose weights take half of that, they are not counted:
-# products that write all taps take longer than estimated, too.
-_WEIGHT_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.5, 0.4
+# Cycles of packing for multiply-adds: a weight, one for the input gradient, a pixel, and one of an
+# image that stays in the second-level cache.
+_WEIGHT_CYCLES, _TURNED_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.35, 1.5, 0.4
 # What estimates of these schedules are multiplied by before those of products are compared to them:
 # products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, about that, 1.2 and 0.7 to 1.1.
 _ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 1.35, 1.25, 0.9
@@ -157,6 +156,8 @@ def conv_grad_input_stages(
     p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
     pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), cpu)
     direct = _direct_cycles(p, (s.oh, s.ow), on_unit, pixels)
+    if on_unit is None and pixels is None:
+        direct += _TURNED_CYCLES * s.o * s.c * s.kh * s.kw
     product = conv_unfolded.input_gradient(s, access, builder, cpu, direct)
     if product is not None:
         return product
