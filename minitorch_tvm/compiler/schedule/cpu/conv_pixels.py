@@ -136,8 +136,8 @@ class PixelCorrelation:
 
     @property
     def origin(self) -> int:
-        """The column that a copied row begins with: data are to lie in whole vectors."""
-        return self.across.lowest // self.lanes * self.lanes
+        """The column that a copied row begins with."""
+        return min(self.across.lowest, 0)
 
     @property
     def pitch(self) -> int:
@@ -146,7 +146,7 @@ class PixelCorrelation:
             return self.x.units
         x, across = self.x, self.across
         last = (across.lowest - self.origin + (across.count - 1) * across.step) // x.input_stride
-        return self._whole(max(last + x.units, ceil_div(x.inputs - self.origin, x.input_stride)))
+        return max(last + x.units, ceil_div(x.inputs - self.origin, x.input_stride))
 
     @cached_property
     def per_band(self) -> int:
@@ -450,12 +450,12 @@ class _Band:
         what follows the row, to be written later.
         """
         p, (height, columns) = self.p, self.inputs
-        left = max(p.origin, 0)  # columns that are not read
-        start, count = left - p.origin, min(columns - left, width - (left - p.origin))
+        start = -p.origin
+        count = min(columns, width - start)
         y, know = bind("y", self.first * p.y.input_stride + p.down.lowest + r)
 
         def pixel(x: Expr) -> Stmt:
-            return put(start + x, read(c, y, left + x))
+            return put(start + x, read(c, y, x))
 
         def zeros(first: int, end: int) -> Stmt:
             count = ceil_div(max(end - first, 0), p.lanes)
