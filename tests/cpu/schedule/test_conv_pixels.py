@@ -107,6 +107,36 @@ def test_bands_of_one_image(how: str, chosen: Chosen) -> None:
     assert all(p.bands > 1 for p in chosen.problems if p.groups > 1)
 
 
+@pytest.mark.parametrize("how", CHOICES)
+def test_taps_whose_places_are_not_equally_far_apart(how: str, chosen: Chosen) -> None:
+    """Those of the two residues of a gradient's columns."""
+    chosen.key = CHOICES[how]
+    Case(spec(2, 3, (9, 23), 5, (2, 4), (1, 2), (1, 2), (1, 3)), directions=("y", "dx")).check()
+    steps = {p.across.step for p in chosen.problems if p.x.stride == 2}
+    assert steps == {1}
+
+
+@pytest.mark.parametrize(("height", "width"), [(160_000, 1), (100_000, 40), (16_000, 1)])
+def test_tall_images_are_planned_at_once(
+    height: int, width: int, chosen: Chosen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every size of groups, with as many bands, had been tried: ten seconds."""
+    made = 0
+    count = PixelCorrelation._copy_bytes
+
+    def counted(p: PixelCorrelation, groups: int) -> int:
+        nonlocal made
+        made += 1
+        return count(p, groups)
+
+    monkeypatch.setattr(PixelCorrelation, "_copy_bytes", counted)
+    y, x = forward_axis(height, height, 9, 1, 4, 1), forward_axis(width, width, 1, 1, 0, 1)
+    found = conv_pixels.plan(1, 16, 16, y, x, "float32", 4, HOST)
+    assert found is not None
+    assert found.bands > 1
+    assert made < 50_000
+
+
 @pytest.mark.parametrize("name", ["first layer", "stride 2", "rgb"])
 def test_thread_count_does_not_change_a_bit(name: str, chosen: Chosen) -> None:
     check_threads(CASES[name])

@@ -15,6 +15,7 @@ vectors go on in the next row (``flat``).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -57,6 +58,7 @@ _BORDER_CYCLES, _COPY_CYCLES = 2.3, 3.0
 # vectors, and what comes to that if results are more bytes.
 _LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3, 6.0, 2.0, 4096
 _READ_CYCLES, _TAP_CYCLES = 0.1, 0.5  # beside multiply-adds, of what they read and of a tap
+_SIZES = 16  # of groups that are tried, and some larger ones
 _LEAST = 0.4  # of registers for results: fewer wait for themselves
 
 
@@ -151,10 +153,10 @@ class PixelCorrelation:
     @cached_property
     def per_band(self) -> int:
         """Groups that one tile computes, from a copy of what they read."""
-        bands = ceil_div(_TILES, max(self.images, 1))
-        while bands < self.groups and self._copy_bytes(ceil_div(self.groups, bands)) > self.near:
-            bands += 1
-        return ceil_div(self.groups, min(bands, self.groups))
+        most = ceil_div(self.groups, ceil_div(_TILES, max(self.images, 1)))
+        far = bisect_left(range(2, most + 1), True, key=lambda n: self._copy_bytes(n) > self.near)
+        bands = ceil_div(self.groups, far + 1)
+        return ceil_div(self.groups, bands)
 
     @property
     def bands(self) -> int:
@@ -294,7 +296,8 @@ def _group_sizes(y: Axis, x: Axis, outputs: int, itemsize: int, cpu: CpuTarget) 
     """Rows of a group whose results stay in the first-level cache."""
     row = outputs * x.outputs * y.stride * itemsize
     most = max(1, min(y.units, cpu.l1_bytes // 2 // row))
-    return sorted({ceil_div(y.units, ceil_div(y.units, units)) for units in range(1, most + 1)})
+    sizes = [*range(1, min(most, _SIZES) + 1), *(most >> n for n in range(most.bit_length()))]
+    return sorted({ceil_div(y.units, ceil_div(y.units, units)) for units in sizes if units})
 
 
 def correlate_pixels(
@@ -402,8 +405,7 @@ class _Band:
 
             return seq(clear, grid((channels, rows), direct))
 
-        # Zeros behind a row may go on in the next; so there is one more.
-        plane = local_buffer((rows + 1, p.width), p.dtype, "plane")
+        plane = local_buffer((rows, p.width), p.dtype, "plane")
 
         def line(c: Expr, r: Expr) -> Stmt:
             def put(x: Expr, value: Expr) -> Stmt:
@@ -446,8 +448,8 @@ class _Band:
     ) -> Stmt:
         """A row of the image and its border, as ``width`` elements.
 
-        ``put(x, value)`` stores an element, ``blank(x)`` a vector of zeros from x on, which may be
-        what follows the row, to be written later.
+        ``put(x, value)`` stores an element, ``blank(x)`` a vector of zeros from x on, which goes on
+        behind the row if its width is no whole number of vectors.
         """
         p, (height, columns) = self.p, self.inputs
         start = -p.origin
@@ -461,9 +463,9 @@ class _Band:
             count = ceil_div(max(end - first, 0), p.lanes)
             return serial(count, lambda q: blank(first + q * p.lanes), "q")
 
-        inside = seq(
-            zeros(0, start), vectors_covering(count, p.lanes, pixel), zeros(start + count, width)
-        )
+        end = (start + count) // p.lanes * p.lanes
+        filled = vectors_covering(count, p.lanes, pixel)
+        inside = seq(zeros(0, start), zeros(end, width), filled)
         return seq(know, when((y >= 0) & (y < height), inside, zeros(0, width)))
 
     def _group(self, group: Expr) -> Stmt:
