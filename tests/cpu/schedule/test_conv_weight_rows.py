@@ -53,6 +53,12 @@ def test_every_shape(name: str, along_rows: list[Conv]) -> None:
     assert along_rows == ([] if conv_weight_rows.plan(s, HOST) is None else [s])
 
 
+@pytest.mark.parametrize("name", OWN)
+def test_gradients_that_are_not_memory_are_copied(name: str, along_rows: list[Conv]) -> None:
+    Case(OWN[name], lines=False, directions=("dw",)).check()
+    assert along_rows == [OWN[name]]
+
+
 def test_most_shapes_fit() -> None:
     declined = {name for name, s in CASES.items() if conv_weight_rows.plan(s, AVX512) is None}
     one_tap = {name for name, s in CASES.items() if s.kw == 1}
@@ -99,6 +105,18 @@ def test_a_bad_pixel_reaches_exactly_its_products(
     hit[3] = True
     hit[:, 2, :: 1 if stride == 1 else 2, 2] = True
     np.testing.assert_array_equal(~np.isfinite(found), hit)
+    assert len(along_rows) == 1
+
+
+@pytest.mark.parametrize("lines", [True, False], ids=["in place", "copied"])
+def test_what_is_behind_a_row_is_not_summed(lines: bool, along_rows: list[Conv]) -> None:
+    """In place, that is the next row: infinity times a border of zeros would be NaN."""
+    case = Case(spec(2, 3, (10, 21), 5, (3, 3)), lines=lines, directions=("dw",))
+    case.arrays["x"][...] = 1 + np.abs(case.arrays["x"])
+    case.arrays["ct"][0, 3, 5, 0] = np.inf
+    found = case.run()["dw"]
+    assert (found[3] == np.inf).all()
+    assert np.isfinite(np.delete(found, 3, axis=0)).all()
     assert len(along_rows) == 1
 
 

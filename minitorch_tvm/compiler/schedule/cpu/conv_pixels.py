@@ -118,7 +118,7 @@ class PixelCorrelation:
 
     @property
     def blocks(self) -> int:
-        """Register tiles' outputs; those behind the last channel have weights of zero."""
+        """Register tiles' outputs; there may be some behind the last channel."""
         return ceil_div(self.channels, self.outputs)
 
     @property
@@ -322,9 +322,8 @@ def correlate_pixels(
     def pack(block: Expr) -> Stmt:
         def one(q: Expr, k: Expr) -> Stmt:
             o = block * p.outputs + k
+            # Behind the last channel its weights again: what they make is not written.
             value = weight(minimum(o, p.channels - 1), *split(q, p.y.kernel, p.x.kernel))
-            if p.channels % p.outputs:
-                value = tvm().tirx.Select(o < p.channels, value, const(0.0, p.dtype))
             return store(weights, value, block, q, k)
 
         return grid((taps, p.outputs), one)
