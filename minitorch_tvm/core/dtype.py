@@ -69,6 +69,11 @@ class DType:
         """The value that every other one replaces as a maximum."""
         return float("-inf") if self.is_floating_point else self.range[0]
 
+    @property
+    def least(self) -> float | int:
+        """The smallest value that is not infinite."""
+        return float(np.finfo(self.name).min) if self.is_floating_point else self.range[0]
+
 
 _SCALAR_NAMES: Final = {"Long": "long int", "Byte": "unsigned char"}
 

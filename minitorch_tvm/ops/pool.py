@@ -271,19 +271,27 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         (x,) = xs
-        lowest = te.const(x.dtype.lowest, x.dtype)
+        lowest, least = (te.const(v, x.dtype) for v in (x.dtype.lowest, x.dtype.least))
         guarded = self._needs_guard(x.shape)
 
         def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
             y, z = self._corner(i[2], i[3], *r)
             if not guarded:
                 return x[i[0], i[1], y, z]
-            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], lowest)
+
+            def element() -> Expr:
+                own = x[i[0], i[1], y, z]
+                # Minus infinity wins against the border, too.
+                return te.maximum(own, least) if x.dtype.is_floating_point else own
+
+            return te.guard(self._inside(te, x.shape, y, z), element, lowest)
 
         return te.reduce("arglastmax", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
-        views = [v for _, _, v in self._views(np, xs[0], dt.from_numpy(xs[0].dtype).lowest)]
+        dtype = dt.from_numpy(xs[0].dtype)
+        x = np.maximum(xs[0], xs[0].dtype.type(dtype.least))
+        views = [v for _, _, v in self._views(np, x, dtype.lowest)]
         found = np.stack(views)
         last = len(views) - 1 - np.argmax(np.isnan(found)[::-1], axis=0)
         where = np.where(np.isnan(found).any(axis=0), last, np.argmax(found, axis=0))

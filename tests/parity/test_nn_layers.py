@@ -351,6 +351,32 @@ def test_windows_with_several_nans(window: dict[str, Any], schedule: str) -> Non
         close(x.grad, tx.grad)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"kernel_size": 2, "padding": 1},
+        {"kernel_size": 3, "stride": 2, "padding": 1},
+        {"kernel_size": (3, 5), "stride": (1, 2), "padding": (1, 2), "dilation": (2, 1)},
+    ],
+)
+@pytest.mark.parametrize("schedule", ["ours", "default"])
+def test_padded_windows_of_minus_infinity(
+    window: dict[str, Any], dtype: str, schedule: str
+) -> None:
+    """Their first element gets the gradient, not the border."""
+    array = np.where(RNG.random((2, 2, 9, 11)) < 0.7, -np.inf, RNG.normal(size=(2, 2, 9, 11)))
+    array = array.astype(dtype)
+    array[0] = -np.inf
+    x, tx = mt.tensor(array, requires_grad=True), torch.tensor(array, requires_grad=True)
+    with config.override(schedule=schedule):
+        y, ty = F.max_pool2d(x, **window), TF.max_pool2d(tx, **window)
+        y.sum().backward()
+        ty.sum().backward()
+        close(y, ty)
+        close(x.grad, tx.grad)
+
+
 @pytest.mark.parametrize("amounts", [(1, 2), (0, 1, 2, 0), (-1, 2, 1, -2), (1, 1, 1, 1, 1, 1)])
 def test_pad(amounts: tuple[int, ...]) -> None:
     x, tx = both(2, 4, 5)
