@@ -111,14 +111,16 @@ class Script:
                 looks.append((owner, missing, first))
         owners = [t for t, *_ in looks]
         alive += [(t, t._node) for t in owners if t not in read and not t._node.pending]
-        self._entry = [(t, n) for t, n in alive if t is not None and t not in _Same(arguments)]
+        given = _Same(arguments)
+        self._entry = [(t, n) for t, n in alive if t is not None and t not in given]
         if len({id(n) for _, n in self._entry}) < len(self._entry):
             raise Refused("two tensors that outlive it stand for one value")
         gradients = _Same([t._grad for t, _ in self._entry])
         self.state = [t for t, _ in self._entry if t not in gradients]
         self._arguments = list(arguments)
         self._made: list[list[Node]] = []
-        known = _Same([t for t in [*arguments, *results] if t not in _Same(self.state)])
+        state = _Same(self.state)
+        known = _Same([t for t in [*arguments, *results] if t not in state])
         self._refuse_escapes(watch, [*arguments, *results])
         self._kept = self._kept_gradients(watch, arguments, looks)
         self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
@@ -173,7 +175,7 @@ class Script:
         """Gradients that were there from the start; all others are computed in the call."""
         outside = _Same([*arguments, *[t for t, _ in self._entry]])
         kept: list[Tensor] = []
-        computed: list[Tensor] = []
+        computed: set[int] = set()
         for owner, _, first in looks:
             gradient = owner._grad
             if gradient is None:
@@ -184,12 +186,12 @@ class Script:
             # What is repeated hands over values, not tensors.
             if (
                 gradient in outside
-                or gradient in _Same(computed)
+                or id(gradient) in computed
                 or gradient._base is not None
                 or id(gradient._node) not in watch.made
             ):
                 raise Refused("it makes a gradient of a tensor that is something else, too")
-            computed.append(gradient)
+            computed.add(id(gradient))
         return _Same(kept)
 
     def _source(self, node: Node) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from minitorch_tvm.compiler.schedule.cpu.conv_correlate import (
 )
 from minitorch_tvm.compiler.schedule.cpu.conv_pixels import PixelCorrelation
 
-Choice = Callable[[PixelCorrelation], object]
+Choice = Callable[[PixelCorrelation], Any]
 
 CHOICES: dict[str, Choice] = {
     "fastest": lambda p: p.cycles,
@@ -43,7 +44,7 @@ class Chosen:
     def take(self, problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
         if not problems:
             return None
-        self.problems.append(min(problems, key=self.key))  # type: ignore[arg-type]
+        self.problems.append(min(problems, key=self.key))
         return self.problems[-1]
 
 

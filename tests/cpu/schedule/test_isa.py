@@ -261,7 +261,7 @@ def test_rows_of_28_pixels_are_finished_in_vectors(monkeypatch: pytest.MonkeyPat
 
 def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows whose number it knew, LLVM unrolled so many that it ran out of registers."""
-    x, ct = filled(2, 16, 32, 32), filled(2, 16, 32, 32)  # four rows at a time
+    x, ct = filled(1, 16, 32, 32), filled(1, 16, 32, 32)  # four rows at a time
     w = filled(16, 16, 3, 3).requires_grad_(True)
 
     def gradient() -> list[mt.Tensor]:
@@ -271,7 +271,7 @@ def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> N
     text = assembly(gradient, ISAS["avx512"].cpu, monkeypatch)
     loops = [loop for loop in innermost_loops(text) if any("vfmadd" in line for line in loop)]
     sizes = [sum("vfmadd" in line for line in loop) for loop in loops]
-    assert set(sizes) == {2 * 8 * 3}  # vectors of a row, outputs, taps
+    assert sizes == [2 * 8 * 3]  # vectors of a row, outputs, taps
     assert not any(re.match(r"vmov\w+\s+%zmm", line) for loop in loops for line in loop)
 
 

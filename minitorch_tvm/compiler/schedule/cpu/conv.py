@@ -120,10 +120,7 @@ def conv_forward_stages(
     if on_unit is not None:
         return conv_tiles.correlate_on_unit("conv", on_unit, load_x, load_w, write, builder)
     if pixels is not None:
-        line = access.write_line
-        return conv_pixels.correlate_pixels(
-            "conv", pixels, (s.h, s.w), load_x, load_w, write, line, builder
-        )
+        return conv_pixels.correlate_pixels("conv", pixels, (s.h, s.w), access, builder)
     taps = s.kh * s.kw
 
     def read(o: Expr, q: Expr) -> Expr:
@@ -169,10 +166,8 @@ def conv_grad_input_stages(
     if on_unit is not None:
         return conv_tiles.correlate_on_unit("conv_dx", on_unit, load_ct, turned, write, builder)
     if pixels is not None:
-        line = access.write_line
-        return conv_pixels.correlate_pixels(
-            "conv_dx", pixels, (s.oh, s.ow), load_ct, turned, write, line, builder
-        )
+        back = replace(access, right=turned, right_line=None)
+        return conv_pixels.correlate_pixels("conv_dx", pixels, (s.oh, s.ow), back, builder)
     taps = s.kh * s.kw
 
     def read(c: Expr, q: Expr) -> Expr:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 from ....core.tvm_api import tvm
@@ -96,6 +97,11 @@ class Axis:
     def units(self) -> int:
         """Outputs per residue class, rounded up."""
         return ceil_div(self.outputs, self.stride)
+
+    @cached_property
+    def every_tap(self) -> int:
+        """Taps of all residue classes together."""
+        return sum(self.taps(r).count for r in range(self.stride))
 
     def border(self) -> tuple[int, int]:
         """Zeros needed before the input, and the extent with borders on both sides."""
@@ -247,12 +253,12 @@ class Correlation:
         step = _STEP_CYCLES
         if self.tile.vectors == 1 and self.x.stride > 1:  # no two taps share a broadcast
             step += _ALONE_CYCLES
-        taps = [sum(a.taps(r).count for r in range(a.stride)) for a in (self.y, self.x)]
-        units = self.y.units * self.x.units * math.prod(taps)
-        steps = self.images * units * self.reduced * ceil_div(self.channels, self.lanes)
-        pixels = self.reduced * math.prod(inputs)
-        results = self.channels * self.y.outputs * self.x.outputs
-        return step * steps + _ELEMENT_CYCLES * self.images * (pixels + results)
+        taps = self.y.every_tap * self.x.every_tap * self.reduced
+        pixels = self.images * self.y.units * self.x.units
+        steps = pixels * taps * ceil_div(self.channels, self.lanes)
+        elements = self.reduced * math.prod(inputs)
+        elements += self.channels * self.y.outputs * self.x.outputs
+        return step * steps + _ELEMENT_CYCLES * self.images * elements
 
 
 def correlation(

@@ -47,9 +47,9 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .conv_correlate import Axis, Write4
-from .conv_layout import Load4, bounded_stage, div, maximum, mod, split, vectors_covering
-from .conv_spec import Line
+from .conv_correlate import Axis
+from .conv_layout import bounded_stage, div, maximum, mod, split, vectors_covering
+from .conv_spec import Access
 
 _TILES = 16  # that a convolution is cut into at least, by shape alone
 # Measured cycles: of a vector of an image that is copied with its border, or to the places of taps.
@@ -81,11 +81,6 @@ def _reach(axis: Axis) -> _Reach:
     lowest, highest = min(ends, default=0), max(ends, default=0)
     step = axis.advance if all((end - lowest) % axis.advance == 0 for end in ends) else 1
     return _Reach(lowest, step, (highest - lowest) // step + 1)
-
-
-@lru_cache(maxsize=64)
-def _taps(axis: Axis) -> int:
-    return sum(axis.taps(r).count for r in range(axis.stride))
 
 
 @dataclass(frozen=True)
@@ -213,8 +208,9 @@ class PixelCorrelation:
         each = self.y.stride * self.x.stride * self.outputs * self.vectors * self._finish_cycles
         copied = self.images * self.bands * math.prod(self.copy_shape(self.per_band)) / self.lanes
         copy = _COPY_CYCLES if self.flat or self.x.input_stride > 1 else _BORDER_CYCLES
+        taps = self.y.every_tap * self.x.every_tap * self.reduced
         step = _step_cycles(self.outputs, self.vectors)
-        return tiles * (_taps(self.y) * _taps(self.x) * self.reduced * step + each) + copied * copy
+        return tiles * (taps * step + each) + copied * copy
 
     @property
     def _finish_cycles(self) -> float:
@@ -304,16 +300,13 @@ def correlate_pixels(
     name: str,
     problem: PixelCorrelation,
     inputs: tuple[int, int],
-    read: Load4,
-    weight: Load4,
-    write: Write4,
-    write_line: Line | None,
+    access: Access,
     builder: Builder,
 ) -> list[Stage]:
     """The stages.
 
-    ``read(image, channel, y, x)`` is an input element, ``inputs`` its height and width;
-    ``weight(output, channel, i, j)`` a weight.
+    ``access.left(image, channel, y, x)`` is an input element, ``inputs`` its height and width;
+    ``access.right(output, channel, i, j)`` a weight.
     """
     p = problem
     taps = p.reduced * p.y.kernel * p.x.kernel
@@ -323,14 +316,14 @@ def correlate_pixels(
         def one(q: Expr, k: Expr) -> Stmt:
             o = block * p.outputs + k
             # Behind the last channel its weights again: what they make is not written.
-            value = weight(minimum(o, p.channels - 1), *split(q, p.y.kernel, p.x.kernel))
+            value = access.right(minimum(o, p.channels - 1), *split(q, p.y.kernel, p.x.kernel))
             return store(weights, value, block, q, k)
 
         return grid((taps, p.outputs), one)
 
     def band_stage(index: Expr) -> Stmt:
         image, band = split(index, p.bands)
-        return _Band(p, inputs, image, band, weights, write, write_line).statement(read)
+        return _Band(p, inputs, image, band, weights, access).statement()
 
     return [
         bounded_stage("w_pack", p.blocks, pack),
@@ -348,12 +341,11 @@ class _Band:
         image: Expr,
         band: Expr,
         weights: Memory,
-        write: Write4,
-        write_line: Line | None,
+        access: Access,
     ) -> None:
         self.p, self.inputs = p, inputs
         self.image, self.band, self.weights = image, band, weights
-        self.write, self.write_line = write, write_line
+        self.read, self.write, self.write_line = access.left, access.write, access.write_line
         self.copy = local_buffer(p.copy_shape(p.per_band), p.dtype, "copy")
         self.whole = ramp(0, p.lanes)
         classes = p.y.stride * p.x.stride
@@ -364,7 +356,7 @@ class _Band:
             "first", minimum(band * p.per_band * p.units, p.y.units - units)
         )
 
-    def statement(self, read: Load4) -> Stmt:
+    def statement(self) -> Stmt:
         """All of it."""
         p = self.p
         count, know_count = bind("count", minimum(p.groups - self.band * p.per_band, p.per_band))
@@ -372,13 +364,13 @@ class _Band:
             self.know_first,
             know_count,
             alloc(self.copy),
-            self._copied(lambda c, y, x: read(self.image, c, y, x)),
+            self._copied(),
             alloc(self.done),
             serial(maximum(count, 1), lambda g: self._group(self.band * p.per_band + g), "group"),
         )
 
-    def _copied(self, read: Callable[[Expr, Expr, Expr], Expr]) -> Stmt:
-        """Copy what taps read; ``read`` takes channel, row and column."""
+    def _copied(self) -> Stmt:
+        """Copy what taps read."""
         p, lanes = self.p, self.p.lanes
         channels, places, residues, pixels = self.copy.shape
         rows, step, stride = p.rows(p.per_band), p.across.step, p.x.input_stride
@@ -400,7 +392,7 @@ class _Band:
                     to = ramp(at + x, lanes)
                     return store(self.copy, zero, c, 0, mod(r, residues), to)
 
-                return self._row(read, c, r, p.pitch, put, blank)
+                return self._row(c, r, p.pitch, put, blank)
 
             return seq(clear, grid((channels, rows), direct))
 
@@ -413,7 +405,7 @@ class _Band:
             def blank(x: Expr) -> Stmt:
                 return store(plane, zero, r, ramp(x, lanes))
 
-            return self._row(read, c, r, p.width, put, blank)
+            return self._row(c, r, p.width, put, blank)
 
         def placed(c: Expr, r: Expr, place: Expr, q: Expr) -> Stmt:
             first = p.across.lowest - p.origin + place * step if p.flat else place
@@ -438,7 +430,6 @@ class _Band:
 
     def _row(
         self,
-        read: Callable[[Expr, Expr, Expr], Expr],
         c: Expr,
         r: Expr,
         width: int,
@@ -456,7 +447,7 @@ class _Band:
         y, know = bind("y", self.first * p.y.input_stride + p.down.lowest + r)
 
         def pixel(x: Expr) -> Stmt:
-            return put(start + x, read(c, y, x))
+            return put(start + x, self.read(self.image, c, y, x))
 
         def zeros(first: int, end: int) -> Stmt:
             count = ceil_div(max(end - first, 0), p.lanes)
@@ -551,8 +542,8 @@ class _Band:
             position = far.flat((c, place, mod(row, stride), pixel))
             first, see = bind("first", position)
             i, j = ty.first + a * p.y.step, tx.first + b * p.x.step
-            tap = (c * p.y.kernel + i) * p.x.kernel + j
-            weights, see_weights = view(load(self.weights, block, tap, 0), "tap")
+            number = (c * p.y.kernel + i) * p.x.kernel + j
+            weights, see_weights = view(load(self.weights, block, number, 0), "tap")
             out = [see, see_weights]
             pixels = []
             for m in range(p.vectors):
@@ -571,7 +562,7 @@ class _Band:
             return seq(out)
 
         zero = splat(const(0.0, p.dtype), lanes)
-        number = ry * p.x.stride + rx
+        residues = ry * p.x.stride + rx
         return seq(
             [alloc(own) for own in acc.values()],
             [store(own, zero, whole) for own in acc.values()],
@@ -581,7 +572,7 @@ class _Band:
                 "c",
             ),
             [
-                store(self.done, load(acc[k, m], whole), k, number, ramp((q + m) * lanes, lanes))
+                store(self.done, load(acc[k, m], whole), k, residues, ramp((q + m) * lanes, lanes))
                 for k, m in points
             ],
         )

@@ -214,7 +214,8 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
                 know_count,
                 clear(image),
                 _copied_band(p, image, lambda c, y, x: load_x(n, c, y, x), first),
-                serial(p.blocks, block, "block"),
+                # Nor does it know how many blocks: it would write out each of a few.
+                serial(maximum(p.blocks, tile - parts), block, "block"),
             )
 
         def summed(group: Expr) -> Stmt:
