@@ -87,10 +87,31 @@ def test_where_sums_are_cut() -> None:
     assert of(100, 256, 1000, batch=2) is None
 
 
-@pytest.mark.parametrize("images", [2, 8, 17, 18, 40])
+def test_where_products_that_are_added_up_are_cut() -> None:
+    """Into parts of which both operands fit into half a core's cache."""
+
+    def unused(*_: Any) -> Any:
+        raise AssertionError("nothing is read")
+
+    def of(k: int, l2_bytes: int) -> tuple[int, int]:
+        spec = Gemm(8, 64, 64, k, "float32", False, True, summed=True)
+        cpu = dataclasses.replace(host(), l2_bytes=l2_bytes)
+        cut = gemm._near(gemm._problem(spec, unused, unused, unused), cpu)
+        return cut.batch, cut.k
+
+    assert of(3136, 4 << 20) == (8, 3136)
+    assert of(3136, 2 << 20) == (16, 1568)
+    assert of(3136, 1 << 20) == (32, 784)
+    assert of(3137, 2 << 20) == (8, 3137)  # neither 2 nor 3 divide it
+
+
+@pytest.mark.parametrize(
+    ("images", "much"), [(2, gemm._MUCH), (8, gemm._MUCH), (17, 0.1), (18, 4.0), (40, 0.01)]
+)
 def test_a_weight_gradient_of_pixels_is_summed_over_images(
-    images: int, monkeypatch: pytest.MonkeyPatch
+    images: int, much: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gemm, "_MUCH", much)
     monkeypatch.setattr(conv, "_WEIGHTS_ON_UNIT", float("inf"))
     monkeypatch.setattr(conv, "_WEIGHTS_IN_VECTORS", float("inf"))
     joined, join = [], gemm._joined
@@ -109,5 +130,8 @@ def test_a_weight_gradient_of_pixels_is_summed_over_images(
     (found,) = mt.autograd.grad(y, w, mt.tensor(ct))
     want = np.einsum("nohw,nchw->oc", ct.astype(np.float64), x.astype(np.float64))
     np.testing.assert_allclose(found.numpy()[:, :, 0, 0], want, rtol=1e-5, atol=1e-3)
-    assert joined == [(images, 1600, 1600)]  # read where they are
+    ((products, *pitches),) = joined
+    assert pitches == [1600, 1600]  # read where they are
+    least = 1600 * (48 + 64) * 4 / (much * host().l2_bytes)
+    assert least <= products / images < 2 * (least + 1)
     lazy.clear_cache()

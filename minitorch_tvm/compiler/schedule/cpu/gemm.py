@@ -120,7 +120,7 @@ def gemm_stages(
         return [_fill_zero(spec, write)]
     problem = replace(_problem(spec, load_a, load_b, write), around=around)
     if spec.summed and spec.batch > 1:
-        return _joined(problem, builder, cpu)
+        return _joined(_near(problem, cpu), builder, cpu)
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
     for candidate in narrow_first:
         if suits(candidate, cpu):
@@ -148,18 +148,38 @@ def _in_parts(pb: Problem, cpu: CpuTarget) -> Problem | None:
     parts a sum is cut depends on the shape alone.
     """
     found = _parts(pb, cpu)
-    if found is None:
-        return None
-    size = pb.k // found
-    return replace(
-        pb,
-        batch=found,
-        k=size,
-        row=lambda part, i, k: pb.row(const(0), i, part * size + k),
-        col=lambda part, k, j: pb.col(const(0), part * size + k, j),
-        row_batched=True,
-        col_batched=True,
-    )
+    return None if found is None else _cut(pb, found)
+
+
+def _near(pb: Problem, cpu: CpuTarget) -> Problem:
+    """Products that are added up, in parts of which both operands fit into a core's cache.
+
+    Then a thread packs what it multiplies itself, instead of getting it from other cores.  As they
+    are, if their length has no suitable divisor.
+    """
+    least = ceil_div(pb.k * (pb.m + pb.n) * pb.itemsize, int(_MUCH * cpu.l2_bytes))
+    return _cut(pb, next((n for n in range(least, 2 * least) if pb.k % n == 0), 1))
+
+
+def _cut(pb: Problem, parts: int) -> Problem:
+    """Each product as so many, of equal parts of its sums."""
+    size, single = pb.k // parts, pb.batch == 1
+
+    def place(batch: Expr, k: Expr) -> tuple[Expr, Expr]:
+        if single:
+            return const(0), batch * size + k
+        return batch // parts, batch % parts * size + k
+
+    def row(batch: Expr, i: Expr, k: Expr) -> Expr:
+        bt, k = place(batch, k)
+        return pb.row(bt, i, k)
+
+    def col(batch: Expr, k: Expr, j: Expr) -> Expr:
+        bt, k = place(batch, k)
+        return pb.col(bt, k, j)
+
+    batch = pb.batch * parts
+    return replace(pb, batch=batch, k=size, row=row, col=col, row_batched=True, col_batched=True)
 
 
 def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -210,7 +230,8 @@ def cycles(spec: Gemm, cpu: CpuTarget) -> float:
         raise AssertionError("an estimate reads nothing")
 
     problem = _problem(spec, none, none, none)
-    parts = problem if spec.summed and spec.batch > 1 else _in_parts(problem, cpu)
+    added = spec.summed and spec.batch > 1
+    parts = _near(problem, cpu) if added else _in_parts(problem, cpu)
     if parts is None:
         return min(_cycles(problem, cpu))
     return min(_cycles(parts, cpu)) + _JOIN_CYCLES * parts.batch * parts.m * parts.n

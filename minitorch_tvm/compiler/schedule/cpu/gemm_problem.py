@@ -45,6 +45,8 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
 SQUARE = 8
+# Terms of a product for which compiling more code (some 10 to 50 ms) pays.
+LARGE = 1 << 23
 # Lines of memory that fall into the same places of a first-level cache and yet stay in it.
 _FEW_LINES = 8
 # Lines of columns between the request for one and its copy.
@@ -286,7 +288,10 @@ class Panels:
     @property
     def _square(self) -> int:
         """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
+        pb = self.pb
         square = min(self.lanes, SQUARE)
+        if self.own and pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0:
+            square = self.lanes
         return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0
 
     def stage(self) -> Stage:

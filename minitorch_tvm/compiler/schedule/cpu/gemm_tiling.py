@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, ceil_div
 from ...target import CpuTarget
-from .gemm_problem import SQUARE, Problem
+from .gemm_problem import LARGE, SQUARE, Problem
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
@@ -42,8 +42,6 @@ _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
-# Terms of a product for which compiling more code (some 50 ms) pays.
-LARGE = 1 << 23
 # Cycles of an element of a transposed product's result: of a small one or in a tile that is turned
 # in registers, and of one that is written by itself, to lines that the caches have lost meanwhile.
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
