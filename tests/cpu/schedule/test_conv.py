@@ -224,7 +224,7 @@ def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(conv, "_IN_PIXELS", math.inf)
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
-    monkeypatch.setattr(conv_weight_rows, "plan", lambda s, cpu: None)
+    monkeypatch.setattr(conv_weight_rows, "plan", lambda *_: None)
 
 
 # Batches of eight and more are packed image by image, smaller ones by stages of their own.

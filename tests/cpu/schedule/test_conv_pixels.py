@@ -55,7 +55,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
     monkeypatch.setattr(conv, "_IN_PIXELS", -math.inf)
     monkeypatch.setattr(conv_pixels, "_fastest", found.take)
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
-    monkeypatch.setattr(conv_weight_rows, "plan", lambda s, cpu: None)
+    monkeypatch.setattr(conv_weight_rows, "plan", lambda *_: None)
     return found
 
 

@@ -19,9 +19,9 @@ from minitorch_tvm.compiler.schedule.cpu.conv_spec import Conv
 AVX512 = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
 
 
-@pytest.fixture
-def along_rows(monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
-    """Whatever fits is computed along rows; the list tells what was."""
+@pytest.fixture(params=["rows", "flat"])
+def along_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
+    """Whatever fits is computed along rows, flat or not where both can be; the list has what was."""
     used: list[Conv] = []
     row_products = conv_weight_rows.row_products
 
@@ -30,7 +30,9 @@ def along_rows(monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
         return row_products(p, *rest)
 
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
-    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", -1.0)
+    flat = request.param == "flat"
+    cycles = property(lambda p: -2.0 if p.flat == flat else -1.0)
+    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", cycles)
     monkeypatch.setattr(conv_weight_rows, "row_products", counted)
     return used
 
@@ -43,6 +45,9 @@ OWN = {
     "eleven outputs": spec(4, 1, (9, 33), 11, (3, 3), padding=(1, 1)),
     "wide kernel": spec(2, 1, (4, 50), 3, (1, 25), padding=(0, 3)),
     "far taps": spec(2, 1, (40, 90), 5, (3, 3), (2, 3), (7, 9), (5, 7)),
+    "short rows": spec(9, 2, (13, 5), 7, (3, 5), padding=(3, 4)),
+    "wide borders": spec(8, 1, (3, 21), 4, (2, 3), padding=(1, 6), dilation=(1, 5)),
+    "a vector and a half": spec(16, 3, (8, 24), 5, (3, 3), padding=(1, 1)),
 }
 
 
@@ -143,6 +148,28 @@ def test_any_geometry(
     dilation: tuple[int, int],
 ) -> None:
     Case(spec(n, c, size, o, kernel, stride, padding, dilation)).check()
+
+
+FLAT = {
+    "first layer": (spec(64, 1, (28, 28), 32, (5, 5), padding=(2, 2)), True),
+    "a vector and a half": (spec(64, 2, (24, 24), 32, (3, 3), padding=(1, 1)), True),
+    "whole vectors": (spec(32, 3, (32, 32), 16, (3, 3), padding=(1, 1)), False),
+    "nearly whole vectors": (spec(16, 8, (31, 31), 24, (3, 3), padding=(1, 1)), False),
+    "few outputs": (spec(64, 1, (28, 28), 2, (5, 5), padding=(2, 2)), False),
+    "stride": (spec(64, 1, (55, 55), 32, (5, 5), (2, 2), (2, 2)), False),
+    "bands": (spec(2, 1, (28, 28), 32, (5, 5), padding=(2, 2)), False),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_where_vectors_go_on_in_the_next_row(name: str) -> None:
+    s, flat = FLAT[name]
+    found = conv_weight_rows.plan(s, AVX512, in_place=True)
+    assert found is not None
+    assert found.flat == flat
+    found = conv_weight_rows.plan(s, AVX512)
+    assert found is not None
+    assert not found.flat  # a copy of ct would have gaps
 
 
 # Where they were measured to be faster than outer products, or not.

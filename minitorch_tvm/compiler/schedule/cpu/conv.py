@@ -203,7 +203,7 @@ def conv_grad_weight_stages(
         near = 2 * pixels * s.itemsize <= cpu.l2_bytes
         direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
         direct += (_NEAR_CYCLES if near else _PIXEL_CYCLES) * s.n * pixels
-    rows = conv_weight_rows.plan(s, cpu)
+    rows = conv_weight_rows.plan(s, cpu, access.right_line is not None)
     along_rows = math.inf if rows is None else rows.cycles
     if along_rows >= direct:
         rows = None

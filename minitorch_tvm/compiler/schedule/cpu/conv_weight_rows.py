@@ -8,6 +8,10 @@ times the taps of one kernel row; its vectors are summed up at the end.
 Images are copied with their border, columns of equal residue by the stride together, so that a tap
 reads neighbours.  Pixels behind the end of a row are zeros in both factors, lest an infinite one
 makes NaN of the sum.
+
+Where rows leave many lanes of their last vectors empty, vectors go on in the next row (``flat``):
+for every column of taps there is a copy of the image that has rows of ct's length, so that pixels
+and what a tap multiplies them by follow each other in the same order, without gaps.
 """
 
 from __future__ import annotations
@@ -52,8 +56,10 @@ Vectors = Callable[[Expr, Expr, int], tuple[list[Stmt], list[Expr]]]
 _PIECES = 8  # parts that the sum is cut into, by shape alone
 _MOST_OUTPUTS = 8  # of a register tile
 # Measured cycles: of a multiply-add, of a vector that is fetched for it, of a vector of ct that is
-# copied, of one of sums that is fetched and stored again, of one whose elements are summed up.
+# copied, of one of sums that is fetched and stored again, of one whose elements are summed up, of
+# one of a row that is copied for a column of taps.
 _TERM_CYCLES, _FETCH_CYCLES, _CT_CYCLES, _AGAIN_CYCLES, _SUM_CYCLES = 0.5, 0.25, 4, 3, 8
+_PLACED_CYCLES = 2
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class RowProducts:
     lanes: int
     outputs: int  # of a register tile
     near: int  # bytes of ct that are used again at once
+    flat: bool = False  # vectors go on in the next row
 
     @property
     def blocks(self) -> int:
@@ -98,12 +105,36 @@ class RowProducts:
 
     @cached_property
     def image(self) -> tuple[int, int, int, int]:
-        """Shape of a copied band: channel, residue of columns, row, column."""
+        """Shape of a copied band: channel, residue of columns, row, column.
+
+        If it is flat: channel, column of taps, 1, pixel.
+        """
         s, across = self.s, self.s.stride[1]
-        high = (self.rows - 1) * s.stride[0] + (s.kh - 1) * s.dilation[0] + 1
+        high = self.high
+        if self.flat:  # what is behind the end of a row is stored, too
+            pixels = (high - 1) * s.ow + self.vectors * self.lanes
+            return s.c, s.kw, 1, ceil_div(pixels, self.lanes) * self.lanes
         reach = self.vectors * self.lanes + (s.kw - 1) * s.dilation[1] // across
         wide = max(reach, (s.w + s.padding[1] - 1) // across + 1)
         return s.c, across, high, ceil_div(wide, self.lanes) * self.lanes
+
+    @property
+    def high(self) -> int:
+        """Rows that a band reads."""
+        s = self.s
+        return (self.rows - 1) * s.stride[0] + (s.kh - 1) * s.dilation[0] + 1
+
+    @property
+    def wide(self) -> int:
+        """Columns of a row with its borders, as whole vectors behind any tap."""
+        s = self.s
+        reach = (s.kw - 1) * s.dilation[1] + self.vectors * self.lanes
+        return max(reach, s.padding[1] + ceil_div(s.w, self.lanes) * self.lanes)
+
+    @property
+    def may_be_flat(self) -> bool:
+        """Whether a copy per column of taps is enough."""
+        return self.s.stride == (1, 1) and self.units == self.s.n and self.s.ow % self.lanes > 0
 
     @property
     def tile(self) -> int:
@@ -121,27 +152,33 @@ class RowProducts:
         """Of the memory of a thread."""
         c, phases, high, wide = self.image
         ct = self.outputs * self.lines * self.lanes
-        return self.s.itemsize * (c * phases * high * wide + ct + self.sums * self.lanes)
+        plane = self.wide if self.flat else 0
+        image = c * phases * high * wide + plane
+        return self.s.itemsize * (image + ct + self.sums * self.lanes)
 
     @property
     def cycles(self) -> float:
         """Estimated cycles, all cores together."""
         s = self.s
         steps = s.n * s.oh * self.vectors
+        copied = 0.0
+        if self.flat:
+            steps = s.n * ceil_div(s.oh * s.ow, self.lanes)
+            copied = _PLACED_CYCLES * s.n * s.c * self.high * (s.kw + 1) * self.vectors
         tiles = steps * self.blocks * s.c * s.kh * _step_cycles(self.outputs, s.kw)
         again = self.units * self.sums * _AGAIN_CYCLES
         last = min(_PIECES, self.units) * self.sums * _SUM_CYCLES
-        return tiles + steps * s.o * _CT_CYCLES + again + last
+        return tiles + copied + steps * s.o * _CT_CYCLES + again + last
 
 
 def _step_cycles(outputs: int, taps: int) -> float:
     return outputs * taps * _TERM_CYCLES + (outputs + taps) * _FETCH_CYCLES
 
 
-def plan(s: Conv, cpu: CpuTarget) -> RowProducts | None:
+def plan(s: Conv, cpu: CpuTarget, in_place: bool = False) -> RowProducts | None:
     """The problem, if a row of taps fits the registers and what a thread holds its caches.
 
-    A row of one tap would fetch as many vectors as it multiplies.
+    ``in_place``: ct is memory.  A row of one tap would fetch as many vectors as it multiplies.
     """
     fits = [
         n
@@ -152,7 +189,9 @@ def plan(s: Conv, cpu: CpuTarget) -> RowProducts | None:
         return None
     outputs = min(fits, key=lambda n: ceil_div(s.o, n) * _step_cycles(n, s.kw))
     p = RowProducts(s, cpu.lanes(s.itemsize), outputs, cpu.l1_bytes * 3 // 4)
-    return p if p.bytes <= cpu.l2_bytes // 2 else None
+    ways = [p, replace(p, flat=True)] if in_place and p.may_be_flat else [p]
+    fitting = [way for way in ways if way.bytes <= cpu.l2_bytes // 2]
+    return min(fitting, key=lambda way: way.cycles, default=None)
 
 
 def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage]:
@@ -172,6 +211,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
         ct = local_buffer((p.outputs, p.lines, p.lanes), s.dtype, "ct")
         flat = replace(ct, shape=(p.outputs, p.lines * p.lanes))
         sums = local_buffer((p.sums, p.lanes), s.dtype, "vectors")
+        plane = local_buffer((p.wide,), s.dtype, "plane")
 
         def clear(memory: Memory) -> Stmt:
             count = math.prod(memory.shape) // p.lanes
@@ -184,6 +224,8 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
             # No more than that, which LLVM does not know: it would unroll few rows, and sums
             # would leave registers.
             here = minimum(s.oh - first, p.rows)
+            if p.flat:  # of vectors
+                here = const(s.oh * s.ow // p.lanes)
             count, know_count = bind("count", maximum(here, tile - parts))
 
             def block(b: Expr) -> Stmt:
@@ -209,11 +251,17 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
                 )
                 return seq(know, *copy, tiles)
 
+            def read(c: Expr, y: Expr, x: Expr) -> Expr:
+                return load_x(n, c, y, x)
+
+            if p.flat:
+                copied_image = [_placed_image(p, image, plane, read)]
+            else:
+                copied_image = [clear(image), _copied_band(p, image, read, first)]
             return seq(
                 know_first,
                 know_count,
-                clear(image),
-                _copied_band(p, image, lambda c, y, x: load_x(n, c, y, x), first),
+                copied_image,
                 # Nor does it know how many blocks: it would write out each of a few.
                 serial(maximum(p.blocks, tile - parts), block, "block"),
             )
@@ -226,12 +274,16 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
             at = ramp(group * p.lanes, p.lanes)
             return seq(steps, store(partial, total, part, at))
 
+        def blank(x: Expr) -> Stmt:
+            return store(plane, const(0.0, s.dtype), x)
+
         begin = part * per_part
         size, know_size = bind("size", minimum(p.units - begin, per_part))
         return seq(
             know_size,
             [alloc(memory) for memory in (image, sums)],
             [alloc(ct), clear(ct)] if access.right_line is None else [],
+            [alloc(plane), serial(p.wide, blank, "x")] if p.flat else [],
             clear(sums),
             serial(size, lambda u: unit(begin + u), "unit"),
             serial(p.sums // p.lanes, summed, "group"),
@@ -284,6 +336,37 @@ def _copied_band(
     return grid((s.c, p.image[2]), row)
 
 
+def _placed_image(
+    p: RowProducts, image: Memory, plane: Memory, read: Callable[[Expr, Expr, Expr], Expr]
+) -> Stmt:
+    """Copy an image for each column of taps, by way of one row with its borders at a time.
+
+    The borders of ``plane`` are zeros from the start.
+    """
+    s, lanes = p.s, p.lanes
+    zero = splat(const(0.0, s.dtype), lanes)
+
+    def row(c: Expr, r: Expr) -> Stmt:
+        y, know = bind("y", r - s.padding[0])
+
+        def pixel(x: Expr) -> Stmt:
+            return store(plane, read(c, y, x), s.padding[1] + x)
+
+        def placed(value: Callable[[Expr], Expr]) -> Stmt:
+            def one(j: Expr, q: Expr) -> Stmt:
+                # What is behind the row's end is written over by the next row.
+                at = ramp(r * s.ow + q * lanes, lanes)
+                return store(image, value(j * s.dilation[1] + q * lanes), c, j, 0, at)
+
+            return grid((s.kw, p.vectors), one)
+
+        inside = placed(lambda x: load(plane, ramp(x, lanes)))
+        copy = seq(vectors_covering(s.w, lanes, pixel), inside)
+        return seq(know, when((y >= 0) & (y < s.h), copy, placed(lambda x: zero)))
+
+    return grid((s.c, p.high), row)
+
+
 def _copied_vectors(p: RowProducts, ct: Memory) -> Vectors:
     """Of a block's copy, whose rows are followed by zeros."""
 
@@ -328,7 +411,7 @@ def _register_tile(
     points = [(q, j) for q in range(p.outputs) for j in range(s.kw)]
     acc = {point: local_buffer((lanes,), s.dtype, "acc") for point in points}
     base, know = bind("base", ((b * s.c + c) * s.kh + i) * p.tile)
-    rest = s.ow % lanes
+    rest = (s.oh * s.ow if p.flat else s.ow) % lanes
 
     def step(y: Expr, v: Expr, used: int) -> Stmt:
         out: list[Stmt] = []
@@ -336,7 +419,10 @@ def _register_tile(
         for j in range(s.kw):
             shift = j * s.dilation[1]
             row = y * s.stride[0] + i * s.dilation[0]
-            at = (c, shift % s.stride[1], row, v * lanes + shift // s.stride[1])
+            if p.flat:
+                at = (c, j, 0, i * (s.dilation[0] * s.ow) + v * lanes)
+            else:
+                at = (c, shift % s.stride[1], row, v * lanes + shift // s.stride[1])
             if used == lanes:
                 value = load(image, *at[:-1], ramp(at[-1], lanes))
             else:
@@ -356,6 +442,8 @@ def _register_tile(
 
     def row(y: Expr) -> Stmt:
         full = s.ow // lanes
+        if p.flat:
+            return step(const(0), y, lanes)
         parts = [step(y, const(v), lanes) for v in range(full)]
         return seq(parts, [step(y, const(full), rest)] if rest else [])
 
@@ -364,5 +452,6 @@ def _register_tile(
         [alloc(own) for own in acc.values()],
         [store(acc[q, j], load(sums, base + (q * s.kw + j), whole), whole) for q, j in points],
         serial(count, row, "y"),
+        [step(const(0), count, rest)] if p.flat and rest else [],
         [store(sums, load(acc[q, j], whole), base + (q * s.kw + j), whole) for q, j in points],
     )
