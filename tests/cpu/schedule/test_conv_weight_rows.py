@@ -21,7 +21,7 @@ AVX512 = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20)
 
 @pytest.fixture(params=["rows", "flat"])
 def along_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Conv]:
-    """Whatever fits is computed along rows, flat or not where both can be; the list has what was."""
+    """Whatever fits is computed along rows, as ``request`` says if there is a choice."""
     used: list[Conv] = []
     row_products = conv_weight_rows.row_products
 
