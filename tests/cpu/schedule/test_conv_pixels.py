@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 from test_conv import AVX2, CASES, HOST, SMALL, SSE, Case, check_fused, check_threads, spec
 
 from minitorch_tvm.compiler import target
-from minitorch_tvm.compiler.schedule.cpu import conv, conv_pixels, conv_unfolded, conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu import (
+    conv,
+    conv_pixels,
+    conv_pixels_plan,
+    conv_unfolded,
+    conv_weight_rows,
+)
 from minitorch_tvm.compiler.schedule.cpu.conv_correlate import (
     correlation,
     forward_axis,
     gradient_axis,
 )
-from minitorch_tvm.compiler.schedule.cpu.conv_pixels import PixelCorrelation
+from minitorch_tvm.compiler.schedule.cpu.conv_pixels_plan import PixelCorrelation
 
 Choice = Callable[[PixelCorrelation], Any]
 
@@ -53,7 +59,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
     """All convolutions that can have pixels in vectors do."""
     found = Chosen()
     monkeypatch.setattr(conv, "_IN_PIXELS", -math.inf)
-    monkeypatch.setattr(conv_pixels, "_fastest", found.take)
+    monkeypatch.setattr(conv_pixels_plan, "_fastest", found.take)
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
     monkeypatch.setattr(conv_weight_rows, "plan", lambda *_: None)
     return found
@@ -100,6 +106,45 @@ def test_fused_producer_and_epilogue(name: str, how: str, chosen: Chosen) -> Non
     check_fused(CASES[name])
 
 
+@pytest.mark.parametrize("cpu", [SSE, HOST], ids=["sse", "host"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding", "dilation"),
+    [
+        ((17, 32), (3, 3), (2, 2), (1, 1), (1, 1)),
+        ((9, 64), (3, 3), (1, 2), (0, 0), (1, 1)),
+        ((8, 66), (5, 7), (2, 2), (3, 3), (1, 1)),
+        ((7, 34), (2, 4), (3, 2), (2, 6), (2, 3)),
+        ((5, 46), (1, 2), (2, 2), (0, 2), (1, 1)),
+        ((2, 40), (3, 9), (2, 2), (3, 8), (1, 1)),
+    ],
+)
+def test_two_vectors_become_one_of_each_residue(
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    cpu: target.CpuTarget,
+    chosen: Chosen,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, paired_row = [], conv_pixels._Band._paired_row
+
+    def counted(band: Any, c: Any, r: Any) -> Any:
+        rows.append(band.p)
+        return paired_row(band, c, r)
+
+    monkeypatch.setattr(conv_pixels._Band, "_paired_row", counted)
+    chosen.key = CHOICES["rows, many vectors"]
+    s = spec(2, 3, size, 5, kernel, stride, padding, dilation)
+    case = Case(s, cpu, directions=("y",))
+    case.check()
+    assert rows == [p for p in chosen.problems if not p.flat]
+    assert rows or cpu.lanes(4) == 1
+    case.arrays["x"][1, 2, 1, 0] = case.arrays["x"][0, 0, 0, -1] = np.inf
+    assert not np.isnan(case.run()["y"]).any()  # at most once in a sum
+
+
 @pytest.mark.parametrize("how", CHOICES)
 def test_bands_of_one_image(how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
@@ -132,7 +177,7 @@ def test_tall_images_are_planned_at_once(
 
     monkeypatch.setattr(PixelCorrelation, "_copy_bytes", counted)
     y, x = forward_axis(height, height, 9, 1, 4, 1), forward_axis(width, width, 1, 1, 0, 1)
-    found = conv_pixels.plan(1, 16, 16, y, x, "float32", 4, HOST)
+    found = conv_pixels_plan.plan(1, 16, 16, y, x, "float32", 4, HOST)
     assert found is not None
     assert found.bands > 1
     assert made < 50_000

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, const, grid, parallel_stage
 from ...target import CpuTarget
-from . import conv_pixels, conv_tiles, conv_unfolded, conv_weight_rows, conv_weight_tiles
+from . import (
+    conv_pixels,
+    conv_pixels_plan,
+    conv_tiles,
+    conv_unfolded,
+    conv_weight_rows,
+    conv_weight_tiles,
+)
 from .conv_correlate import (
     Correlation,
     Write4,
@@ -76,10 +83,10 @@ def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
 
 def _in_pixels(
     p: Correlation, inputs: tuple[int, int], cpu: CpuTarget
-) -> conv_pixels.PixelCorrelation | None:
+) -> conv_pixels_plan.PixelCorrelation | None:
     """The problem with pixels in vectors, if that is faster than with outputs in them."""
     sizes = (p.images, p.reduced, p.channels)
-    found = conv_pixels.plan(*sizes, p.y, p.x, p.dtype, p.itemsize, cpu)
+    found = conv_pixels_plan.plan(*sizes, p.y, p.x, p.dtype, p.itemsize, cpu)
     return found if found is not None and _IN_PIXELS * found.cycles < p.cycles(inputs) else None
 
 
@@ -87,7 +94,7 @@ def _direct_cycles(
     p: Correlation,
     inputs: tuple[int, int],
     on_unit: conv_tiles.Correlation | None,
-    pixels: conv_pixels.PixelCorrelation | None,
+    pixels: conv_pixels_plan.PixelCorrelation | None,
 ) -> float:
     """Cycles of a correlation that is no product, in the measure of products' estimates."""
     if on_unit is not None:

@@ -15,10 +15,8 @@ vectors go on in the next row (``flat``).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from dataclasses import replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -43,257 +41,13 @@ from ...loops import (
     serial,
     splat,
     store,
+    vectorized,
     view,
     when,
 )
-from ...target import CpuTarget
-from .conv_correlate import Axis
-from .conv_layout import bounded_stage, div, maximum, mod, split, vectors_covering
+from .conv_layout import bounded_stage, covering, div, maximum, mod, split, vectors_covering
+from .conv_pixels_plan import PixelCorrelation
 from .conv_spec import Access
-
-_TILES = 16  # that a convolution is cut into at least, by shape alone
-# Measured cycles: of a vector of an image that is copied with its border, or to the places of taps.
-_BORDER_CYCLES, _COPY_CYCLES = 2.3, 3.0
-# Of a vector of results, if it stays as it is, if it is merged with others, if rows are cut from
-# vectors, and what comes to that if results are more bytes.
-_LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3, 6.0, 2.0, 4096
-_READ_CYCLES, _TAP_CYCLES = 0.1, 0.5  # beside multiply-adds, of what they read and of a tap
-_SIZES = 16  # of groups that are tried, and some larger ones
-_LEAST = 0.4  # of registers for results: fewer wait for themselves
-
-
-@dataclass(frozen=True)
-class _Reach:
-    """What the taps of an axis read: ``count`` places from ``lowest`` on, ``step`` apart."""
-
-    lowest: int
-    step: int
-    count: int
-
-
-@lru_cache(maxsize=64)
-def _reach(axis: Axis) -> _Reach:
-    ends = []
-    for residue in range(axis.stride):
-        taps = axis.taps(residue)
-        if taps.count > 0:
-            ends += [taps.base, taps.base + (taps.count - 1) * axis.advance]
-    lowest, highest = min(ends, default=0), max(ends, default=0)
-    step = axis.advance if all((end - lowest) % axis.advance == 0 for end in ends) else 1
-    return _Reach(lowest, step, (highest - lowest) // step + 1)
-
-
-@dataclass(frozen=True)
-class PixelCorrelation:
-    """A correlation with pixels in vectors of ``lanes``; a tile is ``outputs`` by ``vectors``."""
-
-    images: int
-    reduced: int  # channels summed over
-    channels: int  # output channels
-    y: Axis
-    x: Axis
-    dtype: str
-    itemsize: int
-    lanes: int
-    outputs: int
-    vectors: int
-    units: int  # rows, of each residue class, that are finished together
-    flat: bool  # vectors go on in the next row
-    near: int  # bytes of a core's cache
-
-    @cached_property
-    def down(self) -> _Reach:
-        """Rows that taps read."""
-        return _reach(self.y)
-
-    @cached_property
-    def across(self) -> _Reach:
-        """Columns that taps read."""
-        return _reach(self.x)
-
-    @property
-    def blocks(self) -> int:
-        """Register tiles' outputs; there may be some behind the last channel."""
-        return ceil_div(self.channels, self.outputs)
-
-    @property
-    def groups(self) -> int:
-        """Of rows, in an image; the last may overlap the one before."""
-        return ceil_div(self.y.units, self.units)
-
-    @property
-    def lines(self) -> int:
-        """Vectors of pixels of a group and residue class."""
-        return ceil_div(self.units * self.row, self.lanes)
-
-    @property
-    def row(self) -> int:
-        """Places of a row of results, in vectors of them."""
-        return self.x.units if self.flat else self._whole(self.x.units)
-
-    @property
-    def origin(self) -> int:
-        """The column that a copied row begins with."""
-        return min(self.across.lowest, 0)
-
-    @property
-    def pitch(self) -> int:
-        """Places from a row to the next, in the copy."""
-        if self.flat:
-            return self.x.units
-        x, across = self.x, self.across
-        last = (across.lowest - self.origin + (across.count - 1) * across.step) // x.input_stride
-        return max(last + x.units, ceil_div(x.inputs - self.origin, x.input_stride))
-
-    @cached_property
-    def per_band(self) -> int:
-        """Groups that one tile computes, from a copy of what they read."""
-        most = ceil_div(self.groups, ceil_div(_TILES, max(self.images, 1)))
-        far = bisect_left(range(2, most + 1), True, key=lambda n: self._copy_bytes(n) > self.near)
-        bands = ceil_div(self.groups, far + 1)
-        return ceil_div(self.groups, bands)
-
-    @property
-    def bands(self) -> int:
-        """Tiles of an image."""
-        return ceil_div(self.groups, self.per_band)
-
-    def band_units(self, groups: int) -> int:
-        """Rows of a residue class in so many groups."""
-        return min(groups * self.units, self.y.units)
-
-    def rows(self, groups: int) -> int:
-        """Input rows that so many groups read, up to a multiple of the stride."""
-        stride, down = self.y.input_stride, self.down
-        count = (self.band_units(groups) - 1) * stride + (down.count - 1) * down.step + 1
-        return ceil_div(count, stride) * stride
-
-    def copy_shape(self, groups: int) -> tuple[int, int, int, int]:
-        """Of a copy: channel, place of taps or residue of columns, residue of rows, pixel.
-
-        Vectors may go on behind the last pixel.
-        """
-        stride = self.y.input_stride
-        pixels = self.rows(groups) // stride * self.pitch
-        places = self.across.count if self.flat else self.x.input_stride
-        return self.reduced, places, stride, self._whole(pixels) + self.lanes
-
-    def _copy_bytes(self, groups: int) -> int:
-        return math.prod(self.copy_shape(groups)) * self.itemsize
-
-    @property
-    def width(self) -> int:
-        """Of a row with its border, from which copies are made."""
-        x, across = self.x, self.across
-        read = self._whole(self.pitch) * x.input_stride
-        if self.flat:
-            read += across.lowest - self.origin + (across.count - 1) * across.step
-        return self._whole(max(x.inputs - self.origin, read + x.input_stride - 1))
-
-    def _whole(self, elements: int) -> int:
-        return ceil_div(elements, self.lanes) * self.lanes
-
-    @property
-    def bytes(self) -> int:
-        """Of the memory of a thread."""
-        classes = self.y.stride * self.x.stride
-        done = 2 * self.outputs * classes * self.lines * self.lanes
-        plane = self.rows(self.per_band) * self.width
-        return self._copy_bytes(self.per_band) + (done + plane) * self.itemsize
-
-    @property
-    def cycles(self) -> float:
-        """Estimated cycles, all cores together."""
-        tiles = self.images * self.groups * self.blocks * ceil_div(self.lines, self.vectors)
-        each = self.y.stride * self.x.stride * self.outputs * self.vectors * self._finish_cycles
-        copied = self.images * self.bands * math.prod(self.copy_shape(self.per_band)) / self.lanes
-        copy = _COPY_CYCLES if self.flat or self.x.input_stride > 1 else _BORDER_CYCLES
-        taps = self.y.every_tap * self.x.every_tap * self.reduced
-        step = _step_cycles(self.outputs, self.vectors)
-        return tiles * (taps * step + each) + copied * copy
-
-    @property
-    def _finish_cycles(self) -> float:
-        """Of a vector of results."""
-        size = self.outputs * self.lines * self.lanes * self.itemsize
-        far = _FAR_CYCLES if size > _NEAR_BYTES else 0.0
-        if self.x.stride > 1:
-            return far + _MERGE_CYCLES
-        return far + (_LINE_CYCLES if self.in_lines or not self.flat else _APART_CYCLES)
-
-    @property
-    def in_lines(self) -> bool:
-        """Whether the results of a group are one line in memory."""
-        even = self.y.units % self.units == 0 and self.row == self.x.units
-        return even and self.x.stride == self.y.stride == 1
-
-
-def _step_cycles(outputs: int, vectors: int) -> float:
-    """Of the multiply-adds of a tap, of which each has to wait for one four cycles before, or of
-    what they read: most vectors lie in two lines."""
-    reads = outputs + 2 * vectors
-    return (max(outputs * vectors, reads, 8) + _READ_CYCLES * reads + _TAP_CYCLES) / 2
-
-
-def plan(
-    images: int,
-    reduced: int,
-    channels: int,
-    y: Axis,
-    x: Axis,
-    dtype: str,
-    itemsize: int,
-    cpu: CpuTarget,
-) -> PixelCorrelation | None:
-    """The problem, if what a thread holds fits its caches, and a tile's weights the first level's.
-
-    That is so for few channels.
-    """
-    lanes = cpu.lanes(itemsize)
-    if x.stride > 2 or x.input_stride > 2 or lanes < 4:
-        return None
-    weights = reduced * y.kernel * x.kernel * itemsize
-    ways = [
-        (outputs, vectors, units, flat)
-        for outputs in range(1, min(channels, 16) + 1)
-        for vectors in range(1, 9)
-        if outputs * vectors + vectors + 2 <= cpu.vector_registers
-        if _LEAST * cpu.vector_registers <= outputs * vectors
-        if outputs * weights <= cpu.l1_bytes // 4
-        for units in _group_sizes(y, x, outputs, itemsize, cpu)
-        for flat in (False, True)
-        if (
-            (x.units % lanes or x.input_stride > 1) and units * x.units > (vectors - 1) * lanes
-            if flat
-            else _fits(units, ceil_div(x.units, lanes), vectors)
-        )
-    ]
-    problems = [
-        PixelCorrelation(
-            images, reduced, channels, y, x, dtype, itemsize, lanes, *way, cpu.l2_bytes // 2
-        )
-        for way in ways
-    ]
-    return _fastest([p for p in problems if p.bytes <= cpu.l2_bytes])
-
-
-def _fastest(problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
-    return min(problems, key=lambda p: p.cycles, default=None)
-
-
-def _fits(units: int, across: int, vectors: int) -> bool:
-    """Whether register tiles are parts of rows of ``across`` vectors, or some whole ones."""
-    if vectors < across:
-        return across % vectors == 0
-    return vectors % across == 0 and vectors <= units * across
-
-
-def _group_sizes(y: Axis, x: Axis, outputs: int, itemsize: int, cpu: CpuTarget) -> list[int]:
-    """Rows of a group whose results stay in the first-level cache."""
-    row = outputs * x.outputs * y.stride * itemsize
-    most = max(1, min(y.units, cpu.l1_bytes // 2 // row))
-    sizes = [*range(1, min(most, _SIZES) + 1), *(most >> n for n in range(most.bit_length()))]
-    return sorted({ceil_div(y.units, ceil_div(y.units, units)) for units in sizes if units})
 
 
 def correlate_pixels(
@@ -395,6 +149,8 @@ class _Band:
                 return self._row(c, r, p.pitch, put, blank)
 
             return seq(clear, grid((channels, rows), direct))
+        if self._in_pairs:
+            return seq(clear, grid((channels, rows), self._paired_row))
 
         plane = local_buffer((rows, p.width), p.dtype, "plane")
 
@@ -427,6 +183,58 @@ class _Band:
             )
 
         return seq(alloc(plane), clear, serial(channels, channel, "c"))
+
+    @property
+    def _in_pairs(self) -> bool:
+        """Whether two vectors of a row at a time become one of each residue."""
+        p, columns = self.p, self.inputs[1]
+        whole = columns >= 2 * p.lanes and columns % 2 == 0 and columns <= 2 * p.pitch + p.origin
+        return not p.flat and p.x.input_stride == 2 and whole
+
+    def _paired_row(self, c: Expr, r: Expr) -> Stmt:
+        """A row of the image and its border, columns of equal residue together."""
+        p, (height, columns), lanes = self.p, self.inputs, self.p.lanes
+        residues = p.y.input_stride
+        row = div(r, residues) * p.pitch
+        y, know = bind("y", self.first * residues + p.down.lowest + r)
+
+        def put(value: Expr, residue: int, at: Expr) -> Stmt:
+            to = ramp(row + at, lanes)
+            return store(self.copy, value, c, residue, mod(r, residues), to)
+
+        def zeros(residue: int, first: int, end: int) -> Stmt:
+            zero = splat(const(0.0, p.dtype), lanes)
+            count = ceil_div(max(end - first, 0), lanes)
+            return serial(count, lambda q: put(zero, residue, first + q * lanes), "q")
+
+        # Where, among the places of its residue, the image begins.
+        begin = {(n - p.origin) % 2: (n - p.origin) // 2 for n in (0, 1)}
+
+        def pair(x: Expr) -> Stmt:
+            both = local_buffer((2 * lanes,), p.dtype, "pair")
+
+            def half(n: int) -> Stmt:
+                def one(v: Expr) -> Stmt:
+                    return store(both, self.read(self.image, c, y, x + n + v), n + v)
+
+                return vectorized(lanes, one)
+
+            def every_other(n: int) -> Stmt:
+                halves = [load(both, ramp(first, lanes)) for first in (0, lanes)]
+                picked = tvm().tirx.Shuffle(halves, [const(2 * k + n) for k in range(lanes)])
+                residue = (n - p.origin) % 2
+                return put(picked, residue, begin[residue] + div(x, 2))
+
+            return seq(alloc(both), half(0), half(lanes), every_other(0), every_other(1))
+
+        # What zeros cover of this row is written after them, of the next one by that.
+        borders = [
+            [zeros(n, 0, first), zeros(n, first + columns // 2, p.pitch)]
+            for n, first in sorted(begin.items())
+        ]
+        inside = seq(*borders, covering(columns, 2 * lanes, pair))
+        outside = seq([zeros(n, 0, p.pitch) for n in begin])
+        return seq(know, when((y >= 0) & (y < height), inside, outside))
 
     def _row(
         self,
