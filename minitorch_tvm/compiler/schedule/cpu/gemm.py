@@ -168,7 +168,8 @@ def _cut(pb: Problem, parts: int) -> Problem:
     def place(batch: Expr, k: Expr) -> tuple[Expr, Expr]:
         if single:
             return const(0), batch * size + k
-        return batch // parts, batch % parts * size + k
+        bt = batch // parts
+        return bt, (batch - bt * parts) * size + k  # not by remainders, see product.py
 
     def row(batch: Expr, i: Expr, k: Expr) -> Expr:
         bt, k = place(batch, k)
