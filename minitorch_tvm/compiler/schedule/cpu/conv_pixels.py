@@ -188,7 +188,7 @@ class _Band:
     def _in_pairs(self) -> bool:
         """Whether two vectors of a row at a time become one of each residue."""
         p, columns = self.p, self.inputs[1]
-        whole = columns >= 2 * p.lanes and columns % 2 == 0 and columns <= 2 * p.pitch + p.origin
+        whole = columns >= 2 * p.lanes and columns % 2 == 0
         return not p.flat and p.x.input_stride == 2 and whole
 
     def _paired_row(self, c: Expr, r: Expr) -> Stmt:

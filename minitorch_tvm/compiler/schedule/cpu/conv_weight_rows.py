@@ -11,7 +11,8 @@ makes NaN of the sum.
 
 Where rows leave many lanes of their last vectors empty, vectors go on in the next row (``flat``):
 for every column of taps there is a copy of the image that has rows of ct's length, so that pixels
-and what a tap multiplies them by follow each other in the same order, without gaps.
+and what a tap multiplies them by follow each other in the same order, without gaps, and nothing is
+behind the end of a row.
 """
 
 from __future__ import annotations
@@ -151,8 +152,8 @@ class RowProducts:
     def bytes(self) -> int:
         """Of the memory of a thread."""
         c, phases, high, wide = self.image
-        ct = self.outputs * self.lines * self.lanes
-        plane = self.wide if self.flat else 0
+        ct = self.outputs * self.lines * self.lanes  # where it is copied
+        ct, plane = (0, self.wide) if self.flat else (ct, 0)
         image = c * phases * high * wide + plane
         return self.s.itemsize * (image + ct + self.sums * self.lanes)
 

@@ -40,7 +40,7 @@ from .gemm_dot import dot_stages, suits
 from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
-from .gemm_tiling import least_cycles
+from .gemm_tiling import fastest
 
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.
@@ -51,6 +51,8 @@ _DISTURBED = 1.12
 # times as large as the cache.
 _MUCH, _SMALL_RESULT, _LONG = 0.5, 12, 1.25
 _PARTS = ((8, 16), (4, 4))
+# How many times as many elements operands have as results of parts, of products that are added up.
+_FEW_SUMS = 4
 _JOIN_CYCLES = 0.5  # of adding up one sum of a part
 _TOGETHER = 16  # parts that are added at once
 
@@ -155,10 +157,16 @@ def _near(pb: Problem, cpu: CpuTarget) -> Problem:
     """Products that are added up, in parts of which both operands fit into a core's cache.
 
     Then a thread packs what it multiplies itself, instead of getting it from other cores.  As they
-    are, if their length has no suitable divisor.
+    are, if threads can do so anyway, if their length has no suitable divisor, if results of parts
+    would be much to keep and add, and for the matrix unit.
     """
-    least = ceil_div(pb.k * (pb.m + pb.n) * pb.itemsize, int(_MUCH * cpu.l2_bytes))
-    return _cut(pb, next((n for n in range(least, 2 * least) if pb.k % n == 0), 1))
+    two = replace(cpu, workers=2)  # bits do not depend on how many there are
+    if gemm_tiles.suits(pb, cpu) or fastest(pb, two)[1].own_panels:
+        return pb
+    operands, result = pb.k * (pb.m + pb.n), pb.m * pb.n
+    least = ceil_div(operands * pb.itemsize, int(_MUCH * cpu.l2_bytes))
+    parts = next((n for n in range(least, 2 * least) if pb.k % n == 0), 1)
+    return pb if parts == 1 or operands < _FEW_SUMS * parts * result else _cut(pb, parts)
 
 
 def _cut(pb: Problem, parts: int) -> Problem:
@@ -244,7 +252,7 @@ def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:
     on_unit = math.inf
     if gemm_tiles.suits(problem, cpu):
         on_unit = min(gemm_tiles.cycles(p, cpu) for p in both)
-    return on_unit, _DISTURBED * problem.batch * least_cycles(problem, cpu)
+    return on_unit, _DISTURBED * problem.batch * fastest(problem, cpu)[0]
 
 
 def _problem(spec: Gemm, load_a: Load, load_b: Load, write: Write) -> Problem:

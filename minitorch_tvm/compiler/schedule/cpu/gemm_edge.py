@@ -14,7 +14,7 @@ from ...target import CpuTarget
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import outer_stages
 from .gemm_problem import Problem
-from .gemm_tiling import least_cycles
+from .gemm_tiling import fastest
 
 _SHARE = 4  # of a vector that is left, at most a fourth
 _LEAST = 1 << 21  # terms: dot products are another register tile to compile
@@ -36,10 +36,10 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
         # Both operands as they lie in memory: a copy would be a stage of its own.
         if not (suits(rest, cpu) and rest.row_k_inner and rest.row_plain):
             continue
-        cost = edge * pb.m * (pb.k / lanes * _TERM_CYCLES + _SUM_CYCLES) + least_cycles(main, cpu)
+        cost = edge * pb.m * (pb.k / lanes * _TERM_CYCLES + _SUM_CYCLES) + fastest(main, cpu)[0]
         if best is None or cost < best[0]:
             best = (cost, main, rest)
-    if best is None or best[0] > (1 - _WORTH) * least_cycles(problem, cpu):
+    if best is None or best[0] > (1 - _WORTH) * fastest(problem, cpu)[0]:
         return None
     _, main, rest = best
     (few,) = dot_stages(rest, builder, cpu)

@@ -129,9 +129,9 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
     return near and not shared and groups >= _MANY_GROUPS * (cpu.workers - 1)
 
 
-def least_cycles(pb: Problem, cpu: CpuTarget) -> float:
-    """Estimated cycles as it stands or transposed, whichever takes fewer."""
-    return min(choose(p, cpu)[0] for p in (pb, pb.swap()))
+def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
+    """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer."""
+    return min((choose(p, cpu) for p in (pb, pb.swap())), key=lambda found: found[0])
 
 
 def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
