@@ -197,10 +197,17 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     return executor
 
 
+def _remember(key: Key, executor: Executor | ReferenceExecutor) -> None:
+    """Put one into the cache; what ran longest ago makes way."""
+    _CACHE[key] = executor
+    while len(_CACHE) > config.CONFIG.cache_size:
+        _CACHE.popitem(last=False)
+
+
 def without(
-    executor: Executor | ReferenceExecutor, unread: Sequence[int]
+    key: Key, executor: Executor | ReferenceExecutor, unread: Sequence[int]
 ) -> Executor | ReferenceExecutor:
-    """The same program, but that large ones of the outputs ``unread`` are not stored.
+    """The program of that structure, but that large ones of the outputs ``unread`` are not stored.
 
     Nobody may read these.  Kernels and bits are the same, and so are outputs that kernels read.
     """
@@ -209,16 +216,15 @@ def without(
     program = executor.program
     large = [i for i in unread if program.outputs[i].nbytes >= _WORTH_LEAVING]
     left = tuple(i for i in large if not program.stores(i))
+    if not left:
+        return executor
     with _FLUSHING:
-        key = next((key for key, found in _CACHE.items() if found is executor), None)
-        if not left or key is None:
-            return executor
         own = key.extended("unread", *left)
-        found = _CACHE.get(own)
+        found = executor_of(own)
         if found is None:
             graph = replace(program.graph, unread=left)
-            found = _CACHE[own] = _built(graph, len(graph.values))
-        _CACHE.move_to_end(own)  # it runs next
+            found = _built(graph, len(graph.values))
+            _remember(own, found)
         return found
 
 
@@ -439,9 +445,7 @@ def _flush(roots: dict[int, Node]) -> Known | None:
                 trace.prefix.known[recording] = known
             if executor is None:
                 executor = _compile(plan)
-                _CACHE[plan.key] = executor
-                while len(_CACHE) > config.CONFIG.cache_size:
-                    _CACHE.popitem(last=False)
+                _remember(plan.key, executor)
             else:
                 EVENTS.add("cache_hits")
                 _CACHE.move_to_end(plan.key)

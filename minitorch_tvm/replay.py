@@ -52,8 +52,9 @@ class Output(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One program: its executor, and where its inputs and outputs are."""
+    """One program: its structure, its executor, and where its inputs and outputs are."""
 
+    key: lazy.Key | None
     executor: Any
     inputs: tuple[Place, ...]
     donors: tuple[int, ...]  # per output: position among the inputs, or -1
@@ -66,7 +67,8 @@ class Run(NamedTuple):
         unread = [i for i, o in enumerate(self.outputs) if not o.places and i not in wanted]
         if not unread:
             return self
-        executor = lazy.without(self.executor, unread)
+        assert self.key is not None
+        executor = lazy.without(self.key, self.executor, unread)
         return self._replace(executor=executor, unstored=executor.program.graph.unread)
 
 
@@ -110,7 +112,7 @@ def steps(
     been done.  ``guards`` test outputs of runs.  The caller is given what is ``returned``.
     """
     if not runs:  # but what the function returns may depend on the state
-        nothing = Run(None, (), (), (), ())
+        nothing = Run(None, None, (), (), (), ())
         replaced, turns = _Replaced(nothing, [], set()), _Turns(nothing, [])
         return [(_preparation(nothing, state, replaced, turns, [], every=True), _no_program)]
     found = []

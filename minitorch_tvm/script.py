@@ -148,7 +148,8 @@ class Script:
             [id(t) for t in self.state],
             [id(t) for t in self.without],
             [id(t) for t in self.dropped],
-            self.runs,
+            # The same program may have been compiled again, if it had left the cache.
+            [run._replace(executor=None) for run in self.runs],
             self.results,
             [s and s.base for s in self.shown],
             len(self.effects),
@@ -230,7 +231,7 @@ class Script:
                     places.append(Place("gradient", i, int(t._grad in self._kept)))
             outputs.append(Output(node.shape, node.dtype, node.spec_id, tuple(places)))
         self._made.append(plan.outputs)
-        return Run(executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
+        return Run(plan.key, executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
 
     def _lasting(self, tensor: Tensor) -> Place | None:
         """Where a tensor is that is found again behind a later call."""

@@ -271,6 +271,22 @@ def test_a_program_is_compiled_once() -> None:
     assert EVENTS.get("compiles") == before
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.filterwarnings("error")
+def test_programs_that_leave_the_cache(size: int) -> None:
+    """What is compiled again is no other program, and the limit holds for those made lean."""
+    repeated = []
+    for limit in (128, size):
+        lazy.clear_cache()
+        with config.override(cache_size=limit):
+            before = EVENTS.get("captured_calls")
+            _, step = both(*LAST, calls=34)
+            repeated.append(EVENTS.get("captured_calls") - before)
+            assert sorted(*unstored(step)) == sorted(WEIGHTS)
+            assert 1 <= len(lazy._CACHE) <= limit
+    assert repeated[0] == repeated[1] > 20
+
+
 def test_inputs_that_are_not_aligned() -> None:
     loop, other = Loop(*LAST), Loop(*LAST)
     step = mt.compile(loop.step)
