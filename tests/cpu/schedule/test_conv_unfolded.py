@@ -47,6 +47,17 @@ def test_every_direction(name: str, ways: Ways) -> None:
         Case(CASES[name]).check()
 
 
+@pytest.mark.parametrize("tiles", [1, 5])
+@pytest.mark.parametrize("name", ["odd everything", "dilated and strided", "rgb"])
+def test_tiles_of_several(
+    name: str, tiles: int, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one has fewer."""
+    monkeypatch.setattr(conv_unfolded, "_TILES", tiles)
+    for ways.number in range(3):
+        Case(CASES[name]).check()
+
+
 def test_all_ways_are_known(ways: Ways) -> None:
     Case(CASES["odd everything"])
     Case(CASES["one by one"])

@@ -33,11 +33,13 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ceil_div,
     const,
     grid,
     in_vectors,
     load,
     local_buffer,
+    minimum,
     seq,
     serial,
     store,
@@ -52,6 +54,7 @@ from .gemm import Gemm, cycles, gemm_stages
 # Measured cycles per element: unfolded, folded, and copied to where a product reads or writes it.
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
 _STAGE_CYCLES = 8000
+_TILES = 64  # of a stage that copies, at most
 _UNIT_CYCLES = 0.014  # of a term, on the matrix unit
 _FEW_SUMS = 4  # an image's elements, to its product's
 _POINTWISE = 0.8  # nothing is copied, nor transposed, of which the other schedules' estimates know
@@ -128,7 +131,7 @@ class _Images:
 
             return grid((s.oh, s.ow), one)
 
-        return bounded_stage("conv_gather", rows * s.n, tile), to
+        return _few_tiles("conv_gather", rows * s.n, tile), to
 
     def scattered(self, rows: int, source: Memory, write: Write4) -> Stage:
         """Finish ``rows`` channels of all images, from lines of pixels."""
@@ -142,7 +145,7 @@ class _Images:
 
             return grid((s.oh, s.ow), one)
 
-        return bounded_stage("conv_scatter", s.n * rows, tile)
+        return _few_tiles("conv_scatter", s.n * rows, tile)
 
     def unfolded(self, read: Load4, builder: Builder) -> tuple[Stage, Memory]:
         """What every tap of every pixel reads."""
@@ -174,7 +177,7 @@ class _Images:
 
             return grid((s.kh, s.kw, s.oh), row)
 
-        return bounded_stage("conv_unfold", s.c * s.n, tile), to
+        return _few_tiles("conv_unfold", s.c * s.n, tile), to
 
     def folded(self, source: Memory, write: Write4, lanes: int) -> Stage:
         """Add what every tap gives to every pixel of the input."""
@@ -210,7 +213,22 @@ class _Images:
                 grid((s.h, s.w), finish),
             )
 
-        return bounded_stage("conv_fold", s.n * s.c, tile)
+        return _few_tiles("conv_fold", s.n * s.c, tile)
+
+
+def _few_tiles(name: str, count: int, body: Callable[[Expr], Stmt]) -> Stage:
+    """A stage that runs ``body(0..count - 1)``, several in a tile.
+
+    One of a small image takes no longer than a thread needs to take the next.
+    """
+    each = ceil_div(count, _TILES)
+
+    def tile(index: Expr) -> Stmt:
+        start = index * each
+        own = each if count % each == 0 else minimum(count - start, each)
+        return serial(own, lambda k: body(start + k), "k")
+
+    return bounded_stage(name, ceil_div(count, each), tile)
 
 
 def _pointwise(s: Conv) -> bool:
