@@ -20,6 +20,7 @@ from minitorch_tvm.compiler.schedule.cpu import (
     conv,
     conv_correlate,
     conv_unfolded,
+    conv_weight,
     conv_weight_rows,
 )
 from minitorch_tvm.compiler.schedule.cpu.conv import (
@@ -35,6 +36,7 @@ from minitorch_tvm.core.tvm_api import global_func, tvm
 HOST = target.host()
 AVX2 = target.CpuTarget("haswell", (), 32, 16, 32 << 10, 256 << 10)
 SSE = target.CpuTarget("x86-64", (), 16, 16, 32 << 10, 256 << 10)
+SMALL = st.integers(1, 3)
 
 
 def spec(
@@ -338,6 +340,78 @@ def test_a_bad_pixel_reaches_exactly_its_window(bad: float) -> None:
         assert (found["y"][hit] == np.inf).all()
 
 
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize(
+    ("columns", "channels"), [(6, 3), (6, 20), (4, 20)], ids=["taps together", "rows", "two tiles"]
+)
+def test_taps_outside_the_image_are_left_out(
+    columns: int, channels: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are not, infinite weights meet the zeros of the border, and make NaN."""
+    tile = conv_correlate.Tile(1, columns, 1)
+    monkeypatch.setattr(conv_correlate, "pick_tile", lambda *_: tile)
+    s = spec(9, channels, (7, 6), 40, (5, 5), (step, 1), padding=(2, 2))
+    case = Case(s, directions=("y", "dx"))
+    for tap in ((0, 1), (4, 4), (1, 3)):
+        case.arrays["w"][...] = case.start["w"]
+        case.arrays["w"][:, :, *tap] = np.inf
+        found = case.run()
+        only = np.zeros(case.shapes["w"])
+        only[:, :, *tap] = 1
+        hit = reference(s, np.ones(case.shapes["x"]), only, np.ones(case.shapes["ct"]))
+        for name in case.directions:
+            np.testing.assert_array_equal(~np.isfinite(found[name]), hit[name] > 0, str(tap))
+
+
+@pytest.mark.parametrize("images", [2, 9])
+def test_pixels_with_which_no_tap_reads_the_image_are_left_out(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile = conv_correlate.Tile(1, 16, 1)  # a tap's channels
+    monkeypatch.setattr(conv_weight, "pick_tile", lambda *_: tile)
+    s = spec(images, 16, (7, 6), 20, (5, 5), padding=(2, 2))
+    case = Case(s, directions=("dw",))
+    for pixel in ((0, 1), (6, 5), (3, 3)):
+        case.arrays["ct"][...] = case.start["ct"]
+        case.arrays["ct"][:, :, *pixel] = np.inf
+        only = np.zeros(case.shapes["ct"])
+        only[:, :, *pixel] = 1
+        hit = reference(s, np.ones(case.shapes["x"]), np.ones(case.shapes["w"]), only)["dw"]
+        np.testing.assert_array_equal(~np.isfinite(case.run()["dw"]), hit > 0, str(pixel))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    inputs=st.integers(1, 12),
+    geometry=st.tuples(st.integers(1, 6), SMALL, st.integers(0, 5), SMALL),
+    units=st.integers(1, 6),
+    forward=st.booleans(),
+)
+def test_the_share_of_taps_that_are_needed(
+    inputs: int, geometry: tuple[int, int, int, int], units: int, forward: bool
+) -> None:
+    kernel, stride, padding, dilation = geometry
+    outputs = (inputs + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    if outputs < 1:
+        return
+    sizes = (outputs, inputs) if forward else (inputs, outputs)
+    make = conv_correlate.forward_axis if forward else conv_correlate.gradient_axis
+    axis = make(*sizes, *geometry)
+    needed = []
+    for residue in range(axis.stride):
+        taps = axis.taps(residue)
+        for first in range(0, axis.units, units):
+            group = range(first, min(first + units, axis.units))
+            for tap in range(taps.count):
+                at = [u * axis.input_stride + taps.base + tap * axis.advance for u in group]
+                needed.append(any(0 <= y < axis.inputs for y in at))
+    found = conv_correlate.share(axis, units)
+    if axis.units % units == 0:
+        assert found == (sum(needed) / len(needed) if needed else 1)
+    else:  # of the last group, some are behind the end
+        assert abs(found - sum(needed) / max(len(needed), 1)) <= (kernel * 2) / max(len(needed), 1)
+
+
 def test_empty_batches_and_channels() -> None:
     base = spec(0, 3, (6, 6), 4, (3, 3))
     case = Case(base)
@@ -367,9 +441,6 @@ def test_kernel_larger_than_input_has_no_output() -> None:
     assert (s.oh, s.ow) == (0, 0)
     case = Case(s)
     np.testing.assert_array_equal(case.run()["dx"], case.start["dx"])
-
-
-SMALL = st.integers(1, 3)
 
 
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_conv import AVX2, CASES, HOST, SMALL, SSE, Case, check_fused, check_threads, spec
+from test_conv import (
+    AVX2,
+    CASES,
+    HOST,
+    SMALL,
+    SSE,
+    Case,
+    check_fused,
+    check_threads,
+    reference,
+    spec,
+)
 
 from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.schedule.cpu import (
@@ -186,6 +197,25 @@ def test_tall_images_are_planned_at_once(
 @pytest.mark.parametrize("name", ["first layer", "stride 2", "rgb"])
 def test_thread_count_does_not_change_a_bit(name: str, chosen: Chosen) -> None:
     check_threads(CASES[name])
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_of_taps_outside_the_image_are_left_out(step: int, chosen: Chosen) -> None:
+    """Where they are not, infinite weights meet the zeros of the border, and make NaN."""
+    chosen.key = lambda p: (p.flat, p.vectors, p.cycles)  # a tile has pixels of one row
+    s = spec(2, 16, (9, 18), 16, (5, 1), (step, 1), (2, 0))
+    case = Case(s, directions=("y", "dx"))
+    for row in (0, 1, 4):
+        case.arrays["w"][...] = case.start["w"]
+        case.arrays["w"][:, :, row] = np.inf
+        only = np.zeros(case.shapes["w"])
+        only[:, :, row] = 1
+        hit = reference(s, np.ones(case.shapes["x"]), only, np.ones(case.shapes["ct"]))
+        found = case.run()
+        for name in case.directions:
+            rows = (hit[name] > 0).any(axis=3)
+            np.testing.assert_array_equal((~np.isfinite(found[name])).any(axis=3), rows, str(row))
+    assert {p.vectors for p in chosen.problems} == {1}
 
 
 @pytest.mark.parametrize("how", CHOICES)

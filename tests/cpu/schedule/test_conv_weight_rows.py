@@ -113,6 +113,22 @@ def test_a_bad_pixel_reaches_exactly_its_products(
     assert len(along_rows) == 1
 
 
+def test_rows_for_which_a_tap_reads_outside_the_image_are_left_out(
+    along_rows: list[Conv],
+) -> None:
+    """Where they are not, an infinite gradient meets the zeros of the border, and makes NaN."""
+    lanes = max(HOST.lanes(4), 8)
+    s = spec(9, 3, (6, 3 * lanes + 2), 5, (5, 3), padding=(2, 1))
+    case = Case(s, directions=("dw",))
+    # Where vectors go on in the next row, none of these pixels' has any of the next or last one.
+    for pixel, taps in (((0, 1), range(2, 5)), ((5, 5 * lanes // 2 - 10), range(3))):
+        case.arrays["ct"][...] = case.start["ct"]
+        case.arrays["ct"][:, :, *pixel] = np.inf
+        hit = (~np.isfinite(case.run()["dw"])).any(axis=(0, 1, 3))
+        assert list(np.flatnonzero(hit)) == list(taps)
+    assert len(along_rows) == 1
+
+
 @pytest.mark.parametrize("lines", [True, False], ids=["in place", "copied"])
 def test_what_is_behind_a_row_is_not_summed(lines: bool, along_rows: list[Conv]) -> None:
     """In place, that is the next row: infinity times a border of zeros would be NaN."""

@@ -17,14 +17,13 @@ from . import (
 )
 from .conv_correlate import (
     Correlation,
-    Write4,
     correlate,
     correlation,
-    forward_axis,
+    forward_axes,
     gradient_axis,
     pack_weights,
 )
-from .conv_layout import split
+from .conv_layout import Write4, split
 from .conv_spec import Access, Conv
 from .conv_weight import outer_products
 
@@ -33,7 +32,8 @@ _PADDING = 128
 _PARTS = 16
 # Cycles of packing for multiply-adds: a weight, one for the input gradient, a pixel, and one of an
 # image that stays in the second-level cache.
-_WEIGHT_CYCLES, _TURNED_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 1.5, 1.35, 1.5, 0.4
+_WEIGHT_CYCLES, _TURNED_CYCLES, _PIXEL_CYCLES, _NEAR_CYCLES = 2.2, 2.1, 1.5, 0.4
+_TOTAL_CYCLES = 2.5  # of adding up a weight's parts and turning them
 # What estimates of these schedules are multiplied by before those of products are compared to them:
 # products take 0.75 to 0.85 of what is estimated, these 1.0 to 1.1, about that, 1.2 and 0.7 to 1.1.
 _ON_UNIT, _IN_VECTORS, _WEIGHTS_ON_UNIT, _WEIGHTS_IN_VECTORS = 1.1, 1.35, 1.25, 0.9
@@ -112,8 +112,7 @@ def conv_forward_stages(
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, access.write)
     s, access = _sparse(s, access)
-    y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
-    x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    y, x = forward_axes(s)
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
     pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), cpu)
@@ -210,6 +209,7 @@ def conv_grad_weight_stages(
         near = 2 * pixels * s.itemsize <= cpu.l2_bytes
         direct = _WEIGHTS_IN_VECTORS * conv_weight_tiles.vector_cycles(s, cpu)
         direct += (_NEAR_CYCLES if near else _PIXEL_CYCLES) * s.n * pixels
+        direct += _TOTAL_CYCLES * s.o * s.c * s.kh * s.kw
     rows = conv_weight_rows.plan(s, cpu, access.right_line is not None)
     along_rows = math.inf if rows is None else rows.cycles
     if along_rows >= direct:

@@ -14,9 +14,9 @@ computed from the residue.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 
 from ....core.tvm_api import tvm
@@ -40,12 +40,14 @@ from ...loops import (
     serial,
     splat,
     store,
+    when,
 )
 from ...target import CpuTarget
 from .conv_layout import (
     AHEAD,
     ChannelsLast,
     Load4,
+    Write4,
     bounded_stage,
     covering,
     div,
@@ -56,8 +58,7 @@ from .conv_layout import (
     transpose_rows,
     transpose_tile,
 )
-
-Write4 = Callable[[Expr, Expr, Expr, Expr, Expr], Stmt]
+from .conv_spec import Conv
 
 # Measured: a multiply-add of vectors, what it takes more where its broadcast is not used again, and
 # what copying a pixel and finishing a result take.
@@ -115,6 +116,46 @@ class Axis:
             highest = max(highest, *(e + (self.units - 1) * self.input_stride for e in ends))
         return -lowest, highest - lowest + 1
 
+    def reached(self, taps: Taps, first: Expr, last: Expr) -> tuple[list[Stmt], Taps]:
+        """Of the taps of a class, those with which a unit from ``first`` to ``last`` reads the
+        input, and statements that find them out: the others would read zeros of the border."""
+        low, extent = self.border()
+        if low == 0 and extent == self.inputs:
+            return [], taps
+        # As ceilings: what the last unit reads is not before the input, what the first reads not
+        # behind it.
+        before = div(self.advance - 1 - taps.base - last * self.input_stride, self.advance)
+        inside = div(self.inputs - 1 - taps.base - first * self.input_stride, self.advance) + 1
+        skipped, know = bind("skipped", maximum(before, 0))
+        count, know_count = bind("taps", maximum(minimum(inside, taps.count) - skipped, 0))
+        base = taps.base + skipped * self.advance
+        return [know, know_count], Taps(taps.first + skipped * self.step, count, base)
+
+    def reading(self, first: Expr, last: Expr) -> tuple[Expr, Expr]:
+        """Of a convolution's own axis, not a gradient's, the outputs that read the input with one
+        of some taps: the first one, and the one behind the last, or before if there is none."""
+        lowest, stride = self.taps(0).base, self.input_stride
+        begin = maximum(div(stride - 1 - lowest - last * self.advance, stride), 0)
+        end = div(self.inputs - 1 - lowest - first * self.advance, stride) + 1
+        return begin, minimum(end, self.outputs)
+
+
+@lru_cache(maxsize=256)
+def share(axis: Axis, units: int) -> float:
+    """Of the taps of all groups of ``units`` neighbouring units, those that one of them needs."""
+    done = total = 0
+    groups = ceil_div(axis.units, units)
+    for residue in range(axis.stride):
+        taps = axis.taps(residue)
+        for tap in range(taps.count):
+            at = taps.base + tap * axis.advance
+            # The first units of groups lie between these.
+            lowest = max(0, ceil_div(-at, axis.input_stride) - (units - 1))
+            highest = min(axis.units - 1, (axis.inputs - 1 - at) // axis.input_stride)
+            done += max(0, highest // units - ceil_div(lowest, units) + 1)
+        total += taps.count * groups
+    return done / total if total else 1.0
+
 
 def forward_axis(
     outputs: int, inputs: int, kernel: int, stride: int, padding: int, dilation: int
@@ -122,6 +163,14 @@ def forward_axis(
     """Output y reads input ``y * stride - padding + i * dilation`` with tap i."""
     return Axis(
         outputs, inputs, kernel, 1, stride, 1, dilation, lambda r: Taps(0, kernel, -padding)
+    )
+
+
+def forward_axes(s: Conv) -> tuple[Axis, Axis]:
+    """Rows and columns of a convolution."""
+    return (
+        forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0]),
+        forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1]),
     )
 
 
@@ -202,6 +251,8 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
     return best
 
 
+# Of the taps in a row, those that pixels need: with fewer, tiles at its ends get code of their own.
+_WORTH_A_COPY = 0.98
 # Share of finishing results in a convolution's time.
 _FINISH = 0.2
 
@@ -248,12 +299,25 @@ class Correlation:
         """Register tiles that cover the output channels."""
         return ceil_div(self.channels, self.width)
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Columns at which tiles that get code of their own start; none if all share theirs.
+
+        At both ends of a row there are taps that some pixels do not need.
+        """
+        rest = self.x.units - self.tile.columns
+        if self.x.stride > 1 or rest > self.tile.columns or share(self.x, 1) > _WORTH_A_COPY:
+            return ()
+        return (0, rest) if rest else (0,)
+
     def cycles(self, inputs: tuple[int, int]) -> float:
         """Estimated cycles, all cores together, for images of ``inputs``."""
         step = _STEP_CYCLES
         if self.tile.vectors == 1 and self.x.stride > 1:  # no two taps share a broadcast
             step += _ALONE_CYCLES
-        taps = self.y.every_tap * self.x.every_tap * self.reduced
+        taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, self.tile.rows)
+        if self.starts:
+            taps *= share(self.x, 1)
         pixels = self.images * self.y.units * self.x.units
         steps = pixels * taps * ceil_div(self.channels, self.lanes)
         elements = self.reduced * math.prod(inputs)
@@ -457,7 +521,8 @@ def _register_tile(
 ) -> Stmt:
     """Output units (u, v) onwards of residue class (ry, rx), over the whole reduction."""
     tile, lanes, ay, ax = p.tile, p.lanes, p.y, p.x
-    ty = ay.taps(0 if ay.stride == 1 else ry)
+    top = unit0 + u
+    know, ty = ay.reached(ay.taps(0 if ay.stride == 1 else ry), top, top + (tile.rows - 1))
     tx = ax.taps(0 if ax.stride == 1 else rx)
     points = [(dy, dx) for dy in range(tile.rows) for dx in range(tile.columns)]
     acc = [
@@ -466,11 +531,18 @@ def _register_tile(
     ]
     whole = ramp(0, lanes)
 
-    def steps(a: Expr, c: Expr, taps: list[Expr]) -> list[Stmt]:
+    def reads(start: int | None, dx: int, b: Expr) -> bool:
+        """Whether a pixel of the tile may need a tap, which is a number where that is known."""
+        if start is None or not isinstance(b, int):
+            return True
+        return 0 <= (start + dx) * ax.input_stride + tx.base + b * ax.advance < ax.inputs
+
+    def steps(start: int | None, a: Expr, c: Expr, taps: Sequence[Expr]) -> list[Stmt]:
         """One channel of one kernel row; input columns shared by the taps are loaded once."""
         i = ty.first + a * ay.step
-        y0 = (unit0 + u) * ay.input_stride + ty.base + a * ay.advance + border[0]
-        x0 = v * ax.input_stride + tx.base + border[1]
+        y0 = top * ay.input_stride + ty.base + a * ay.advance + border[0]
+        x0 = (v if start is None else start) * ax.input_stride + tx.base + border[1]
+        x0 = x0 + taps[0] * ax.advance
         out: list[Stmt] = []
         vectors: list[list[Expr]] = []
         for b in taps:
@@ -484,13 +556,13 @@ def _register_tile(
             vectors.append([w for w, _ in named])
         columns: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for k, (dy, dx) in enumerate(points):
-            for t in range(len(taps)):
+            for t, b in enumerate(taps):
                 shift = dx * ax.input_stride + (t * ax.advance if len(taps) > 1 else 0)
-                columns.setdefault((dy, shift), []).append((k, t))
-        start = x0 + (taps[0] * ax.advance)
+                if reads(start, dx, b):
+                    columns.setdefault((dy, shift), []).append((k, t))
         for (dy, shift), uses in sorted(columns.items()):
             value, statement = bind(
-                "s", load(source, image, y0 + dy * ay.input_stride, start + shift, c)
+                "s", load(source, image, y0 + dy * ay.input_stride, x0 + shift, c)
             )
             out.append(statement)
             for k, t in uses:
@@ -499,20 +571,34 @@ def _register_tile(
                     out.append(store(acc[k][m], load(acc[k][m], whole) + product, whole))
         return out
 
-    def kernel_row(a: Expr) -> Stmt:
+    def kernel_columns(a: Expr, start: int | None) -> Stmt:
+        """One kernel row, of a tile that starts at that column."""
         count = tx.count
         work = len(points) * tile.vectors
         unroll = isinstance(count, int) and ((tile.vectors == 1 and p.blocks == 1) or p.reduced < 8)
         if unroll and count * work <= 160:
-            taps = [const(b) for b in range(count)]
-            if not taps:
+            if not count:
                 return seq()
-            return serial(p.reduced, lambda c: seq(steps(a, c, taps)), "c")
-        return serial(
-            count,
-            lambda b: serial(p.reduced, lambda c: seq(steps(a, c, [b])), "c"),
-            "b",
+            return serial(p.reduced, lambda c: seq(steps(start, a, c, range(count))), "c")
+
+        def column(b: Expr) -> Stmt:
+            return serial(p.reduced, lambda c: seq(steps(start, a, c, [b])), "c")
+
+        if start is None or not isinstance(count, int):
+            return serial(count, column, "b")
+        # Taps that some pixels do not need have code of their own.
+        needed = [sum(reads(start, dx, b) for dx in range(tile.columns)) for b in range(count)]
+        middle = needed.count(tile.columns)
+        first = needed.index(tile.columns) if middle else count
+        return seq(
+            [column(b) for b in range(first) if needed[b]],
+            serial(middle, lambda b: column(first + b), "b") if middle else [],
+            [column(b) for b in range(first + middle, count) if needed[b]],
         )
+
+    def kernel_row(a: Expr) -> Stmt:
+        made = [kernel_columns(a, start) for start in p.starts or (None,)]
+        return made[0] if len(made) == 1 else when(tvm().tirx.EQ(v, const(0)), *made)
 
     def collect(k: int, m: int) -> Stmt:
         dy, dx = points[k]
@@ -522,6 +608,7 @@ def _register_tile(
     every = [(k, m) for k in range(len(points)) for m in range(tile.vectors)]
     zero = splat(const(0.0, p.dtype), lanes)
     return seq(
+        know,
         [alloc(acc[k][m]) for k, m in every],
         [store(acc[k][m], zero, whole) for k, m in every],
         serial(ty.count, kernel_row, "a"),

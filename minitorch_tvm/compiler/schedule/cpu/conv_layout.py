@@ -40,6 +40,7 @@ from ...loops import (
 from ...target import CpuTarget
 
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
+Write4 = Callable[[Expr, Expr, Expr, Expr, Expr], Stmt]
 
 AHEAD = 2
 """Blocks of pixels that transpositions ask for ahead: lines of different channels lie on different

@@ -327,11 +327,16 @@ class _Band:
         ``asks`` for what comes later are made once for each channel that is summed over.
         """
         p, whole, lanes = self.p, self.whole, self.p.lanes
-        ty = p.y.taps(0 if p.y.stride == 1 else ry)
+        ends, across = (q, q + (p.vectors - 1)), ceil_div(p.x.units, lanes)
+        rows = [div(v, across) for v in ends]
+        if p.flat:
+            rows = [div(v, p.x.units) for v in (ends[0] * lanes, ends[1] * lanes + (lanes - 1))]
+        top = self.first + unit
+        know, ty = p.y.reached(p.y.taps(0 if p.y.stride == 1 else ry), top + rows[0], top + rows[1])
         tx = p.x.taps(0 if p.x.stride == 1 else rx)
         points = [(k, m) for k in range(p.outputs) for m in range(p.vectors)]
         acc = {point: local_buffer((lanes,), p.dtype, "acc") for point in points}
-        stride, across = p.y.input_stride, ceil_div(p.x.units, lanes)
+        stride = p.y.input_stride
 
         far = replace(self.copy, wide=True)
         line = replace(far, shape=(math.prod(far.shape),))
@@ -372,6 +377,7 @@ class _Band:
         zero = splat(const(0.0, p.dtype), lanes)
         residues = ry * p.x.stride + rx
         return seq(
+            know,
             [alloc(own) for own in acc.values()],
             [store(own, zero, whole) for own in acc.values()],
             serial(

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from ...loops import ceil_div
 from ...target import CpuTarget
-from .conv_correlate import Axis
+from .conv_correlate import Axis, share
 
 _TILES = 16  # that a convolution is cut into at least, by shape alone
 # Measured cycles: of a vector of an image that is copied with its border, or to the places of taps.
@@ -169,7 +169,8 @@ class PixelCorrelation:
         each = self.y.stride * self.x.stride * self.outputs * self.vectors * self._finish_cycles
         copied = self.images * self.bands * math.prod(self.copy_shape(self.per_band)) / self.lanes
         copy = _COPY_CYCLES if self.flat or self.x.input_stride > 1 else _BORDER_CYCLES
-        taps = self.y.every_tap * self.x.every_tap * self.reduced
+        rows = max(1, self.vectors * self.lanes // self.row)
+        taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, rows)
         step = _step_cycles(self.outputs, self.vectors)
         return tiles * (taps * step + each) + copied * copy
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .conv_correlate import Write4
-from .conv_layout import Load4
+from .conv_layout import Load4, Write4
 
 Line = Callable[..., Any]
 

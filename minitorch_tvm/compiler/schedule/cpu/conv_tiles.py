@@ -61,8 +61,8 @@ from .bfloat_parts import (
     packed_memory,
     parts,
 )
-from .conv_correlate import Axis, Taps, Write4
-from .conv_layout import Load4, bounded, div, mod, split, transpose_tile
+from .conv_correlate import Axis, Taps
+from .conv_layout import Load4, Write4, bounded, div, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
     address,

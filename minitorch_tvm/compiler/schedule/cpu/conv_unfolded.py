@@ -46,8 +46,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .conv_correlate import Write4
-from .conv_layout import Load4, bounded_stage, div, mod, split
+from .conv_layout import Load4, Write4, bounded_stage, div, mod, split
 from .conv_spec import Access, Conv, Line
 from .gemm import Gemm, cycles, gemm_stages
 

@@ -32,14 +32,16 @@ from ...loops import (
     serial,
     splat,
     store,
+    when,
 )
 from ...target import CpuTarget
-from .conv_correlate import forward_axis, pick_tile
+from .conv_correlate import forward_axes, pick_tile
 from .conv_layout import (
     ChannelsLast,
     bounded_stage,
     div,
     maximum,
+    mod,
     split,
     transpose_rows,
 )
@@ -64,8 +66,7 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     blocks = ceil_div(s.o, width)
     run_tiles = ceil_div(run, height)
 
-    y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
-    x = forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+    y, x = forward_axes(s)
     (top, rows), (left, columns) = y.border(), x.border()
     # The last tile may read past its run: into neighbouring pixels, or into these extra rows.
     rows += ceil_div(height, columns * s.c)
@@ -93,6 +94,21 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
             def at(r: int, m: int) -> tuple[Expr, ...]:
                 return *where, t * height + r, ramp(m * lanes, lanes)
 
+            taps = (group, group)
+            if groups == 1:
+                last = minimum(div(t * height + (height - 1), s.c), s.kw - 1)
+                taps = (div(t * height, s.c), last)
+            begin, end = x.reading(*taps)
+            begin, know_begin = bind("begin", begin)
+            wide, know_wide = bind("wide", maximum(end - begin, 0))
+            upper, lower = y.reading(i, i)
+
+            def row(q: Expr) -> Stmt:
+                """Pixels of which a tap reads the image."""
+                inner = serial(wide, lambda ox: pixel(first + q, begin + ox), "ox")
+                oy = mod(first + q, s.oh)
+                return when((oy >= upper) & (oy < lower), inner)
+
             def pixel(row: Expr, ox: Expr) -> Stmt:
                 image, oy = split(row, s.oh)
                 iy = oy * s.stride[0] - s.padding[0] + i * s.dilation[0] + top
@@ -113,11 +129,9 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
             return seq(
                 [alloc(acc[p]) for p in points],
                 [store(acc[p], load(sums, *at(*p)), whole) for p in points],
-                serial(
-                    count,
-                    lambda q: serial(s.ow, lambda ox: pixel(first + q, ox), "ox"),
-                    "q",
-                ),
+                know_begin,
+                know_wide,
+                serial(count, row, "q"),
                 [store(sums, load(acc[p], whole), *at(*p)) for p in points],
             )
 

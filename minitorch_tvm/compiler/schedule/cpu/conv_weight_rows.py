@@ -47,6 +47,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
+from .conv_correlate import forward_axes
 from .conv_layout import bounded, div, maximum, mod, split, sum_lanes, vectors_covering
 from .conv_spec import Access, Conv, Line
 
@@ -248,7 +249,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
                     copy, vectors = [], _vectors_in_place(p, access.right_line, n, o, first)
                 tiles = grid(
                     (s.c, s.kh),
-                    lambda c, i: _register_tile(p, b, c, i, vectors, image, sums, count),
+                    lambda c, i: _register_tile(p, b, c, i, vectors, image, sums, (first, count)),
                 )
                 return seq(know, *copy, tiles)
 
@@ -404,10 +405,18 @@ def _register_tile(
     vectors: Vectors,
     image: Memory,
     sums: Memory,
-    count: Expr,
+    rows: tuple[Expr, Expr],
 ) -> Stmt:
-    """Add the products of a block's outputs with one row of taps, over ``count`` rows of ct."""
+    """Add the products of a block's outputs with one row of taps, over some rows of ct: the first,
+    and how many; if it is flat, how many whole vectors of the image."""
     s, lanes = p.s, p.lanes
+    first, count = rows
+    # Rows for which the tap reads above or below the image are left out.
+    begin, end = forward_axes(s)[0].reading(i, i)
+    if p.flat:
+        begin, end = div(begin * s.ow, lanes), div(end * s.ow + (lanes - 1), lanes)
+    begin, know_begin = bind("begin", maximum(begin - first, 0))
+    inside, know_inside = bind("inside", maximum(minimum(end - first, count) - begin, 0))
     whole = ramp(0, lanes)
     points = [(q, j) for q in range(p.outputs) for j in range(s.kw)]
     acc = {point: local_buffer((lanes,), s.dtype, "acc") for point in points}
@@ -450,9 +459,11 @@ def _register_tile(
 
     return seq(
         know,
+        know_begin,
+        know_inside,
         [alloc(own) for own in acc.values()],
         [store(acc[q, j], load(sums, base + (q * s.kw + j), whole), whole) for q, j in points],
-        serial(count, row, "y"),
+        serial(inside, lambda y: row(begin + y), "y"),
         [step(const(0), count, rest)] if p.flat and rest else [],
         [store(sums, load(acc[q, j], whole), base + (q * s.kw + j), whole) for q, j in points],
     )

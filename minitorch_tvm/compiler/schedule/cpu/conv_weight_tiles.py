@@ -45,7 +45,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .bfloat_parts import LANES, PARTS, PRODUCTS, Range, split_pair
-from .conv_correlate import Axis, forward_axis
+from .conv_correlate import Axis, forward_axes, share
 from .conv_layout import AHEAD, Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Access, Conv
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
@@ -85,9 +85,7 @@ class _Shape:
     @cached_property
     def axes(self) -> tuple[Axis, Axis]:
         """How rows and columns are read."""
-        s = self.s
-        y = forward_axis(s.oh, s.h, s.kh, s.stride[0], s.padding[0], s.dilation[0])
-        return y, forward_axis(s.ow, s.w, s.kw, s.stride[1], s.padding[1], s.dilation[1])
+        return forward_axes(self.s)
 
     @property
     def units(self) -> int:
@@ -205,7 +203,10 @@ class _Shape:
 
 def vector_cycles(s: Conv, cpu: CpuTarget) -> float:
     """The same for multiply-adds of vectors."""
-    terms = s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw
+    y, x = forward_axes(s)
+    terms = s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw * share(y, 1)
+    if s.c >= LANES:  # else register tiles have columns of many taps
+        terms *= share(x, 1)
     return terms / cpu.lanes(s.itemsize) * OTHER_CYCLES
 
 
