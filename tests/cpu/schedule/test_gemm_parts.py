@@ -70,6 +70,19 @@ def test_threads_do_not_change_a_bit() -> None:
         np.testing.assert_array_equal(again.out, first.out)
 
 
+def test_lines_along_sums_are_shared_out_as_a_whole() -> None:
+    """Each thread reads its lines of the larger operand, in the order of memory and not twice."""
+    cpu = dataclasses.replace(host(), l2_bytes=1 << 20)
+
+    def of(m: int, n: int, a_transposed: bool, b_transposed: bool) -> int | None:
+        return parts(Gemm(1, m, n, 4096, "float32", a_transposed, b_transposed), cpu)
+
+    assert of(32, 256, False, True) is of(32, 256, True, True) is of(256, 32, False, False) is None
+    assert of(32, 256, False, False) == of(256, 32, True, True) == 4
+    assert of(64, 128, False, True) == 2  # not that much larger
+    assert of(8, 60, False, True) == 2  # few lines
+
+
 def test_where_sums_are_cut() -> None:
     """Where operands are larger than the caches and much larger than the result."""
     cpu = dataclasses.replace(host(), l2_bytes=2 << 20)

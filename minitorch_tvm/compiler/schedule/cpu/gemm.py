@@ -51,6 +51,9 @@ _DISTURBED = 1.12
 # times as large as the cache.
 _MUCH, _SMALL_RESULT, _LONG = 0.5, 12, 1.25
 _PARTS = ((8, 16), (4, 4))
+# Not where one operand is so many times the other and has so many lines along k: threads share out
+# these, and each packs little twice.
+_MANY_TIMES, _MANY_LINES = 4, 64
 # How many times as many elements operands have as results of parts, of products that are added up.
 _FEW_SUMS = 4
 _JOIN_CYCLES = 0.5  # of adding up one sum of a part
@@ -227,6 +230,9 @@ def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
     if pb.batch > 1 or pb.k < _LONG * max(pb.m, pb.n):
         return None
     if operands < _MUCH * cpu.l2_bytes or operands < _SMALL_RESULT * result:
+        return None
+    most, along_k = max((pb.m, pb.row_k_inner), (pb.n, pb.col_k_inner))
+    if along_k and most >= max(_MANY_LINES, _MANY_TIMES * min(pb.m, pb.n)):
         return None
     least = next((n for n, size in _PARTS if operands >= size * cpu.l2_bytes), 2)
     return next((n for n in range(least, 2 * least) if pb.k % n == 0), None)
