@@ -20,6 +20,8 @@ _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
 # Row blocks that make enough tiles without splitting the panels.
 _MANY_BLOCKS = 8
+# Of so few, an odd one makes a difference, and each is a tile.
+_FEW_BLOCKS = 64
 # Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
 # the next part of the same ones.  Processors remember where some 64 pages are.
 PAGE, _PAGES, _LONG_PART = 4096, 32, 256
@@ -72,13 +74,15 @@ class Tiling:
 def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     """The register tile with the smallest estimated number of cycles, and loops around it.
 
-    Also returns that number.
+    Also returns the smallest number.  How many threads there are has a say in the tile, of which
+    bits do not depend, but none in the number: it decides between schedules.
     """
     lanes = cpu.lanes(pb.itemsize)
     registers = cpu.vector_registers
     vectors = ceil_div(pb.n, lanes)
     readable = pb.col_plain and not pb.col_k_inner
-    best: tuple[float, int, int, int, bool] | None = None
+    best: tuple[float, float, int, int, int, bool] | None = None
+    least = math.inf
     alone: tuple[float, int, int, int] | None = None
     for direct in (False, True):
         for nv in range(1, 9):
@@ -93,28 +97,32 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
             if direct or nv - last < _WORTH_A_TILE * vectors:
                 last = nv
             for mr in range(ceil_div(top, 2), top + 1):
-                cost = _cycles(pb, cpu, mr, (nv, last), direct)
-                if best is None or cost < best[0]:
-                    best = (cost, mr, nv, last, direct)
+                cost = time = _cycles(pb, cpu, mr, (nv, last), direct)
+                least = min(least, cost)
+                blocks = pb.batch * ceil_div(pb.m, mr)
+                if direct and blocks <= _FEW_BLOCKS and _has_all_panels(pb, cpu, mr, nv * lanes):
+                    time = cost * _idle(blocks, cpu)
+                if best is None or time < best[0]:
+                    best = (time, cost, mr, nv, last, direct)
                 if not direct and _may_own(pb, cpu, mr, nv * lanes):
                     time = cost * _delay(pb.batch * ceil_div(vectors, nv), cpu)
                     if alone is None or time < alone[0]:
                         alone = (time, mr, nv, last)
     if best is None:
         raise AssertionError(f"no tile fits {registers} registers")
-    _, mr, nv, last, direct = best
+    _, cost, mr, nv, last, direct = best
     k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
     groups = _groups(pb, cpu, mr, nv * lanes, k_block)
     if alone is not None and not direct:
         tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
         tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
         stage = _STAGE_CYCLES * cpu.workers + _FOREIGN_CYCLES * (cpu.workers - 1) * pb.k * vectors
-        if alone[0] < best[0] * _delay(tiles, cpu) + stage:
+        if alone[0] < cost * _delay(tiles, cpu) + stage:
             _, mr, nv, last = alone
             k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
-            return best[0], Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
+            return least, Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
     tiling = Tiling(mr, nv, last, lanes, direct, k_block, *groups)
-    return best[0], replace(tiling, own_panels=not direct and _keeps(pb, cpu, tiling))
+    return least, replace(tiling, own_panels=not direct and _keeps(pb, cpu, tiling))
 
 
 def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
@@ -145,10 +153,22 @@ def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
     return not shared and near and sums <= _PARTIAL_BYTES
 
 
-def _delay(tiles: int, cpu: CpuTarget) -> float:
+def _has_all_panels(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
+    """Whether a tile has all panels, and packs its own rows."""
+    panels = ceil_div(pb.n, nr)
+    whole = pb.k * panels * nr * pb.itemsize
+    many = ceil_div(pb.m, mr) >= _MANY_BLOCKS
+    return not pb.row_k_inner and many and whole <= cpu.l2_bytes // 2
+
+
+def _idle(tiles: int, cpu: CpuTarget) -> float:
     """How much longer so many equal tiles take than work that can be shared out evenly."""
-    rounds = ceil_div(tiles, cpu.workers)
-    return rounds * cpu.workers / tiles + _DELAY / rounds
+    return ceil_div(tiles, cpu.workers) * cpu.workers / tiles
+
+
+def _delay(tiles: int, cpu: CpuTarget) -> float:
+    """The same where cores differ in speed."""
+    return _idle(tiles, cpu) + _DELAY / ceil_div(tiles, cpu.workers)
 
 
 def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: bool) -> float:
@@ -239,10 +259,9 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
     if blocks == 1 and k_block < pb.k:
         again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
-    whole = pb.k * panels * nr * pb.itemsize
     work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
-    if not pb.row_k_inner and blocks >= _MANY_BLOCKS and whole <= cpu.l2_bytes // 2:
-        choices = [panels]  # a tile with all panels packs its own rows
+    if _has_all_panels(pb, cpu, mr, nr):
+        choices = [panels]
     else:
         choices = list(range(1, min(panels, stay) + 1))
     for panel_group in choices:

@@ -1,0 +1,145 @@
+"""Which tiles and stages products get: chosen from sizes and the target alone, without running."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from minitorch_tvm.compiler.loops import Builder, load, pointer_buffer, store
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiling
+from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
+from minitorch_tvm.compiler.target import CpuTarget
+
+
+@pytest.mark.parametrize(
+    ("shape", "workers", "kept"),
+    [
+        ((256, 1024, 1024), 2, True),
+        ((500, 1000, 700), 2, True),
+        ((256, 1024, 1024), 16, False),  # as many threads as panels: most would pack one
+        ((1024, 1024, 4096), 2, False),  # a panel would fill most of the cache
+    ],
+)
+def test_where_threads_pack_panels(shape: tuple[int, int, int], workers: int, kept: bool) -> None:
+    tiling = _tiling(*shape, False, workers=workers, l2_bytes=1 << 20)
+    assert tiling.own_panels == kept
+    assert tiling.row_group * tiling.mr < shape[0]
+
+
+@pytest.mark.parametrize(("workers", "k"), [(2, 32), (2, 100), (5, 32)])
+def test_few_tiles_are_shared_out_evenly(workers: int, k: int) -> None:
+    """A weight gradient of 100 x 256: 17 blocks of six rows would leave a core idle."""
+    tiling = _tiling(100, 256, k, False, workers, 1 << 20, a_transposed=True)
+    assert tiling.direct
+    assert tiling.panel_group * tiling.nr >= 256
+    assert tiling.row_group == 1
+    assert -(-100 // tiling.mr) % workers == 0
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_threads_have_no_say_in_what_schedule_is_chosen(unit: bool) -> None:
+    """By these numbers: other schedules add terms in another order."""
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("nothing is read for an estimate")
+
+    for m, n, k in (
+        (100, 256, 32),
+        (200, 96, 128),
+        (128, 256, 128),
+        (256, 784, 32),
+        (133, 160, 410),
+    ):
+        spec = Gemm(1, m, n, k, "float32", True, False, a_pitch=m, b_pitch=n)
+        problem = gemm._problem(spec, none, none, none)
+        found = set()
+        for workers in (1, 2, 3, 8, 64):
+            cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, unit, workers)
+            found.add((gemm._cycles(problem, cpu)[1], gemm_tiling.fastest(problem, cpu)[0]))
+        assert len(found) == 1, (m, n, k)
+
+
+def _tiling(
+    m: int,
+    n: int,
+    k: int,
+    b_transposed: bool,
+    workers: int = 2,
+    l2_bytes: int = 2 << 20,
+    batch: int = 1,
+    shared_b: bool = False,
+    a_transposed: bool = False,
+) -> gemm_tiling.Tiling:
+    """How a product of float32 is cut for cores with AVX-512."""
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, l2_bytes, workers=workers)
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("nothing is read while a tiling is chosen")
+
+    pb = Problem(
+        *(batch, m, n, k, "float32", none, none, not a_transposed, b_transposed),
+        *(m if a_transposed else k, k if b_transposed else n, none, True, not shared_b, False),
+    )
+    return gemm_tiling.choose(pb, cpu)[1]
+
+
+def test_columns_that_batches_share_are_packed_once() -> None:
+    kept = [
+        _tiling(256, 1024, 700, True, 2, 1 << 20, 4, shared).own_panels for shared in (False, True)
+    ]
+    assert kept == [True, False]
+
+
+def _stage_names(spec: Gemm, cpu: CpuTarget) -> list[str]:
+    """The stages of a product of memory."""
+    pitches = {
+        "a_pitch": spec.m if spec.a_transposed else spec.k,
+        "b_pitch": spec.k if spec.b_transposed else spec.n,
+    }
+    a, b, c = (pointer_buffer((1 << 24,), "float32", name) for name in "abc")
+    stages = gemm_stages(
+        dataclasses.replace(spec, **pitches),
+        lambda bt, i, k: load(a, bt + i * pitches["a_pitch"] + k),
+        lambda bt, k, j: load(b, bt + j * pitches["b_pitch"] + k),
+        lambda bt, i, j, value: store(c, value, bt + i * spec.n + j),
+        Builder(),
+        cpu,
+    )
+    assert stages is not None
+    return [stage.name for stage in stages]
+
+
+@pytest.mark.parametrize("n", [500, 1024])
+def test_few_rows_are_multiplied_from_the_other_side(n: int) -> None:
+    """Both operands transposed: as it stands rows are packed, the other way results are turned."""
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
+    assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), cpu)
+    # As it stands, all of B would be packed for a fourth of the multiply-adds.
+    few = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), cpu)
+    assert "gemm_pack_rows" not in few
+
+
+def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:
+    """Three rows by seven vectors waste no lane, but would fetch 7 lines for 21 multiply-adds."""
+    tiling = _tiling(100, 100, 256, True)
+    assert tiling.own_panels
+    assert tiling.mr >= 8
+    assert 256 * tiling.nr * 4 <= 48 << 10
+
+
+def test_threads_own_equal_groups_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three panels of four, and the last alone, would send one thread to the other's columns."""
+    assert _tiling(100, 256, 100, False).panel_group in (1, 2, 4)
+    monkeypatch.setattr(gemm_tiling, "_UNEVEN", 0)
+    assert _tiling(100, 256, 100, False).panel_group == 3
+
+
+def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 400 bytes: a tile that has some of the columns would end within lines."""
+    tiling = _tiling(100, 100, 10, False)
+    assert tiling.panel_group * tiling.nr >= 100
+    monkeypatch.setattr(gemm_tiling, "_SHARED_CYCLES", 0)
+    assert _tiling(100, 100, 10, False).panel_group == 1
