@@ -39,6 +39,15 @@ def test_few_tiles_are_shared_out_evenly(workers: int, k: int) -> None:
     assert -(-100 // tiling.mr) % workers == 0
 
 
+@pytest.mark.parametrize("n", [255, 257])
+def test_rows_that_a_stage_would_pack_are_packed_by_tiles_with_all_panels(n: int) -> None:
+    """Tiles with all rows have a panel each, so a stage packs rows stored along m for all."""
+    along_k = _tiling(n, n, n, False, l2_bytes=1 << 20)
+    assert along_k.row_group * along_k.mr >= n
+    across = _tiling(n, n, n, False, l2_bytes=1 << 20, a_transposed=True)
+    assert across.panel_group * across.nr >= n
+
+
 @pytest.mark.parametrize("unit", [False, True])
 def test_threads_have_no_say_in_what_schedule_is_chosen(unit: bool) -> None:
     """By these numbers: other schedules add terms in another order."""

@@ -113,16 +113,30 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     _, cost, mr, nv, last, direct = best
     k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
     groups = _groups(pb, cpu, mr, nv * lanes, k_block)
+    tiling = Tiling(mr, nv, last, lanes, direct, k_block, *groups)
     if alone is not None and not direct:
         tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
         tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
-        stage = _STAGE_CYCLES * cpu.workers + _FOREIGN_CYCLES * (cpu.workers - 1) * pb.k * vectors
-        if alone[0] < cost * _delay(tiles, cpu) + stage:
-            _, mr, nv, last = alone
-            k_block, groups = _k_block(pb, cpu, mr, nv * lanes, False), (ceil_div(pb.m, mr), 1)
-            return least, Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
-    tiling = Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+        time = cost * _delay(tiles, cpu) + _stage(pb.k * vectors, cpu) + _for_rows(pb, cpu, tiling)
+        own, mr, nv, last = alone
+        k_block = _k_block(pb, cpu, mr, nv * lanes, False)
+        groups = (ceil_div(pb.m, mr), 1)
+        other = Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
+        if own + _for_rows(pb, cpu, other) < time:
+            return least, other
     return least, replace(tiling, own_panels=not direct and _keeps(pb, cpu, tiling))
+
+
+def _stage(lines: int, cpu: CpuTarget) -> float:
+    """Cycles of all cores for a stage that packs so many lines for all threads, beside packing."""
+    return _STAGE_CYCLES * cpu.workers + _FOREIGN_CYCLES * (cpu.workers - 1) * lines
+
+
+def _for_rows(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
+    """The same for rows that a stage packs, or 0: a tile with all panels packs its own."""
+    if pb.row_k_inner or in_place(pb, cpu, t.mr) or t.panel_group * t.nr >= pb.n:
+        return 0.0
+    return _stage(pb.k * ceil_div(pb.m, t.lanes), cpu)
 
 
 def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
