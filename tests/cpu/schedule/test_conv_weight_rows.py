@@ -214,3 +214,13 @@ def test_where_they_are_chosen(name: str) -> None:
     stages = conv.conv_grad_weight_stages(s, conv.Access(read, read, finish), Builder(), AVX512)
     assert stages is not None
     assert (stages[0].name == "conv_dw_rows") == chosen
+
+
+def test_images_stay_whole_where_fewer_outputs_let_them() -> None:
+    """Every band fetches and stores all sums again."""
+    s = spec(32, 16, (32, 32), 16, (3, 3), padding=(1, 1))
+    for l1_bytes, outputs in ((32 << 10, 4), (48 << 10, 8)):
+        cpu = replace(HOST, vector_bytes=64, vector_registers=32, l1_bytes=l1_bytes)
+        p = conv_weight_rows.plan(s, replace(cpu, l2_bytes=1 << 20), in_place=True)
+        assert p is not None
+        assert (p.outputs, p.bands) == (outputs, 1)

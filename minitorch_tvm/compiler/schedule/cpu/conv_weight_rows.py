@@ -187,13 +187,14 @@ def plan(s: Conv, cpu: CpuTarget, in_place: bool = False) -> RowProducts | None:
         for n in range(1, min(_MOST_OUTPUTS, s.o) + 1)
         if n * s.kw + min(n, s.kw) + 2 <= cpu.vector_registers
     ]
-    if s.kw == 1 or not fits:
+    if s.kw == 1:
         return None
-    outputs = min(fits, key=lambda n: ceil_div(s.o, n) * _step_cycles(n, s.kw))
-    p = RowProducts(s, cpu.lanes(s.itemsize), outputs, cpu.l1_bytes * 3 // 4)
-    ways = [p, replace(p, flat=True)] if in_place and p.may_be_flat else [p]
-    fitting = [way for way in ways if way.bytes <= cpu.l2_bytes // 2]
-    return min(fitting, key=lambda way: way.cycles, default=None)
+    flat = (False, True) if in_place else (False,)
+    near = cpu.l1_bytes * 3 // 4
+    ways = [RowProducts(s, cpu.lanes(s.itemsize), n, near, f) for n in fits for f in flat]
+    ways = [p for p in ways if p.may_be_flat or not p.flat]
+    fitting = [p for p in ways if p.bytes <= cpu.l2_bytes // 2]
+    return min(fitting, key=lambda p: p.cycles, default=None)
 
 
 def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage]:
