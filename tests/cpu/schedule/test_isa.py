@@ -271,7 +271,10 @@ def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> N
     def gradient() -> list[mt.Tensor]:
         return [mt.autograd.grad(F.conv2d(x, w, padding=1), w, ct)[0]]
 
-    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", -1.0)
+    estimate = conv_weight_rows.RowProducts.cycles.fget
+    assert estimate is not None
+    cheap = property(lambda p: estimate(p) - 1e15)
+    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", cheap)
     text = assembly(gradient, ISAS["avx512"].cpu, monkeypatch)
     loops = [loop for loop in innermost_loops(text) if any("vfmadd" in line for line in loop)]
     sizes = [sum("vfmadd" in line for line in loop) for loop in loops]
