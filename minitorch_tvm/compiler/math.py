@@ -101,22 +101,32 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return y
 
 
-def _two_powers(y: Expr, keep: Keep) -> tuple[Expr, Expr, Expr]:
-    """e**y = p 2**n: n, what to add to p's bits, and p."""
-    t = tvm().tirx
-    magic = _f(12582912.0)
-    shifted = keep(y * _f(1.44269504088896341) + magic)
-    n = keep(shifted - magic)
-    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
-    p = keep(_polynomial(r, [*_EXP, 1.0, 1.0]))
-    return n, keep(t.shift_left(t.reinterpret("int32", shifted), _i(23))), p
-
-
-def exp(x: Expr, keep: Keep) -> Expr:
-    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent.
+def _nearest(y: Expr, keep: Keep) -> tuple[Expr, Expr]:
+    """The integer n that is nearest to y, and what to add to a number's bits to multiply by 2**n.
 
     Adding 1.5 * 2**23 leaves n in the lowest bits of the sum, beside bits that a shift by 23 drops.
     """
+    t = tvm().tirx
+    magic = _f(12582912.0)
+    shifted = keep(y + magic)
+    return keep(shifted - magic), keep(t.shift_left(t.reinterpret("int32", shifted), _i(23)))
+
+
+def _times(p: Expr, power: Expr) -> Expr:
+    """p 2**n, of such a power."""
+    t = tvm().tirx
+    return t.reinterpret("float32", t.reinterpret("int32", p) + power)
+
+
+def _two_powers(y: Expr, keep: Keep) -> tuple[Expr, Expr, Expr]:
+    """e**y = p 2**n: n, what to add to p's bits, and p."""
+    n, power = _nearest(y * _f(1.44269504088896341), keep)
+    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
+    return n, power, keep(_polynomial(r, [*_EXP, 1.0, 1.0]))
+
+
+def exp(x: Expr, keep: Keep) -> Expr:
+    """e**x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r; n is added to its exponent."""
     t = tvm().tirx
     n, power, p = _two_powers(keep(t.max(x, _f(-104.0))), keep)
     # Processors take some hundred cycles to multiply into a denormal number, whose bits are the
@@ -132,9 +142,8 @@ def exp(x: Expr, keep: Keep) -> Expr:
 
 def _exp_between(x: Expr, keep: Keep) -> Expr:
     """e**x where -87 <= x <= 88, and some number elsewhere: seven instructions less than exp."""
-    t = tvm().tirx
     _, power, p = _two_powers(x, keep)
-    return t.reinterpret("float32", t.reinterpret("int32", p) + power)
+    return _times(p, power)
 
 
 def log(x: Expr, keep: Keep) -> Expr:
@@ -211,17 +220,13 @@ def erf(x: Expr, keep: Keep) -> Expr:
 
 
 def _bell(size: Expr, keep: Keep) -> Expr:
-    """e**(-size**2 / 2) where that is no denormal number: 2**n 2**r, as in :func:`exp`.
+    """e**(-size**2 / 2) where that is no denormal number, by powers of two.
 
     Its relative error grows with size**2, as it is that of the exponent: to 1e-5 where it ends.
     """
-    t = tvm().tirx
-    magic = _f(12582912.0)
     exponent = keep(keep(size * size) * _f(-0.72134752044448170))
-    shifted = keep(exponent + magic)
-    p = _polynomial(keep(exponent - (shifted - magic)), _TWO_POWER)
-    power = t.shift_left(t.reinterpret("int32", shifted), _i(23))
-    return keep(t.reinterpret("float32", t.reinterpret("int32", p) + power))
+    n, power = _nearest(exponent, keep)
+    return keep(_times(_polynomial(keep(exponent - n), _TWO_POWER), power))
 
 
 def normal_cdf(x: Expr, keep: Keep) -> Expr:
