@@ -61,7 +61,7 @@ from .gemm_problem import (
     row_blocks,
     zeros,
 )
-from .gemm_tiling import PAGE, Tiling, choose, in_place, pitch_bytes, turns
+from .gemm_tiling import PAGE, Tiling, choose, own_rows, packs_rows, pitch_bytes, turns
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -115,8 +115,7 @@ class _Compute:
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
         self.strip = self._strip()
         self.tile: Expr = var("tile")
-        # Nobody else needs the rows of a tile that has all panels.
-        self.own_rows = self.panel_groups == 1 and (pb.row_batched or pb.batch == 1)
+        self.own_rows = own_rows(pb, tiling)
 
     def _strip(self) -> Memory | None:
         """Memory for a copy of the scalars of one row block, if reading in place is worse."""
@@ -461,7 +460,7 @@ def outer_stages(
             problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
     rows: Memory | None = None
-    if not pb.row_k_inner and not in_place(pb, cpu, tiling.mr):
+    if packs_rows(pb, cpu, tiling.mr):
         rows = row_blocks(pb, builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.

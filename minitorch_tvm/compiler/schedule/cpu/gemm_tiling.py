@@ -134,9 +134,19 @@ def _stage(lines: int, cpu: CpuTarget) -> float:
 
 def _for_rows(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
     """The same for rows that a stage packs, or 0: a tile with all panels packs its own."""
-    if pb.row_k_inner or in_place(pb, cpu, t.mr) or t.panel_group * t.nr >= pb.n:
+    if not packs_rows(pb, cpu, t.mr) or own_rows(pb, t):
         return 0.0
     return _stage(pb.k * ceil_div(pb.m, t.lanes), cpu)
+
+
+def packs_rows(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
+    """Whether rows are read from packed blocks."""
+    return not (pb.row_k_inner or in_place(pb, cpu, mr))
+
+
+def own_rows(pb: Problem, t: Tiling) -> bool:
+    """Whether a tile packs its own: nobody else needs the rows of one that has all panels."""
+    return t.panel_group * t.nr >= pb.n and (pb.row_batched or pb.batch == 1)
 
 
 def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
@@ -168,7 +178,7 @@ def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
 
 
 def _has_all_panels(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
-    """Whether a tile has all panels, and packs its own rows."""
+    """Whether tiles are given all panels, and pack their own rows."""
     panels = ceil_div(pb.n, nr)
     whole = pb.k * panels * nr * pb.itemsize
     many = ceil_div(pb.m, mr) >= _MANY_BLOCKS
@@ -208,7 +218,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
     if not direct:
         cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
-    if not (pb.row_k_inner or in_place(pb, cpu, mr)):
+    if packs_rows(pb, cpu, mr):
         cost += pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
