@@ -15,7 +15,7 @@ import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api, kernels, native, target
-from minitorch_tvm.compiler.schedule.cpu import conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_weight_tiles
 from minitorch_tvm.core import config
 from minitorch_tvm.runtime.executor import Executor
 
@@ -155,12 +155,8 @@ def product(form: str, m: int, n: int, k: int) -> tuple[mt.Tensor, mt.Tensor, mt
     return a, b, a @ b
 
 
-def convolution(which: str) -> mt.Tensor:
-    """The result (y) of a convolution or one of its gradients (dx, dw).
-
-    Rows of 70 pixels are so wide that those at the ends, which need fewer taps, get no code.
-    """
-    width = 20 if which == "dw" else 70
+def convolution(which: str, width: int = 20) -> mt.Tensor:
+    """The result (y) of a convolution or one of its gradients (dx, dw)."""
     x, w, g = filled(4, 16, 20, width), filled(32, 16, 3, 3), filled(4, 32, 20, width)
     if which == "y":
         return F.conv2d(x, w, padding=1)
@@ -271,10 +267,7 @@ def test_sums_along_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> N
     def gradient() -> list[mt.Tensor]:
         return [mt.autograd.grad(F.conv2d(x, w, padding=1), w, ct)[0]]
 
-    estimate = conv_weight_rows.RowProducts.cycles.fget
-    assert estimate is not None
-    cheap = property(lambda p: estimate(p) - 1e15)
-    monkeypatch.setattr(conv_weight_rows.RowProducts, "cycles", cheap)
+    monkeypatch.setattr(conv_weight_tiles, "vector_cycles", lambda *_: np.inf)
     text = assembly(gradient, ISAS["avx512"].cpu, monkeypatch)
     loops = [loop for loop in innermost_loops(text) if any("vfmadd" in line for line in loop)]
     sizes = [sum("vfmadd" in line for line in loop) for loop in loops]
@@ -420,8 +413,27 @@ def test_transposes_beside_others_are_finished_in_vectors(monkeypatch: pytest.Mo
 def test_convolutions_stay_in_registers(
     name: str, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows of 70 pixels are so wide that those at the ends, which need fewer taps, get no code."""
     isa = ISAS[name]
-    check_tile(assembly(lambda: [convolution(which)], isa.cpu, monkeypatch), isa, 10)
+    width = 20 if which == "dw" else 70
+    check_tile(assembly(lambda: [convolution(which, width)], isa.cpu, monkeypatch), isa, 10)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("which", ["y", "dx"])
+def test_ends_of_rows_stay_in_registers(
+    name: str, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pixel of ten at either end takes no part in a step, be it of a tap or of a row of three."""
+    isa = ISAS[name]
+    monkeypatch.setattr(conv_correlate, "pick_tile", lambda *_: conv_correlate.Tile(1, 10, 1))
+    steps = set()
+    for loop in innermost_loops(assembly(lambda: [convolution(which)], isa.cpu, monkeypatch)):
+        sums = [found[1] for x in loop if (found := re.match(isa.multiply_add, x))]
+        if sums:
+            assert not [x for x in loop if re.search(isa.stack, x)], "\n".join(loop)
+            steps.add((len(set(sums)), len(sums)))
+    assert steps in ({(9, 9), (10, 10)}, {(10, 29)})
 
 
 @pytest.mark.parametrize("name", ISAS)
