@@ -18,6 +18,7 @@ from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, const, load, pointer_buffer, seq, store
 from minitorch_tvm.compiler.schedule.cpu import (
     conv,
+    conv_axes,
     conv_correlate,
     conv_unfolded,
     conv_weight,
@@ -259,7 +260,7 @@ CASES = {
 
 def test_rows_are_computed_once_where_blocks_can_be_even() -> None:
     for height, width, tile in ((14, 14, 14), (28, 28, 14), (56, 56, 14), (15, 15, 15), (7, 7, 7)):
-        axis = conv_correlate.forward_axis(height, height, 3, 1, 1, 1)
+        axis = conv_axes.forward_axis(height, height, 3, 1, 1, 1)
         units = conv_correlate._pick_rows(axis, width, conv_correlate.Tile(1, tile, 2), 16)
         assert height % units == 0, (height, units)
         assert 49 <= units * width <= 128 or units == 1
@@ -395,7 +396,7 @@ def test_the_share_of_taps_that_are_needed(
     if outputs < 1:
         return
     sizes = (outputs, inputs) if forward else (inputs, outputs)
-    make = conv_correlate.forward_axis if forward else conv_correlate.gradient_axis
+    make = conv_axes.forward_axis if forward else conv_axes.gradient_axis
     axis = make(*sizes, *geometry)
     needed = []
     for residue in range(axis.stride):
@@ -405,7 +406,7 @@ def test_the_share_of_taps_that_are_needed(
             for tap in range(taps.count):
                 at = [u * axis.input_stride + taps.base + tap * axis.advance for u in group]
                 needed.append(any(0 <= y < axis.inputs for y in at))
-    found = conv_correlate.share(axis, units)
+    found = conv_axes.share(axis, units)
     if axis.units % units == 0:
         assert found == (sum(needed) / len(needed) if needed else 1)
     else:  # of the last group, some are behind the end

@@ -32,11 +32,8 @@ from minitorch_tvm.compiler.schedule.cpu import (
     conv_unfolded,
     conv_weight_rows,
 )
-from minitorch_tvm.compiler.schedule.cpu.conv_correlate import (
-    correlation,
-    forward_axis,
-    gradient_axis,
-)
+from minitorch_tvm.compiler.schedule.cpu.conv_axes import forward_axis, gradient_axis
+from minitorch_tvm.compiler.schedule.cpu.conv_correlate import correlation
 from minitorch_tvm.compiler.schedule.cpu.conv_pixels_plan import PixelCorrelation
 
 Choice = Callable[[PixelCorrelation], Any]

@@ -19,7 +19,7 @@ from minitorch_tvm.compiler.loops import Stage
 from minitorch_tvm.compiler.schedule.cpu import conv_tiles, conv_weight_tiles, matrix_unit
 from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import MIXED, PRODUCTS
 from minitorch_tvm.compiler.schedule.cpu.conv import Conv
-from minitorch_tvm.compiler.schedule.cpu.conv_correlate import forward_axis
+from minitorch_tvm.compiler.schedule.cpu.conv_axes import forward_axis
 from minitorch_tvm.core.tvm_api import global_func
 
 pytestmark = pytest.mark.skipif(

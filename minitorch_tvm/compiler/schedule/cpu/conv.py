@@ -15,14 +15,8 @@ from . import (
     conv_weight_rows,
     conv_weight_tiles,
 )
-from .conv_correlate import (
-    Correlation,
-    correlate,
-    correlation,
-    forward_axes,
-    gradient_axis,
-    pack_weights,
-)
+from .conv_axes import forward_axes, gradient_axis
+from .conv_correlate import Correlation, correlate, correlation, pack_weights
 from .conv_layout import Write4, split
 from .conv_spec import Access, Conv
 from .conv_weight import outer_products

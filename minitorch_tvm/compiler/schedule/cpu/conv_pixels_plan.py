@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from ...loops import ceil_div
 from ...target import CpuTarget
-from .conv_correlate import Axis, share
+from .conv_axes import Axis, share
 
 _TILES = 16  # that a convolution is cut into at least, by shape alone
 # Measured cycles: of a vector of an image that is copied with its border, or to the places of taps.

@@ -8,7 +8,7 @@ then two lines hold two parts each, and three products of tiles take the place o
 Pixels are numbered through the padded image.  Those between the end of a row of results and the
 start of the next are computed for nothing, a share of kernel width over image width.  With stride s
 a convolution adds up products of the s x s phases of its image; its input gradient falls apart into
-s x s classes of results, each with taps of its own (:class:`.conv_correlate.Axis`).
+s x s classes of results, each with taps of its own (:class:`.conv_axes.Axis`).
 
 A parallel tile is one image, or a band of its rows: its parts, and its sums of 32 outputs, stay in
 the second-level cache.  Up to 16 outputs fill one column of the unit's tiles, and three or four
@@ -61,7 +61,7 @@ from .bfloat_parts import (
     packed_memory,
     parts,
 )
-from .conv_correlate import Axis, Taps
+from .conv_axes import Axis, Taps
 from .conv_layout import Load4, Write4, bounded, div, mod, split, transpose_tile
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (

@@ -35,13 +35,13 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .conv_correlate import forward_axes, pick_tile
+from .conv_axes import forward_axes
+from .conv_correlate import pick_tile
 from .conv_layout import (
     ChannelsLast,
     bounded_stage,
     div,
     maximum,
-    mod,
     split,
     transpose_rows,
 )
@@ -105,12 +105,11 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
 
             def row(q: Expr) -> Stmt:
                 """Pixels of which a tap reads the image."""
-                inner = serial(wide, lambda ox: pixel(first + q, begin + ox), "ox")
-                oy = mod(first + q, s.oh)
+                image, oy = split(first + q, s.oh)
+                inner = serial(wide, lambda ox: pixel(image, oy, begin + ox), "ox")
                 return when((oy >= upper) & (oy < lower), inner)
 
-            def pixel(row: Expr, ox: Expr) -> Stmt:
-                image, oy = split(row, s.oh)
+            def pixel(image: Expr, oy: Expr, ox: Expr) -> Stmt:
                 iy = oy * s.stride[0] - s.padding[0] + i * s.dilation[0] + top
                 ix = ox * s.stride[1] - s.padding[1] + group * s.dilation[1] + left
                 vectors = [

@@ -47,7 +47,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .conv_correlate import forward_axes
+from .conv_axes import forward_axes
 from .conv_layout import bounded, div, maximum, mod, split, sum_lanes, vectors_covering
 from .conv_spec import Access, Conv, Line
 

@@ -45,7 +45,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .bfloat_parts import LANES, PARTS, PRODUCTS, Range, split_pair
-from .conv_correlate import Axis, forward_axes, share
+from .conv_axes import Axis, forward_axes, share
 from .conv_layout import AHEAD, Load4, bounded_stage, div, mod, split, transpose_rows
 from .conv_spec import Access, Conv
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, nothing
