@@ -97,10 +97,10 @@ def share(axis: Axis, units: int) -> float:
         taps = axis.taps(residue)
         for tap in range(taps.count):
             at = taps.base + tap * axis.advance
-            # The first units of groups lie between these.
-            lowest = max(0, ceil_div(-at, axis.input_stride) - (units - 1))
-            highest = min(axis.units - 1, (axis.inputs - 1 - at) // axis.input_stride)
-            done += max(0, highest // units - ceil_div(lowest, units) + 1)
+            # The first and the last unit that read the input with it, if any does.
+            first = max(0, ceil_div(-at, axis.input_stride))
+            last = min(axis.units - 1, (axis.inputs - 1 - at) // axis.input_stride)
+            done += last // units - first // units + 1 if first <= last else 0
         total += taps.count * groups
     return done / total if total else 1.0
 
