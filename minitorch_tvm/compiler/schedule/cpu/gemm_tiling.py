@@ -29,6 +29,8 @@ _SHORT_LINE = 512  # bytes of a row that is read with its neighbours
 # Cycles per line of a panel that comes from the second-level cache, again for every row block, and
 # the share of the first-level one within which it does not.
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
+# Cycles of packing a vector of a panel: turned in registers or copied, its line must come first.
+_PACK_CYCLES = 10
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -217,7 +219,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     full, last = nv
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
     if not direct:
-        cost += pb.k * vectors * (26 if pb.col_k_inner else 11)
+        cost += _PACK_CYCLES * pb.k * vectors
     if packs_rows(pb, cpu, mr):
         cost += pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
