@@ -29,8 +29,9 @@ _SHORT_LINE = 512  # bytes of a row that is read with its neighbours
 # Cycles per line of a panel that comes from the second-level cache, again for every row block, and
 # the share of the first-level one within which it does not.
 _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
-# Cycles of packing a vector of a panel: turned in registers or copied, its line must come first.
-_PACK_CYCLES = 10
+# Cycles of packing a vector of a panel, turned in registers or copied (its line must come first),
+# and an element of rows that are stored along m.
+_PACK_CYCLES, _PACK_ROW_CYCLES = 10, 1.5
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -221,7 +222,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if not direct:
         cost += _PACK_CYCLES * pb.k * vectors
     if packs_rows(pb, cpu, mr):
-        cost += pb.k * pb.m
+        cost += _PACK_ROW_CYCLES * pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
