@@ -41,14 +41,15 @@ MASK = 16
 """64-bit words of a set of cores, as the C library declares it."""
 
 WORDS = (
-    *("alone", "room", "begun", "since", "spent", "runs"),
+    *("alone", "room", "begun", "since", "spent", "runs", "cores"),
     *("short", "sharing", "rest", "penalty", "trust"),
 )
 """What a program knows, in 64-bit words; zeros at first.
 
 Whether it runs on one thread, and whether there was a core for every thread when it looked; times
 in ns: when the launch began, when the current period did, and how much of that was spent in how
-many launches; whether cores were short at the end of the last period; how long a launch took while
+many launches; how many cores the machine has, asked once, for the answer takes longer than all else
+(where cores come and go, it is then as if nothing were known); whether cores were short at the end of the last period; how long a launch took while
 threads shared it; how many periods are left until that is measured again; and how many it were
 after the last time that one thread was slower, and the last time that it was faster.
 """
@@ -100,13 +101,13 @@ class Words:
         ]
 
 
-def _excess(load_file: str) -> tuple[Expr, Stmt]:
+def _excess(words: Words, load_file: str) -> tuple[Expr, Stmt]:
     """Threads that want to run beyond the cores, below 0 if cores are idle, or _UNKNOWN."""
     t = tvm().tirx
     mask = local_buffer((MASK,), "int64", "mask")
     text = local_buffer((_TEXT,), "uint8", "text")
-    number = local_buffer((3,), "int32", "number")
-    runnable, machine, file = range(3)
+    number = local_buffer((2,), "int32", "number")
+    runnable, file = range(2)
     start, letters, found = (t.address_of(load(m, 0)) for m in (mask, text, number))
     size, length = const(8 * MASK, "uint64"), const(_TEXT - 1, "uint64")
     read = seq(
@@ -116,8 +117,9 @@ def _excess(load_file: str) -> tuple[Expr, Stmt]:
     )
     # With only some of the cores, others may be idle, or all who wait may wait for these.
     cores = call("int32", "__sched_cpucount", size, start)
-    known = t.all(load(number, runnable) > 0, t.EQ(cores, load(number, machine)))
-    value = t.if_then_else(known, load(number, runnable) - load(number, machine), const(_UNKNOWN))
+    machine = words["cores"].astype("int32")
+    known = t.all(load(number, runnable) > 0, t.EQ(cores, machine))
+    value = t.if_then_else(known, load(number, runnable) - machine, const(_UNKNOWN))
     excess, know = bind("excess", value)
     return excess, seq(
         [alloc(memory) for memory in (mask, text, number)],
@@ -127,7 +129,10 @@ def _excess(load_file: str) -> tuple[Expr, Stmt]:
         t.Evaluate(call("int32", "sched_getaffinity", const(0), size, start)),
         store(number, call("int32", "open", load_file, const(os.O_CLOEXEC)), file),
         when(load(number, file) >= 0, read),
-        store(number, call("int32", "get_nprocs"), machine),
+        when(
+            t.EQ(words["cores"], const(0, "int64")),
+            seq(words.set(cores=call("int32", "get_nprocs").astype("int64"))),
+        ),
         know,
     )
 
@@ -136,7 +141,7 @@ def _decide(load_file: str) -> Parts:
     """Behind a launch: begin a new period, and run on one thread in it or on all."""
     words = Words(WORDS, pointer_buffer((len(WORDS),), "int64", "words"))
     now, workers = var("now", "int64"), var("workers")
-    excess, look = _excess(load_file)
+    excess, look = _excess(words, load_file)
     room = (excess <= 0).astype("int64") - (excess <= _UNKNOWN).astype("int64")
     body = seq(
         when(

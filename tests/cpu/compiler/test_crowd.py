@@ -128,6 +128,16 @@ def test_of_part_of_a_machine_nothing_is_known(program: Program, machine: Machin
         assert [program[name] for name in ("room", "alone", "short")] == [0, 0, 0]
 
 
+@pytest.mark.usefixtures("whole_machine")
+def test_how_many_cores_there_are_is_asked_once(program: Program) -> None:
+    program.period(2 * MS, CORES)
+    assert program["cores"] == CORES
+    program["cores"], program["room"] = CORES + 1, 1  # as if one were gone since
+    program.period(2 * MS, CORES)
+    assert program["cores"] == CORES + 1
+    assert program["room"] == 0
+
+
 def test_the_first_period_begins_behind_the_first_launch(
     program: Program, machine: Machine
 ) -> None:
