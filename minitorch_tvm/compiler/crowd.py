@@ -48,10 +48,11 @@ WORDS = (
 
 Whether it runs on one thread, and whether there was a core for every thread when it looked; times
 in ns: when the launch began, when the current period did, and how much of that was spent in how
-many launches; how many cores the machine has, asked once, for the answer takes longer than all else
-(where cores come and go, it is then as if nothing were known); whether cores were short at the end of the last period; how long a launch took while
-threads shared it; how many periods are left until that is measured again; and how many it were
-after the last time that one thread was slower, and the last time that it was faster.
+many launches; how many cores the machine has, asked once, as the answer takes longer than all else
+(where cores come and go, it is then as if nothing were known); whether cores were short at the end
+of the last period; how long a launch took while threads shared it; how many periods are left until
+that is measured again; and how many it were after the last time that one thread was slower, and the
+last time that it was faster.
 """
 
 _PERIOD = 10_000_000  # ns between looks, of which each takes some microseconds
