@@ -52,6 +52,8 @@ from .gemm import Gemm, cycles, gemm_stages
 
 # Measured cycles per element: unfolded, folded, and copied to where a product reads or writes it.
 _UNFOLD_CYCLES, _FOLD_CYCLES, _COPY_CYCLES = 0.8, 0.7, 0.7
+# How many more of unfolded elements that so many second-level caches do not hold.
+_FAR_CYCLES, _FAR = 0.8, 2
 _STAGE_CYCLES = 8000
 _TILES = 64  # of a stage that copies, at most
 _UNIT_CYCLES = 0.014  # of a term, on the matrix unit
@@ -91,6 +93,12 @@ class _Images:
     def fits(self) -> bool:
         """Whether what is unfolded is not too much."""
         return self.taps * self.s.n * self.pixels <= _MOST
+
+    def passage(self, cycles: float, cpu: CpuTarget) -> float:
+        """Estimated cycles of a pass over all that is unfolded, from those of an element."""
+        elements = self.taps * self.s.n * self.pixels
+        far = elements * self.s.itemsize > _FAR * cpu.l2_bytes
+        return elements * (cycles + _FAR_CYCLES if far else cycles)
 
     @property
     def plane(self) -> tuple[int, int, int, int]:
@@ -279,7 +287,7 @@ def forward(
     if _pointwise(s) and read is not None and write is not None:
         estimate = _POINTWISE * cycles(spec(each), cpu)
         ways.append(_Way(estimate, lambda: product(each, read, write)))
-    extra = (_UNFOLD_CYCLES * merged.taps + _COPY_CYCLES * s.o) * merged.columns
+    extra = merged.passage(_UNFOLD_CYCLES, cpu) + _COPY_CYCLES * s.o * merged.columns
     extra += 2 * _STAGE_CYCLES
     if merged.fits and _least(s, cpu) + extra < below:
         ways.append(_Way(cycles(spec(merged), cpu) + extra, unfolded))
@@ -312,7 +320,7 @@ def input_gradient(
     ways = []
     if _pointwise(s) and ct is not None and write is not None:
         ways.append(_Way(_POINTWISE * cycles(spec(each), cpu), lambda: product(each, ct, write)))
-    fold = _FOLD_CYCLES * each.taps * merged.columns + _STAGE_CYCLES
+    fold = merged.passage(_FOLD_CYCLES, cpu) + _STAGE_CYCLES
     fold += _COPY_CYCLES * s.n * s.c * s.h * s.w
     near = math.prod(merged.plane) * s.itemsize <= cpu.l2_bytes // 4
     if merged.fits and near and _least(s, cpu) + fold < below:
@@ -357,7 +365,7 @@ def weight_gradient(
             )
 
         return _fastest([_Way(_POINTWISE * cycles(each, cpu), products)], below)
-    extra = (_UNFOLD_CYCLES * merged.taps + _COPY_CYCLES * s.o) * merged.columns
+    extra = merged.passage(_UNFOLD_CYCLES, cpu) + _COPY_CYCLES * s.o * merged.columns
     extra += 2 * _STAGE_CYCLES
     if write is None or not merged.fits or _least(s, cpu) + extra >= below:
         return None
