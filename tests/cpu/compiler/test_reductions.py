@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler import kernels
 from minitorch_tvm.compiler.schedule.cpu.elementwise import GRAIN
 from minitorch_tvm.core.tvm_api import global_func
 from minitorch_tvm.nn import functional as F
+
+# (The package gives the name to the schedule.)
+reduction = sys.modules["minitorch_tvm.compiler.schedule.cpu.reduction"]
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((7,), (0,)),
@@ -272,3 +278,46 @@ def test_what_is_cut_into_parts(shape: tuple[int, int], dim: int, stages: int) -
     np.testing.assert_allclose(found, x.astype(np.float64).sum(dim), rtol=1e-5, atol=1e-3)
     (kernel,) = lazy.last_executor().program.kernels
     assert kernel.stages == stages
+
+
+@pytest.mark.parametrize("shape", [(1031, 300), (8, 1000), (3, 129, 517), (77, 4100), (5, 40_000)])
+def test_columns_that_come_from_memory(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """In long pieces of several rows at a time, in the order of before."""
+    a = rng.standard_normal(shape)
+    a.flat[rng.integers(0, a.size, 3)] = np.nan
+    axis = len(shape) - 2
+    pieces: list[bool] = []
+    wide = reduction._Work.wide.fget
+    assert wide is not None
+
+    def noted(w: reduction._Work) -> bool:
+        pieces.append(wide(w))
+        return pieces[-1]
+
+    monkeypatch.setattr(reduction._Work, "wide", property(noted))
+
+    def run(dtype: str) -> list[np.ndarray]:
+        x = mt.tensor(np.nan_to_num(a * 100).astype(dtype) if dtype == "int32" else a.astype(dtype))
+        outs = [x.sum(axis), (x * x).sum(axis, keepdim=True) * 2, x.amax(axis), x.argmin(axis)]
+        mt.eval(*outs)
+        return [t.numpy() for t in outs]
+
+    for dtype in ("float32", "float64", "int32"):
+        found = []
+        for far in (12.0, 0.0):
+            monkeypatch.setattr(reduction, "_FAR", far)
+            monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
+            lazy.clear_cache()
+            pieces.clear()
+            two, one = both_ways(lambda dtype=dtype: run(dtype))
+            assert any(pieces) == (far == 0)
+            for x, y in zip(two, one, strict=True):
+                np.testing.assert_array_equal(x, y)
+            found.append(two)
+        (total, squares, *extrema), (far_total, far_squares, *far_extrema) = found
+        for near, there in zip((total, *extrema), (far_total, *far_extrema), strict=True):
+            assert near.tobytes() == there.tobytes()
+        # Whether LLVM contracts a square with the addition depends on the loop around.
+        np.testing.assert_allclose(squares, far_squares, rtol=1e-5)

@@ -55,17 +55,21 @@ def fold_length(additions: int, each: int) -> int:
 
 
 def in_folds(
-    length: Expr, size: int, body: Callable[[Expr], Stmt], folded: Callable[[Stmt], Stmt]
+    length: Expr, size: int, some: Callable[[Expr, Expr], Stmt], folded: Callable[[Stmt], Stmt]
 ) -> Stmt:
-    """``body`` for 0 .. length - 1, ``size`` of them to a fold."""
+    """``some(first, count)`` of 0 .. length - 1, ``size`` of them to a fold."""
 
     def block(j: Expr) -> Stmt:
         start = j * size
         even = isinstance(length, int) and length % size == 0
-        count = size if even else minimum(size, length - start)
-        return folded(serial(count, lambda i: body(start + i)))
+        return folded(some(start, size if even else minimum(size, length - start)))
 
     return serial((length + (size - 1)) // size, block)
+
+
+def one_by_one(body: Callable[[Expr], Stmt]) -> Callable[[Expr, Expr], Stmt]:
+    """What a fold does that takes an element after the other."""
+    return lambda first, count: serial(count, lambda i: body(first + i))
 
 
 class Partial:
@@ -221,7 +225,7 @@ class Walk:
 
             if self.long and not self.inside:
                 size = fold_length(self.additions, self.terms)
-                taken = in_folds(length, size, nest, self._folded)
+                taken = in_folds(length, size, one_by_one(nest), self._folded)
             else:
                 taken = serial(length, nest)
         begin = [s for p in self.partials for s in p.begin()]
@@ -265,7 +269,7 @@ class Walk:
                 in_folds(
                     whole,
                     fold_length(self.outer[2] if not head else self.steps, 1),
-                    step,
+                    one_by_one(step),
                     self._folded,
                 )
             ]

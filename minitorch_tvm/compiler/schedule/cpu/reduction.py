@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ....core import dtype as dt
 from ....core.shape import numel
 from ....ir.kernel import Rows
 from ....ops import reduction as rd
@@ -41,6 +42,7 @@ from ...rowspace import place_of
 from ...target import CpuTarget
 from .accumulate import FOLD, Range, Walk, fold_length, in_folds
 from .combine import Combine
+from .conv_layout import div
 from .elementwise import GRAIN, tiled, unravel
 from .rows import row_stages
 
@@ -49,6 +51,18 @@ _SPLIT = 4 * GRAIN
 
 _MERGED = 4
 """Vectors of results whose parts are merged together."""
+
+_COLUMNS = 8
+"""Vectors of neighbouring results that are computed together: registers hold them."""
+
+_FAR = 12
+"""Second-level caches from which on what is read comes from memory."""
+
+_TILES = 16
+"""Tiles that leave no thread idle for long."""
+
+_ROWS = 8
+"""Rows of that which are read at a time: of several streams memory gives more."""
 
 
 @dataclass
@@ -61,6 +75,8 @@ class _Work:
     combine: Combine
     reduced: tuple[bool, ...]
     lanes: int
+    near: int  # bytes of a first-level cache
+    far: bool  # what is read comes from memory
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -73,6 +89,16 @@ class _Work:
     @property
     def summed(self) -> tuple[int, ...]:
         return tuple(n for n, r in zip(self.extents, self.reduced, strict=True) if r)
+
+    @property
+    def wide(self) -> bool:
+        """Whether columns are reduced by long pieces of rows, with the results so far in memory.
+
+        As many columns as registers have results for are short pieces of rows, of which memory
+        gives half as much.
+        """
+        columns = self.far and len(self.summed) == 1 and not self.reduced[-1]
+        return columns and self.extents[-1] > _COLUMNS * self.lanes
 
     def rows(self) -> Rows:
         """The reduction as a space of rows."""
@@ -103,16 +129,17 @@ class _Work:
         acc: list[Memory],
         at: tuple[Expr, ...],
         kept: tuple[Expr, ...],
-        summed: tuple[Expr, ...],
+        *several: tuple[Expr, ...],
     ) -> Stmt:
-        """Fold one element into the accumulators at ``at``."""
+        """Fold an element, or some after each other, into the accumulators at ``at``."""
         scope = Scope()
         e = self.code.evaluator(scope, self.shapes)
-        value = scope.keep(e.read(self.source, self.index(kept, summed)))
         held = tuple(scope.keep(load(b, *at)) for b in acc)
-        where = self.position(summed) if self.combine.indexed else None
-        new = self.combine.take(held, value, where)
-        return scope.body(*[store(b, v, *at) for b, v in zip(acc, new, strict=True)])
+        for summed in several:
+            value = scope.keep(e.read(self.source, self.index(kept, summed)))
+            where = self.position(summed) if self.combine.indexed else None
+            held = tuple(map(scope.keep, self.combine.take(held, value, where)))
+        return scope.body(*[store(b, v, *at) for b, v in zip(acc, held, strict=True)])
 
     def finish(self, kept: tuple[Expr, ...], acc: tuple[Expr, ...]) -> Stmt:
         """Store the result at merged coordinates ``kept``."""
@@ -190,20 +217,29 @@ def _columns(
     def folded(taken: Stmt) -> Stmt:
         return _folded(w, acc, total, width, taken)
 
-    def row(i: Expr, *rest: Expr) -> Stmt:
-        return serial(
-            width, lambda x: w.take(acc, (x,), (*head, first + x), (start + i, *rest)), "x"
-        )
+    def rows(i: Expr, count: int) -> Stmt:
+        def row(*rest: Expr) -> Stmt:
+            several = [(start + i + n, *rest) for n in range(count)]
+            return serial(width, lambda x: w.take(acc, (x,), (*head, first + x), *several), "x")
 
-    def rows(i: Expr) -> Stmt:
-        return grid(w.summed[1:], lambda *rest: row(i, *rest))
+        return grid(w.summed[1:], row)
+
+    def some(begin: Expr, count: Expr) -> Stmt:
+        if not w.wide:
+            return serial(count, lambda i: rows(begin + i, 1))
+        whole = div(count, _ROWS)
+        rest = begin + whole * _ROWS
+        return seq(
+            serial(whole, lambda q: rows(begin + q * _ROWS, _ROWS)),
+            serial(count - whole * _ROWS, lambda i: rows(rest + i, 1)),
+        )
 
     return seq(
         [alloc(b) for b in (acc + total if long else acc)],
         _reset(w, total, width),
-        in_folds(length, fold_length(additions, terms), rows, folded)
+        in_folds(length, fold_length(additions, terms), some, folded)
         if long
-        else serial(length, rows),
+        else some(const(0), length),
         serial(width, lambda x: done(first + x, tuple(load(b, x) for b in total))),
     )
 
@@ -230,6 +266,8 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         Combine(op.combine, x.dtype),
         reduced,
         cpu.lanes(x.dtype.itemsize),
+        near=cpu.l1_bytes,
+        far=numel(x.shape) * x.dtype.itemsize >= _FAR * cpu.l2_bytes,
     )
     results = numel(w.kept)
     terms = numel(w.summed)
@@ -250,10 +288,17 @@ def _direct(w: _Work, cpu: CpuTarget) -> list[Stage]:
     return _column_stages(w, whole)
 
 
-def _blocks(w: _Work) -> list[tuple[int, int, int]]:
-    """(first column, block width, number of blocks): full blocks, then the remainder."""
-    columns = w.kept[-1]
-    width = min(columns, 8 * w.lanes)
+def _blocks(w: _Work, shares: int = 1) -> list[tuple[int, int, int]]:
+    """(first column, block width, number of blocks): full blocks, then the remainder.
+
+    If blocks are tiles, there are ``shares`` of them at least.
+    """
+    columns, width = w.kept[-1], _COLUMNS * w.lanes
+    if w.wide:
+        near = w.near // 2 // sum(dt.by_name(d).itemsize for d in w.combine.dtypes)
+        even = -(-numel(w.kept) // (shares * width)) * width
+        width = max(width, min(near // width * width, even))
+    width = min(columns, width)
     full, rest = divmod(columns, width)
     return [(0, width, full)] + ([(full * width, rest, 1)] if rest else [])
 
@@ -261,7 +306,7 @@ def _blocks(w: _Work) -> list[tuple[int, int, int]]:
 def _column_stages(w: _Work, whole: Range) -> list[Stage]:
     heads = w.kept[:-1]
     stages = []
-    for first, width, count in _blocks(w):
+    for first, width, count in _blocks(w, _TILES):
 
         def tile(t: Expr, first: int = first, width: int = width, count: int = count) -> Stmt:
             *head, block = unravel(t, (*heads, count))
