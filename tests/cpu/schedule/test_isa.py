@@ -341,10 +341,19 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
 
     terms, alone = asks(lambda: [a.T @ b])
     vectors = 4 * 2  # of a panel, in both steps of a turn
-    assert (terms, alone) == (6 * vectors, vectors + 1)
+    ahead = 2  # columns that the thread packs next, a line of each k
+    assert (terms, alone) == (6 * vectors, vectors + 1 + ahead)
     assert asks(lambda: [a.T @ b + bias]) == (terms, alone)
     assert asks(lambda: [a.T @ b + other]) == (terms, alone + 1)
     assert asks(lambda: [a.T @ b + other * c]) == (terms, alone + 2)
+    # Of columns stored along k, a line is of several.
+    assert asks(lambda: [a.T @ b.T])[1] == alone - 1
+    # Not where finishing reads more than that.
+    x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
+    found = asks(lambda: [x.T @ y]), asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
+    assert found[1][1] == found[0][1] + 3 - ahead
+    # Rows stored along m, in place: a line of each k.
+    assert asks(lambda: [filled(1024, 128).T @ filled(1024, 512)])[1] == vectors + 2 + ahead
 
 
 def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -66,7 +67,7 @@ from .gemm_tiling import PAGE, Tiling, choose, own_rows, packs_rows, pitch_bytes
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
 _AHEAD, _AHEAD_APART = 16, 8
-# The same for a packed row block, which comes from further away.
+# The same for rows stored along m, packed or in place, which come from further away.
 _ROWS_AHEAD = 64
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
@@ -304,15 +305,18 @@ class _Compute:
                     updates.append(store(target, load(target, every) + factor * vector, every))
             return [*ahead, *updates]
 
-        rows_stay = self.rows is None and self.strip is None and pb.row_k_inner and self.blocks > 1
+        in_place = self.rows is None and self.strip is None
         unroll = _unroll(t.lanes * pb.itemsize, panel.nv)
 
         def turn(i: Expr) -> Stmt:
             steps = [step(i * unroll + u) for u in range(unroll)]
             asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, i)
+            asks += self._ask_for_panel(bt, rows[0], panel, (k0 + i * unroll, i, unroll))
             if self.rows is not None:
                 asks.append(prefetch(scalar(0, i * unroll + _ROWS_AHEAD)))
-            elif rows_stay:
+            elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
+                asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
+            elif in_place and self.blocks > 1:
                 next_block = rows[1] + t.mr
                 asks.append(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]))
             return seq(asks, *steps)
@@ -350,6 +354,44 @@ class _Compute:
         row = i0 + q * share + turn % share
         return prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
 
+    def _ask_for_panel(
+        self, bt: Expr, block: Expr, panel: _Panel, step: tuple[Expr, Expr, int]
+    ) -> list[Stmt]:
+        """Prefetches of what the thread packs next, made while its last row blocks are computed.
+
+        Where threads pack their own panels, memory would have nothing to do while a panel is used.
+        Of columns stored along n every k is some lines, of which a block asks for one; of those
+        stored along k a line lasts for some turns, which ask for as many columns.
+        """
+        t, pb, line = self.t, self.pb, LINE_BYTES // self.pb.itemsize
+        (k, turn, unroll), after = step, panel.j0 + t.panel_group * t.nr
+        own = self.columns is not None and self.columns.own and pb.col_plain
+        own = own and self.panel_groups > 1
+        # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
+        if not own or pb.k <= self.blocks * len(self._reads_to_finish):
+            return []
+        each = line // unroll if pb.col_k_inner else line  # columns per block
+        shares = ceil_div(t.nr, each)
+        share = tvm().tirx.max(block - (self.blocks - shares), const(0))
+        if pb.col_k_inner:
+            column = minimum(after + share * each + turn % each, pb.n - 1)
+            return [prefetch(pb.col(bt, k, column))]
+        column = minimum(after + share * each, pb.n - 1)
+        return [prefetch(pb.col(bt, k + u, column)) for u in range(unroll)]
+
+    @cached_property
+    def _reads_to_finish(self) -> list[Stmt]:
+        """Prefetches, one for each element that finishing a result reads, if they are far."""
+        return self._asks_to_finish(const(0), (const(0), const(0)))
+
+    def _asks_to_finish(self, bt: Expr, element: tuple[Expr, Expr]) -> list[Stmt]:
+        pb = self.pb
+        results = pb.batch * pb.m * pb.n
+        # Not for a bias, of which there is little.
+        asks = ask(lambda: pb.write(bt, *element, const(0.0, pb.dtype)), results, beyond=True)
+        far = len(asks) * results * pb.itemsize >= _FAR_SHARE * self.cpu.l2_bytes
+        return asks if far else []
+
     def _ask_to_finish(
         self, bt: Expr, origin: tuple[Expr, Expr], nv: int, turn: Expr
     ) -> list[Stmt]:
@@ -359,7 +401,7 @@ class _Compute:
         for each line, at the end of every tile.
         """
         t, pb = self.t, self.pb
-        zero, line = const(0.0, pb.dtype), LINE_BYTES // pb.itemsize
+        line = LINE_BYTES // pb.itemsize
         height, width = (nv * t.lanes, t.mr) if pb.swapped else (t.mr, nv * t.lanes)
         across = ceil_div(width, line)
         turns = max(1, t.k_block // _unroll(t.lanes * pb.itemsize, nv))
@@ -368,12 +410,9 @@ class _Compute:
         def ask_for(number: Expr) -> list[Stmt]:
             row, first = number // across, number % across * line
             i, j = (first, row) if pb.swapped else (row, first)
-            # Not for a bias, of which there is little.
-            element = (origin[0] + i, origin[1] + j)
-            return ask(lambda: pb.write(bt, *element, zero), pb.batch * pb.m * pb.n, beyond=True)
+            return self._asks_to_finish(bt, (origin[0] + i, origin[1] + j))
 
-        nbytes = len(ask_for(const(0))) * pb.batch * pb.m * pb.n * pb.itemsize
-        if nbytes < _FAR_SHARE * self.cpu.l2_bytes:
+        if not self._reads_to_finish:
             return []
         asks = (ask_for(minimum(turn * share + n, height * across - 1)) for n in range(share))
         return [statement for some in asks for statement in some]
