@@ -81,7 +81,7 @@ def compile_graph(graph: Graph) -> Program:
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
         kernels.prepare_entry(machine.workers)
-        ready = clock("schedule", lambda: [kernels.ready(k) for k in isolated])
+        ready = clock("schedule", lambda: kernels.all_ready(isolated))
         memory = clock("plan", lambda: _plan(fused, ready, settings.plan and not settings.validate))
         if settings.check:
             plan.verify(memory)

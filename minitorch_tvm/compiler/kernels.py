@@ -7,7 +7,7 @@ functions, within a program and among all programs in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -148,8 +148,15 @@ class Kernels:
             self._entry.append(self._pieces[helper.name])
         self._build.close()
 
-    def ready(self, isolated: Isolated) -> Ready:
-        """The kernel's functions, from wherever they can be had."""
+    def all_ready(self, kernels: Sequence[Isolated]) -> list[Ready]:
+        """The functions of all kernels, from wherever they can be had."""
+        found = []
+        for n, kernel in enumerate(kernels, 1):
+            self._build.expect(len(self._own), len(kernels) - n)
+            found.append(self._ready(kernel))
+        return found
+
+    def _ready(self, isolated: Isolated) -> Ready:
         rows = isolated.kernel.rows
         places = None if rows is None else tuple(sorted(rows.places.items()))
         key = (

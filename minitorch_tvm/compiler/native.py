@@ -24,8 +24,8 @@ _LEAN = "minitorch_tvm"
 _FUNCTION = 50
 # How much is compiled at a time.  Threads begin the sooner, the less the first pieces hold; later
 # ones are larger, as each costs some 5 ms beside its functions, but not so large that a thread
-# would wait long for the last of another.
-_SMALLEST, _LARGEST = 200, 800
+# would wait long for the last of another: at the end they are such a share of what is left.
+_SMALLEST, _LARGEST, _SHARE = 200, 800, 2
 # LLVM's levels.  What calls stages (see :mod:`.steps`) comes last.
 _LEVEL, _LAST_LEVEL = 3, 0
 
@@ -130,6 +130,7 @@ class Build:
         self._target, self._blocks, self._look = target, blocks, look
         self._open = Piece()
         self._filled = 0  # pieces that were as large as they may be
+        self._work, self._to_come = 0, float("inf")  # so far, and an estimate
         self._pool = ThreadPoolExecutor(usable_cores())
         self._coming: list[Future[None]] = []
 
@@ -149,12 +150,20 @@ class Build:
     def add(self, symbol: str, function: Any) -> Piece:
         """Compile a stage function, together with others; returns where its code will be."""
         piece = self._open
+        work = _FUNCTION + count_statements(function.body)
         piece.functions[symbol] = function
-        piece.work += _FUNCTION + count_statements(function.body)
-        if piece.work >= min(_LARGEST, _SMALLEST * (self._filled + 1)):
+        piece.work += work
+        self._work += work
+        share = (piece.work + self._to_come) / _SHARE
+        if piece.work >= min(_LARGEST, _SMALLEST * (self._filled + 1), max(_SMALLEST, share)):
             self._filled += 1
             self._submit(_LEVEL)
         return piece
+
+    def expect(self, made: int, kernels: int) -> None:
+        """So many kernels have been added; behind the next one at most so many will come."""
+        if made:
+            self._to_come = self._work / made * kernels
 
     def close(self) -> None:
         """Compile what has been added, apart from what comes next."""

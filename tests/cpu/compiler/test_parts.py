@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -305,6 +306,27 @@ def test_a_part_with_another_programs_product_can_be_linked(
     assert ["pack_columns_natural"] in parts
     np.testing.assert_allclose(first, want[0] @ want[1], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(second, want[0] @ want[1].T, rtol=1e-4, atol=1e-4)
+
+
+def test_the_last_parts_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thread waits for the last one, as long as that is large."""
+    monkeypatch.setattr(native.Build, "_make", lambda self, piece, level: None)
+    monkeypatch.setattr(native, "count_statements", lambda body: body)
+    count, each = 40, 100
+    sizes = []
+    for told in (False, True):
+        with native.Build(target.host()) as build:
+            for n in range(count):
+                if told:
+                    build.expect(n, count - n - 1)
+                build.add(f"f{n}", SimpleNamespace(body=each - native._FUNCTION))
+            build.finish({})
+            *parts, entry = [piece.work for piece in build.pieces]
+        assert (sum(parts), entry) == (count * each, 0)
+        assert parts[:3] == [200, 400, 600]
+        sizes.append(parts)
+    assert sizes[0] == [200, 400, 600, 800, 800, 800, 400]
+    assert sizes[1] == [200, 400, 600, 800, 800, 600, 300, 200, 100]
 
 
 def test_functions_of_equal_structure_are_one() -> None:
