@@ -19,13 +19,39 @@ from . import build as b
 from . import elementwise as ew
 from .composite import composite
 
+_SAMPLE = 64
+"""Elements of a sample's channel from which on it has moments of its own."""
 
-def _moments(x: Node, dims: Sequence[int]) -> tuple[Node, Node, Node]:
-    """(mean, x - mean, variance) over ``dims``, which are kept with size one."""
-    count = b.full_like(x, float(numel(tuple(x.shape[d] for d in dims))))
-    mean = b.div(b.sum(x, dims, True), count)
+Moments = tuple[Node, Node, Node]
+"""(mean, x - mean, variance) over some dimensions, which are kept with size one."""
+
+
+def _mean(x: Node, dims: Sequence[int]) -> Node:
+    total = b.sum(x, dims, True)
+    return b.div(total, b.full_like(total, float(numel(tuple(x.shape[d] for d in dims)))))
+
+
+def _moments(x: Node, dims: Sequence[int]) -> Moments:
+    mean = _mean(x, dims)
     centred = b.sub(x, mean)
-    return mean, centred, b.div(b.sum(b.mul(centred, centred), dims, True), count)
+    return mean, centred, _mean(b.mul(centred, centred), dims)
+
+
+def _moments_over_batch(x: Node) -> Moments:
+    """Of each channel of x [n, c, ...].
+
+    First those of every sample, a piece of memory that lies near the core that has written it;
+    whole channels would come from all cores.  Then of the samples: the mean of equally many
+    elements is that of the means, and the variance that within samples, on average, plus that
+    between their means (T. Chan, G. Golub, R. LeVeque, Updating Formulae and a Pairwise Algorithm
+    for Computing Sample Variances, 1979).
+    """
+    inner = tuple(range(2, len(x.shape)))
+    if x.shape[0] < 2 or numel(x.shape[2:]) < _SAMPLE:
+        return _moments(x, (0, *inner))
+    means, _, within = _moments(x, inner)
+    mean, _, between = _moments(means, (0,))
+    return mean, b.sub(x, mean), b.add(_mean(within, (0,)), between)
 
 
 def _reciprocal_root(variance: Node, eps: float) -> Node:
@@ -89,14 +115,18 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
 
 
 def _normalised(
-    x: Node, dims: tuple[int, ...], weight: Node | None, bias: Node | None, eps: float
+    x: Node,
+    dims: tuple[int, ...],
+    moments: Moments,
+    affine: tuple[Node | None, Node | None],
+    eps: float,
 ) -> Node:
-    _, centred, variance = _moments(x, dims)
+    (_, centred, variance), (weight, bias) = moments, affine
     r = _reciprocal_root(variance, eps)
     unit = b.mul(centred, r)
-    affine, present = _present((weight, bias))
+    given, present = _present((weight, bias))
     op = intern(Normalised(dims, present))
-    return apply(op, _affine(unit, weight, bias), x, unit, r, *affine)
+    return apply(op, _affine(unit, weight, bias), x, unit, r, *given)
 
 
 def _present(nodes: Sequence[Node | None]) -> tuple[list[Node], tuple[bool, ...]]:
@@ -136,7 +166,8 @@ def layer_norm(x: Node, rank: int, weight: Node | None, bias: Node | None, eps: 
 def _layer_norm(x: Node, *rest: Any) -> Node:
     *given, rank, eps, present = rest
     total = len(x.shape)
-    return _normalised(x, tuple(range(total - rank, total)), *_spread(given, present), eps)
+    dims = tuple(range(total - rank, total))
+    return _normalised(x, dims, _moments(x, dims), _spread(given, present), eps)
 
 
 def group_norm(x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
@@ -149,15 +180,12 @@ def _group_norm(x: Node, *rest: Any) -> Node:
     *given, groups, eps, present = rest
     n, c = x.shape[:2]
     blocks = b.reshape(x, (n, groups, c // groups * numel(x.shape[2:])))
-    y = b.reshape(_normalised(blocks, (2,), None, None, eps), x.shape)
+    unit = _normalised(blocks, (2,), _moments(blocks, (2,)), (None, None), eps)
+    y = b.reshape(unit, x.shape)
     return _affine(y, *_over_channels(x, given, present))
 
 
 # --- batch --------------------------------------------------------------------------------------
-
-
-def _over_batch(x: Node) -> tuple[int, ...]:
-    return (0, *range(2, len(x.shape)))
 
 
 def batch_norm(x: Node, weight: Node | None, bias: Node | None, eps: float) -> Node:
@@ -168,7 +196,9 @@ def batch_norm(x: Node, weight: Node | None, bias: Node | None, eps: float) -> N
 
 def _batch_norm(x: Node, *rest: Any) -> Node:
     *given, eps, present = rest
-    return _normalised(x, _over_batch(x), *_over_channels(x, given, present), eps)
+    dims = (0, *range(2, len(x.shape)))
+    affine = _over_channels(x, given, present)
+    return _normalised(x, dims, _moments_over_batch(x), affine, eps)
 
 
 def batch_norm_fixed(
@@ -206,12 +236,12 @@ def _blend(running: Node, new: Node, factor: Node) -> Node:
 
 def _running_mean(running: Node, x: Node, factor: Node) -> Node:
     # The same values as in _batch_norm: the compiler computes them once.
-    mean, _, _ = _moments(x, _over_batch(x))
+    mean, _, _ = _moments_over_batch(x)
     return _blend(running, mean, factor)
 
 
 def _running_variance(running: Node, x: Node, factor: Node) -> Node:
-    _, _, variance = _moments(x, _over_batch(x))
+    _, _, variance = _moments_over_batch(x)
     count = numel(x.shape) // x.shape[1]
     unbiased = b.mul(variance, b.full_like(variance, count / (count - 1)))
     return _blend(running, unbiased, factor)

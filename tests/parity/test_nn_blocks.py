@@ -12,6 +12,7 @@ from test_nn_layers import both, close, copied, outcome, same_signature
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
+from minitorch_tvm.ops import normalization
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
@@ -301,6 +302,19 @@ def test_first_and_second_derivatives(name: str) -> None:
         return mt.autograd.grad((y * y).sum(), xs, create_graph=True)
 
     assert mt.autograd.gradcheck(slope, inputs, atol=1e-4)
+
+
+def test_a_channel_is_normalised_by_way_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose means differ: the variance between them counts, too."""
+    x = RNG.standard_normal((6, 3, 9, 11)) + 10 * RNG.standard_normal((6, 1, 1, 1))
+    for least in (9 * 11, 9 * 11 + 1):  # with moments of samples, and without
+        monkeypatch.setattr(normalization, "_SAMPLE", least)
+        ours, theirs = mt.nn.BatchNorm2d(3, momentum=1.0), torch.nn.BatchNorm2d(3, momentum=1.0)
+        close(ours(mt.tensor(x).float()), theirs(torch.tensor(x).float()), 1e-5)
+        close(ours.running_mean, theirs.running_mean, 1e-6)
+        close(ours.running_var, theirs.running_var, 1e-5)
+    monkeypatch.setattr(normalization, "_SAMPLE", 2)
+    test_first_and_second_derivatives("batch_norm")
 
 
 @pytest.mark.parametrize(
