@@ -17,6 +17,7 @@ from ..ir.program import (
     FIRST_SLOT,
     SCALAR_SLOT,
     SCALAR_STRIDE,
+    Clocks,
     KernelInfo,
     Output,
     Placement,
@@ -77,6 +78,7 @@ def compile_graph(graph: Graph) -> Program:
     isolated = [isolate(fused, k) for k in fused.kernels]
     code: tuple[bytes, ...] = ()
     steps, steps_nbytes = b"", 0
+    clocks: Clocks | None = None
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
@@ -90,6 +92,8 @@ def compile_graph(graph: Graph) -> Program:
         )
         if assembly is not None:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
+            if settings.profile:
+                clocks = Clocks(assembly.clocks, assembly.workers, assembly.kernels)
             entry = clock("build", lambda: build.finish(assembly.functions))
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
@@ -135,6 +139,7 @@ def compile_graph(graph: Graph) -> Program:
         seconds=clock.seconds,
         target=machine.key,
         validated=settings.validate,
+        clocks=clocks,
         shared=made,
     )
     show(1, "compiled", program.summary())
@@ -217,7 +222,7 @@ def _assemble(
             return replace(places[root], written=root in written)
 
         calls += [
-            StageCall(stage.tiles, stage.function, tuple(map(place_of, stage.arguments)))
+            StageCall(stage.tiles, stage.function, tuple(map(place_of, stage.arguments)), k)
             for stage in r.stages
         ]
         if poisoned:
@@ -228,7 +233,7 @@ def _assemble(
         cycles(fused, kernel, r.rule, machine)
         for kernel, r in zip(fused.kernels, ready, strict=True)
     ]
-    return assemble(calls, machine.workers, sum(work))
+    return assemble(calls, machine.workers, sum(work), config.CONFIG.profile)
 
 
 def _scratch_places(ready: Ready, free: list[Placement]) -> list[Place]:

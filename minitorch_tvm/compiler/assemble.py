@@ -69,6 +69,7 @@ class StageCall:
     tiles: int
     function: Function
     places: tuple[Place, ...]
+    kernel: int = -1  # that it is of
 
 
 def _raw(parts: Parts) -> Any:
@@ -167,18 +168,23 @@ class Assembly:
     workers: int
     steps: bytes
     steps_nbytes: int  # with what the entry adds
+    clocks: int  # byte of that at which times start
+    kernels: tuple[tuple[int, ...], ...]  # of each step's calls
 
 
 # What waking the other threads costs in cycles of the calling one, and what a barrier does.
 _LAUNCH_CYCLES, _BARRIER_CYCLES = 12_000, 6_000
 
 
-def assemble(calls: Sequence[StageCall], workers: int, cycles: float = float("inf")) -> Assembly:
+def assemble(
+    calls: Sequence[StageCall], workers: int, cycles: float = float("inf"), timed: bool = False
+) -> Assembly:
     """Put the calls of a program in order (see :mod:`.steps`).
 
     ``workers`` is the largest number of threads that can share a stage; with one, or if no step has
     more than one tile, all runs on the calling thread.  So it does where one thread needs so few
-    ``cycles`` (an estimate) that sharing them out would take longer than they do.
+    ``cycles`` (an estimate) that sharing them out would take longer than they do.  ``timed``: the
+    entry measures how long steps take.
     """
     functions = list(dict.fromkeys(call.function for call in calls))
     numbers = {function: i for i, function in enumerate(functions)}
@@ -200,6 +206,8 @@ def assemble(calls: Sequence[StageCall], workers: int, cycles: float = float("in
         [numbers[call.function] for call in calls],
         [[(p.slot, p.offset) for p in call.places] for call in calls],
         workers,
+        timed,
     )
-    last = {ENTRY: entry_function(workers), DISPATCH: dispatch_function(functions)}
-    return Assembly(last, workers, layout.data(), layout.nbytes)
+    last = {ENTRY: entry_function(workers, timed), DISPATCH: dispatch_function(functions)}
+    kernels = tuple(tuple(call.kernel for call in step.calls) for step in steps)
+    return Assembly(last, workers, layout.data(), layout.nbytes, layout.clocks, kernels)

@@ -75,6 +75,16 @@ def clear(address: Expr, nbytes: int) -> Stmt:
     return t.Evaluate(call("uint64", "memset", address, const(0), const(nbytes, "uint64")))
 
 
+def now(clock: int = _MONOTONIC) -> tuple[Expr, list[Stmt]]:
+    """The time of one of the system's clocks in ns, and the statements that read it."""
+    t = tvm().tirx
+    time = local_buffer((2,), "int64", "time")  # seconds and ns
+    read = call("int32", "clock_gettime", const(clock), t.address_of(load(time, 0)))
+    value = load(time, 0) * const(10**9, "int64") + load(time, 1)
+    at, know = bind("now", value)
+    return at, [alloc(time), t.Evaluate(read), know]
+
+
 def available() -> bool:
     """Whether this system tells how many threads want to run, and where a thread is."""
     return sys.platform == "linux"
@@ -230,32 +240,24 @@ class Crowd:
         """Whether there was a core for every thread that wanted to run, a period ago at most."""
         return self._words["room"] > 0
 
-    def _now(self) -> tuple[Expr, list[Stmt]]:
-        t = tvm().tirx
-        time = local_buffer((2,), "int64", "time")  # seconds and ns
-        read = call("int32", "clock_gettime", const(self._clock), t.address_of(load(time, 0)))
-        value = load(time, 0) * const(10**9, "int64") + load(time, 1)
-        now, know = bind("now", value)
-        return now, [alloc(time), t.Evaluate(read), know]
-
     def begin(self) -> Stmt:
         """Before a launch."""
-        now, know = self._now()
-        return seq(know, self._words.set(begun=now))
+        at, know = now(self._clock)
+        return seq(know, self._words.set(begun=at))
 
     def end(self) -> Stmt:
         """After a launch: what it took is added up, and now and then it is decided anew."""
         words = self._words
-        now, know = self._now()
+        at, know = now(self._clock)
         address = tvm().tirx.address_of(words[WORDS[0]])
-        over = now - words["since"] > const(_PERIOD, "int64")
+        over = at - words["since"] > const(_PERIOD, "int64")
         lost = words["spent"] - words["sharing"] * words["runs"]
         slower = tvm().tirx.all(self.alone, lost > const(_SLICE, "int64"))
         return seq(
             know,
-            words.set(spent=words["spent"] + (now - words["begun"]), runs=words["runs"] + 1),
+            words.set(spent=words["spent"] + (at - words["begun"]), runs=words["runs"] + 1),
             when(
                 tvm().tirx.any(over, slower),
-                DECIDE.call(address, now, const(self._workers)),
+                DECIDE.call(address, at, const(self._workers)),
             ),
         )

@@ -112,8 +112,16 @@ class Queues:
 
         return serial(steps * self.workers, one, "queue")
 
-    def run(self, step: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
-        """Run ``body(tile, address of the worker's queue)`` once for every tile of a step."""
+    def run(
+        self,
+        step: Expr,
+        body: Callable[[Expr, Expr], Stmt],
+        around: Callable[[Expr, Stmt], Stmt] | None = None,
+    ) -> Stmt:
+        """Run ``body(tile, address of the worker's queue)`` once for every tile of a step.
+
+        What a worker does is put ``around`` that.
+        """
         t = tvm().tirx
         tile, more = (local_buffer((1,), "int32", name) for name in ("tile", "more"))
 
@@ -134,10 +142,10 @@ class Queues:
                 )
                 return seq(know, store(more, const(1), 0), t.While(load(more, 0) != 0, take))
 
-            return seq(
-                [know_first, know_address, alloc(tile), alloc(more)],
-                serial(self.workers, from_queue, "distance"),
-            )
+            work = serial(self.workers, from_queue, "distance")
+            if around is not None:
+                work = around(worker, work)
+            return seq([know_first, know_address, alloc(tile), alloc(more)], work)
 
         return self.each(all_of)
 

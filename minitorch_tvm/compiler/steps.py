@@ -9,6 +9,7 @@ functions each step calls and with which pointers::
     slot, offset                         of each argument: its pointer in the table
     address                              of each argument, filled in by the entry
     queue                                of each step and worker (see :mod:`.queues`)
+    ns                                   of each worker and step, where they are measured
 
 What comes first is told by the number of its word.  The entry is therefore the same for all
 programs of as many workers.  It calls stages by number, through a function that is nothing but a
@@ -31,6 +32,7 @@ from typing import Any
 from ..core.tvm_api import tvm
 from ..ir.program import STEPS_SLOT
 from . import apart, crowd
+from .clocks import TOTALS, Clocks
 from .loops import (
     Expr,
     Helper,
@@ -55,10 +57,10 @@ ENTRY, DISPATCH = "step", "dispatch"
 SETTLED = 1
 _WORD = 8
 _STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
-# How many there are, at which word some of them start, at which byte the queues do, and whether
-# these are prepared.
+# How many there are, at which word some of them start, at which byte queues and times do, and
+# whether queues are prepared.
 _ZEROS = ("prepared", *apart.WORDS, *crowd.WORDS)
-_HEADER = ("steps", "arguments", "slots", "addresses", "queues", *_ZEROS)
+_HEADER = ("steps", "arguments", "slots", "addresses", "queues", "clocks", *_ZEROS)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Layout:
     functions: Sequence[int]  # of each run
     arguments: Sequence[Sequence[tuple[int, int]]]  # of each run: slots and offsets
     workers: int
+    timed: bool = False
 
     @property
     def runs(self) -> int:
@@ -133,6 +136,7 @@ class Layout:
             "slots": self.slots,
             "addresses": self.addresses,
             "queues": self.queues,
+            "clocks": self.clocks,
             **dict.fromkeys(_ZEROS, 0),
         }
         words = [header[name] for name in _HEADER]
@@ -148,10 +152,16 @@ class Layout:
         return struct.pack(f"={len(words)}q", *words)
 
     @property
-    def nbytes(self) -> int:
-        """Length of the whole array."""
+    def clocks(self) -> int:
+        """The byte at which measured times start."""
         queues = len(self.steps) * self.workers if self.workers > 1 else 0
         return self.queues + queues * QUEUE_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the whole array."""
+        times = len(self.steps) * self.workers + TOTALS if self.timed else 0
+        return self.clocks + times * _WORD
 
 
 def entry_helpers(workers: int) -> tuple[Helper, ...]:
@@ -159,11 +169,11 @@ def entry_helpers(workers: int) -> tuple[Helper, ...]:
     return (crowd.DECIDE,) if workers > 1 and crowd.available() else ()
 
 
-def entry_function(workers: int) -> Any:
+def entry_function(workers: int, timed: bool = False) -> Any:
     """The entry: it receives the table of pointers, of which the first is the array's.
 
     With one worker, all runs on the calling thread; with more, if other programs leave it no core
-    for each (see :mod:`.crowd`).
+    for each (see :mod:`.crowd`).  If it is ``timed``, steps are (:mod:`.clocks`).
     """
     t = tvm()
     table_pointer = t.tirx.Var("table", pointer_type("uint64"))
@@ -214,15 +224,19 @@ def entry_function(workers: int) -> Any:
     count = head("steps")
     prepare = seq(know_slots, know_addresses, serial(head("arguments"), resolve, "argument"))
 
+    clocks = Clocks(count, workers)
+
     def by_itself(step: Expr) -> Stmt:
         none = const(0, "uint64")
-        return serial(field(step, 4), lambda tile: compute(step, tile, none), "tile")
+        work = serial(field(step, 4), lambda tile: compute(step, tile, none), "tile")
+        return clocks.step(step, const(0), work) if timed else work
 
     body = seq(prepare, serial(count, by_itself, "step"))
     if workers > 1:
 
         def shared(step: Expr) -> Stmt:
-            share = queues.run(step, functools.partial(compute, step))
+            around = functools.partial(clocks.step, step) if timed else None
+            share = queues.run(step, functools.partial(compute, step), around)
             return seq(share, when(field(step, 3) != 0, queues.barrier()))
 
         work = serial(count, shared, "step")
@@ -244,6 +258,9 @@ def entry_function(workers: int) -> Any:
             body = seq(others.begin(), when(others.alone, body, together), others.end())
         else:
             body = together
+    if timed:
+        offset = load(words, _HEADER.index("clocks")).astype("uint64")
+        body = seq(declared(clocks.memory, offset), clocks.launch(body))
     declarations = [
         t.tirx.DeclBuffer(table, data=table_pointer),
         declared(words, const(0, "uint64")),

@@ -83,6 +83,12 @@ VARIABLES = (
         ("0", "1"),
     ),
     Variable(
+        "MTVM_PROFILE",
+        "0",
+        "`1` measures how long every kernel takes; `mt.debug.profile()` tells.",
+        ("0", "1"),
+    ),
+    Variable(
         "MTVM_DEBUG",
         "0",
         "`1` one line per compile, `2` also a table of kernels, `3` the IR after every stage, "
@@ -118,6 +124,7 @@ class Config:
     check: bool = False
     poison: bool = False
     validate: bool = False
+    profile: bool = False
     debug: int = 0
     log: frozenset[str] = frozenset()
     num_threads: int | None = None
@@ -143,6 +150,7 @@ class Config:
             self.matrix_unit,
             self.poison,
             self.validate,
+            self.profile,
         )
 
 
@@ -178,6 +186,7 @@ def _from_env(env: Mapping[str, str]) -> Config:
         check=raw["MTVM_CHECK"] == "1",
         poison=raw["MTVM_POISON"] == "1",
         validate=raw["MTVM_VALIDATE"] == "1",
+        profile=raw["MTVM_PROFILE"] == "1",
         debug=integer("MTVM_DEBUG", 0),
         log=frozenset(filter(None, (s.strip() for s in raw["MTVM_LOG"].split(",")))),
         num_threads=integer("MTVM_NUM_THREADS", 1) if raw["MTVM_NUM_THREADS"] else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +52,16 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Clocks:
+    """Where the entry adds up times: int64 ns of each worker and step, of all launches, and their
+    number, from a byte of the steps on."""
+
+    offset: int
+    workers: int
+    kernels: tuple[tuple[int, ...], ...]  # that each step has stages of
+
+
+@dataclass(frozen=True)
 class Program:
     """Native code for one graph and how to call it.
 
@@ -76,6 +87,7 @@ class Program:
     seconds: dict[str, float] = field(compare=False)
     target: str = ""  # the processor that the code is for
     validated: bool = False  # every kernel is compared with the reference after each run
+    clocks: Clocks | None = None  # if times are measured
     # Kept alive for the compiler, which makes no kernel twice as long as a program has it.
     shared: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
@@ -126,21 +138,17 @@ class Program:
             ("kernel", "rule", "stages", "nodes", "MFLOP", "MB", "recorded at")
         ]
         rows += [self._row(k) for k in self.kernels]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [
-                cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append(f"  {'  '.join(cells)}".rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *in_columns(rows, range(2, 6))])
+
+    def where(self, k: KernelInfo) -> str:
+        """The user's line that recorded a kernel's first value, or nothing."""
+        place = self.graph.values[k.values[0]].place
+        if place is None:
+            return ""
+        file, line = errors.line_of(place)
+        return f"{Path(file).name}:{line}"
 
     def _row(self, k: KernelInfo) -> tuple[str, ...]:
-        place = self.graph.values[k.values[0]].place
-        where = ""
-        if place is not None:
-            file, line = errors.line_of(place)
-            where = f"{Path(file).name}:{line}"
         return (
             k.name,
             k.rule,
@@ -148,5 +156,18 @@ class Program:
             str(len(k.values)),
             f"{k.flops / 1e6:.2f}",
             f"{k.bytes_moved / 1e6:.3f}",
-            where,
+            self.where(k),
         )
+
+
+def in_columns(rows: Sequence[tuple[str, ...]], right: Container[int]) -> list[str]:
+    """Lines of a table, some of whose columns are flush ``right``."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines

@@ -163,12 +163,13 @@ def entry_for(graph: Graph) -> Entry | None:
     """Where the program of a simplified graph is kept; None where programs are not kept.
 
     Settings that look into the compiler or change what it emits for inspection need a real
-    compile: MTVM_CHECK, MTVM_POISON, MTVM_VALIDATE and MTVM_DEBUG.
+    compile: MTVM_CHECK, MTVM_POISON, MTVM_VALIDATE, MTVM_PROFILE and MTVM_DEBUG.
     """
     settings = config.CONFIG
     if settings.cache_dir is None:
         return None
-    if settings.check or settings.poison or settings.validate or settings.debug:
+    looks = settings.check, settings.poison, settings.validate, settings.profile, settings.debug
+    if any(looks):
         return None
     environment, text = _environment(), graph_text(graph)
     if environment is None or text is None:

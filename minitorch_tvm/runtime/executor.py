@@ -57,6 +57,8 @@ class Executor:
         self._steps = Buffer(program.steps_nbytes)
         steps = self._steps.numpy((program.steps_nbytes,), _BYTES)
         steps[: len(program.steps)] = np.frombuffer(program.steps, np.uint8)
+        if program.clocks is not None:
+            steps[program.clocks.offset :] = 0
         self._table[STEPS_SLOT] = self._steps.address
         self._table[SCALAR_SLOT] = self._scalars.address
         self._scratch: dict[int, Buffer] = {}
@@ -120,6 +122,22 @@ class Executor:
             if late is not None:
                 raise late
             return results
+
+    def times(self, reset: bool = False) -> tuple[Any, int, int] | None:
+        """What the entry has measured: ns of each worker and step, ns of all launches, launches.
+
+        None if the program does not measure; ``reset``: it starts anew.
+        """
+        clocks = self.program.clocks
+        if clocks is None:
+            return None
+        with _RUNNING:
+            words = self._steps.numpy((self._steps.nbytes,), _BYTES)[clocks.offset :].view(np.int64)
+            found = words.copy()
+            if reset:
+                words[:] = 0
+        steps = found[:-2].reshape(clocks.workers, len(clocks.kernels))
+        return steps, int(found[-2]), int(found[-1])
 
     def _stage(self, x: Buffer, inputs: Sequence[Buffer]) -> int:
         """Copy an input whose elements are not aligned; kernels may assume that they are."""

@@ -84,6 +84,17 @@ def work() -> list[tuple[int, int]]:
     return [(k.flops, k.bytes_moved) for k in lazy.last_executor().program.kernels]
 
 
+def kernel_seconds() -> list[tuple[str, int, int, float]]:
+    """Name, flops, bytes and seconds of all threads per call, of each kernel of the program that
+    ran last, since this was asked before; it needs MTVM_PROFILE."""
+    last = lazy.last_executor().program
+    found = next(p for p in mt.debug.profile(reset=True) if p.program is last)
+    return [
+        (" + ".join(k.name for k in each.kernels), each.flops, each.bytes_moved, each.seconds)
+        for each in found.kernels
+    ]
+
+
 def recorded() -> int:
     """Values of the program that ran last, as it was compiled."""
     return len(lazy.last_executor().program.graph.values)

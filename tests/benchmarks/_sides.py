@@ -108,6 +108,21 @@ def train(side: str, row: str, weights: str, checked: str) -> tuple[Answer, Hand
     return ready, _loop(step, data)
 
 
+def profile(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
+    """Training steps, and the time of each kernel in them."""
+    sides = framework(side)
+    step, data = sides.trainer(side, ROWS[row], load(weights)), batches(ROWS[row])
+    loop = _loop(step, data)
+    loop({"steps": 10})  # now mt.compile repeats what it has watched
+    sides.kernel_seconds()
+
+    def timed(request: Answer) -> Answer:
+        seconds = loop(request)["seconds"]
+        return {"seconds": seconds / request["steps"], "kernels": sides.kernel_seconds()}
+
+    return {}, timed
+
+
 def weights(side: str, row: str, initial: str, steps: str) -> tuple[Answer, Handler]:
     """Bits of the weights after ``steps`` training steps."""
     data = itertools.islice(itertools.cycle(batches(ROWS[row])), int(steps))
@@ -273,7 +288,7 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
-    for f in (train, weights, infer, kernels, limits, overhead, scaling, loader, epoch)
+    for f in (train, profile, weights, infer, kernels, limits, overhead, scaling, loader, epoch)
 }
 
 

@@ -4,6 +4,7 @@ Every side runs in its own process with the same number of threads and they take
 drifting machine drifts for all of them.  Medians over the turns, and the ratio turn by turn.
 
 * train: training steps of all models by torch eager, torch.compile, JAX and this package.
+* profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
 * kernels: single kernels against torch, numpy and the machine's limits; matmul: a few of them.
 * cold: from the start of the process, and from the call, to the result of the first step.
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import _determinism
 import _fresh
+import _profile
 import _scaling
 import _steps
 import _work
@@ -32,6 +34,7 @@ from _rows import ROWS
 
 COMMANDS = {
     "train": _steps.train,
+    "profile": _profile.profile,
     "infer": _steps.infer,
     "kernels": _work.kernels,
     "matmul": _work.matmul,
