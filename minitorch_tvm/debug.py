@@ -122,9 +122,10 @@ def profile(*, reset: bool = False) -> list[Profile]:
 
     >>> import minitorch_tvm as mt
     >>> from minitorch_tvm.core import config
+    >>> _ = mt.debug.profile(reset=True)
     >>> with config.override(profile=True):
     ...     mt.eval(mt.randn(64, 64) @ mt.randn(64, 64))
-    ...     [found] = mt.debug.profile()
+    ...     found = mt.debug.profile()[-1]
     >>> found.calls, found.kernels[-1].kernels[0].name
     (1, 'matmul')
     """
