@@ -31,7 +31,7 @@ class Isolated:
 
     graph: Graph
     kernel: Kernel
-    overwrites: bool  # an output takes the place of an input
+    overwrites: tuple[int, ...]  # inputs whose place outputs take
     passes: bool  # and the anchor's value is stored, but read by no other kernel
     values: tuple[int, ...]
 
@@ -64,7 +64,8 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             own.append(Value(op, (), value.shape, value.dtype))
         else:
             own.append(Value(value.op, local(value.inputs), value.shape, value.dtype, value.place))
-    overwrites = any(graph.outputs[out] in kernel.stores for out in fused.in_place)
+    donors = (d for out, d in fused.in_place.items() if graph.outputs[out] in kernel.stores)
+    overwrites = tuple(sorted(position[d] for d in donors if d in position))
     rows = kernel.rows
     if rows is not None:
         rows = replace(rows, places={position[v]: place for v, place in rows.places.items()})
@@ -79,7 +80,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             rows,
         ),
         overwrites,
-        overwrites and kernel.anchor in kernel.stores and kernel.anchor not in fused.read,
+        bool(overwrites) and kernel.anchor in kernel.stores and kernel.anchor not in fused.read,
         tuple(position),
     )
 

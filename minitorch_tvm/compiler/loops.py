@@ -128,6 +128,7 @@ class Memory:
     shape: tuple[int, ...]
     dtype: str
     wide: bool = False  # positions are computed in 64 bits
+    overwritten: bool = False  # results take its place, element by element
 
     def same_as(self, other: Memory | Any) -> bool:
         """True if both are one block (``other`` may be TVM's buffer)."""
@@ -298,7 +299,8 @@ def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> lis
 
     Of memory of at least so many elements, and where the expression is not needed to know the
     place.  ``beyond``: it may be for an element that does not exist; then nothing is loaded to find
-    out a place.
+    out a place.  A line that will be overwritten is asked for to that end: read first, it would be
+    taken from another core's cache twice.
     """
     _READS.append([])
     _NAMED.append([])
@@ -310,7 +312,7 @@ def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> lis
     for memory, element in found:
         if math.prod(memory.shape) < least:
             continue
-        statement = prefetch(element)
+        statement = prefetch(element, write=memory.overwritten)
         used = tvm().tirx.analysis.undefined_vars(statement, [])
         loaded = [m.raw for m, _ in found if not m.raw.same_as(memory.raw)] if beyond else []
         if not any(v.same_as(name) for v in used for name in (*named, *loaded)):

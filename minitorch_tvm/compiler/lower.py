@@ -7,7 +7,7 @@ functions of an index, and a way to finish an output element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core import strides as st
@@ -29,7 +29,7 @@ class KernelCode:
 
     graph: Graph
     kernel: Kernel
-    overwrites: bool  # an output takes the place of an input: then nothing may be computed twice
+    overwrites: tuple[int, ...]  # inputs whose place outputs take: nothing may be computed twice
     passes: bool  # and the anchor's value is stored, but read by no other kernel
     builder: Builder = field(default_factory=Builder)
     buffers: dict[int, Memory | Any] = field(default_factory=dict)  # by value, in its own shape
@@ -42,7 +42,8 @@ class KernelCode:
             key = self._collapsed.setdefault((v, shape), -1 - len(self._collapsed))
         if key not in self.buffers:
             own = value.shape if shape is None else shape
-            self.buffers[key] = pointer_buffer(own, value.dtype.name, f"b{v}", self._wide)
+            memory = pointer_buffer(own, value.dtype.name, f"b{v}", self._wide)
+            self.buffers[key] = replace(memory, overwritten=v in self.overwrites)
         return self.buffers[key]
 
     _collapsed: dict[tuple[int, Shape], int] = field(default_factory=dict)

@@ -328,15 +328,16 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
 def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed rows, from another cache, and what finishing reads, of many elements."""
     cpu = ISAS["avx512"].cpu
+    cpu = replace(cpu, mattr=(*cpu.mattr, "+prfchw"))  # there since 2014, but not part of v4
     a, b, c, other = (filled(512, 512) for _ in range(4))
     bias = filled(512)
 
-    def asks(make: Make) -> tuple[int, int]:
+    def asks(make: Make, request: str = "prefetcht0") -> tuple[int, int]:
         """Multiply-adds and requests in the loop with the most multiply-adds."""
         monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
         monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
         loops = innermost_loops(assembly(make, cpu, monkeypatch))
-        found = [(sum("vfmadd" in x for x in q), sum("prefetcht0" in x for x in q)) for q in loops]
+        found = [(sum("vfmadd" in x for x in q), sum(request in x for x in q)) for q in loops]
         return max(found)
 
     terms, alone = asks(lambda: [a.T @ b])
@@ -352,6 +353,10 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
     found = asks(lambda: [x.T @ y]), asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
     assert found[1][1] == found[0][1] + 3 - ahead
+    # What is overwritten is asked for to be written.
+    assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw") == (terms, 1)
+    assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw") == (terms, 0)
+    assert asks(lambda: [z[1].add_(x.T @ y * z[2])])[1] == found[0][1] - ahead + 1
     # Rows stored along m, in place: a line of each k.
     assert asks(lambda: [filled(1024, 128).T @ filled(1024, 512)])[1] == vectors + 2 + ahead
 
