@@ -84,7 +84,7 @@ def compile_graph(graph: Graph) -> Program:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
         kernels.prepare_entry(machine.workers)
         ready = clock("schedule", lambda: kernels.all_ready(isolated))
-        memory = clock("plan", lambda: _plan(fused, ready, settings.plan and not settings.validate))
+        memory = clock("plan", lambda: _plan(fused, ready, machine.workers))
         if settings.check:
             plan.verify(memory)
         assembly = clock(
@@ -165,11 +165,12 @@ def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[St
     return cpu.schedule(code, machine)
 
 
-def _plan(fused: FusedGraph, ready: list[Ready], reuse: bool) -> plan.Plan:
+def _plan(fused: FusedGraph, ready: list[Ready], workers: int) -> plan.Plan:
     requests = plan.lifetimes(fused)
     for k, r in enumerate(ready):
         requests += [plan.Request(-1, plan.rounded(nbytes), k, k) for nbytes in r.scratch]
-    return plan.plan(requests, len(ready), reuse)
+    reuse = config.CONFIG.plan and not config.CONFIG.validate
+    return plan.plan(requests, len(ready), reuse, workers)
 
 
 def _assemble(

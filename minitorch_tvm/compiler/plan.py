@@ -9,16 +9,20 @@ inference", 2020).  The lower bound of any plan is the largest sum of sizes aliv
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..ir.kernel import FusedGraph
 from ..ir.program import Placement
+from .homes import SMALL, Homes, Offsets
 
 ALIGNMENT = 64
+# As much of the lower bound may be used, so that lines are reused by who used them last.
+_SPACE = 1.05
+# How often places are looked for, from each of two orders on; less often for many values.
+_TRIES, _TRIED = 8, 600
 
 
 @dataclass(frozen=True)
@@ -66,38 +70,108 @@ def lifetimes(fused: FusedGraph) -> list[Request]:
     ]
 
 
-def plan(requests: Sequence[Request], kernels: int, reuse: bool = True) -> Plan:
-    """Place all requests; with ``reuse`` off nothing shares bytes (``MTVM_PLAN=0``)."""
+def plan(requests: Sequence[Request], kernels: int, reuse: bool = True, workers: int = 1) -> Plan:
+    """Place all requests; with ``reuse`` off nothing shares bytes (``MTVM_PLAN=0``).
+
+    Where several ``workers`` compute and a little more memory than needed allows it, lines are
+    reused by who used them last (:mod:`.homes`).
+    """
     naive = sum(r.nbytes for r in requests)
     change = [0] * (max(kernels, 1) + 1)
     for r in requests:
         change[r.first] += r.nbytes
         change[r.last + 1] -= r.nbytes
-    placed: list[Placement] = []
-    # Of everything placed: first kernel, last kernel, offset, end.
-    ranges = np.zeros((4, len(requests)), np.int64)
-    end = 0
-    for r in sorted(requests, key=lambda r: (-r.nbytes, r.first, r.value)):
-        offset = end if not reuse else _lowest_gap(ranges[:, : len(placed)], r)
-        ranges[:, len(placed)] = r.first, r.last, offset, offset + r.nbytes
-        placed.append(Placement(r.value, offset, r.nbytes, r.first, r.last))
+    lower_bound = max(itertools.accumulate(change))
+    if not reuse:
+        offsets = itertools.accumulate((r.nbytes for r in requests), initial=0)
+        return Plan(tuple(map(_placement, requests, offsets)), naive, naive, lower_bound)
+    several = workers > 1 and any(r.nbytes >= SMALL for r in requests)
+    enough = int(_SPACE * lower_bound)
+    found = _tried(requests, enough, lambda: Homes(enough, workers)) if several else None
+    if found is None or _end(found) > enough:
+        other = _tried(requests, enough if several else lower_bound, lambda: None)
+        found = other if found is None or _end(other) < _end(found) else found
+    return Plan(tuple(found), _end(found), naive, lower_bound)
+
+
+def _placement(r: Request, offset: int) -> Placement:
+    return Placement(r.value, offset, r.nbytes, r.first, r.last)
+
+
+def _end(placements: Sequence[Placement]) -> int:
+    return max((p.offset + p.nbytes for p in placements), default=0)
+
+
+class _Ranges:
+    """Everything placed so far."""
+
+    def __init__(self, count: int) -> None:
+        self.placements: list[Placement] = []
+        self._all = np.zeros((4, count), np.int64)  # first kernel, last kernel, offset, end
+
+    def add(self, r: Request, offset: int) -> None:
+        self._all[:, len(self.placements)] = r.first, r.last, offset, offset + r.nbytes
+        self.placements.append(_placement(r, offset))
+
+    def gaps(self, r: Request) -> tuple[Offsets, Offsets]:
+        """Where gaps between what is alive together with ``r`` begin, and where all but the last
+        end."""
+        first, last, low, high = self._all[:, : len(self.placements)]
+        busy = np.flatnonzero((first <= r.last) & (last >= r.first) & (high > low))
+        busy = busy[np.argsort(low[busy], kind="stable")]
+        return np.concatenate([[0], np.maximum.accumulate(high[busy])]), low[busy]
+
+
+def _tried(
+    requests: Sequence[Request], enough: int, homes: Callable[[], Homes | None]
+) -> list[Placement]:
+    """Places that take no more than ``enough`` bytes, or the least of those tried.
+
+    What lies on top takes its turn earlier the next time.
+    """
+    best: list[Placement] = []
+    for key in (_area, _size):
+        order = sorted(requests, key=key)
+        for _ in range(min(_TRIES, 1 + _TRIED // (len(order) + 1))):
+            found = _placed(order, homes())
+            ends = [p.offset + p.nbytes for p in found]
+            if not best or _end(found) < _end(best):
+                best = found
+            if max(ends, default=0) <= enough:
+                return best
+            top = ends.index(max(ends))
+            order.insert(top // 2, order.pop(top))
+    return best
+
+
+def _area(r: Request) -> tuple[int, int, int]:
+    """Much and for long comes first."""
+    return -r.nbytes * (r.last - r.first + 1), r.first, r.value
+
+
+def _size(r: Request) -> tuple[int, int, int]:
+    return -r.nbytes, r.first, r.value
+
+
+def _placed(order: Sequence[Request], homes: Homes | None) -> list[Placement]:
+    """Places in the smallest gaps, or of large values where most of their lines are at home."""
+    ranges, end = _Ranges(len(order)), 0
+    for r in order:
+        low, high = ranges.gaps(r)
+        # Beyond all that lives at the same time, too, if others are there.
+        high = np.append(high, max(end, low[-1] + r.nbytes)) - r.nbytes
+        fits = np.flatnonzero(low <= high)
+        if len(fits) > 1 and low[-1] + r.nbytes > end:
+            fits = fits[:-1]
+        low, high = low[fits], high[fits]
+        if homes is None or r.nbytes < SMALL:
+            offset = int(low[np.argmin(high - low)])
+        else:
+            offset = homes.best(r.nbytes, low, high)
+            homes.settle(r.nbytes, offset)
+        ranges.add(r, offset)
         end = max(end, offset + r.nbytes)
-    return Plan(tuple(placed), end, naive, max(itertools.accumulate(change)))
-
-
-def _lowest_gap(ranges: NDArray[np.int64], r: Request) -> int:
-    """Smallest gap between ranges alive together with ``r`` that holds it (else the end)."""
-    first, last, low, high = ranges
-    busy = np.flatnonzero((first <= r.last) & (last >= r.first) & (high > low))
-    if not len(busy):
-        return 0
-    busy = busy[np.argsort(low[busy], kind="stable")]
-    ends = np.concatenate([[0], np.maximum.accumulate(high[busy])])
-    gaps = low[busy] - ends[:-1]
-    fits = np.flatnonzero(gaps >= r.nbytes)
-    # The lowest of the smallest gaps.  A range of no bytes fits everywhere, also between others.
-    place = fits[np.argmin(gaps[fits])] if len(fits) else -1
-    return int(ends[place])
+    return ranges.placements
 
 
 def verify(found: Plan) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minitorch_tvm.compiler.loops import Builder, load, pointer_buffer, store
-from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiling
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget
@@ -83,6 +83,21 @@ def _tiling(
     a_transposed: bool = False,
 ) -> gemm_tiling.Tiling:
     """How a product of float32 is cut for cores with AVX-512."""
+    sizes = m, n, k, b_transposed, workers, l2_bytes, batch, shared_b, a_transposed
+    return _chosen(*sizes)[2]
+
+
+def _chosen(
+    m: int,
+    n: int,
+    k: int,
+    b_transposed: bool,
+    workers: int,
+    l2_bytes: int,
+    batch: int = 1,
+    shared_b: bool = False,
+    a_transposed: bool = False,
+) -> tuple[Problem, CpuTarget, gemm_tiling.Tiling]:
     cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, l2_bytes, workers=workers)
 
     def none(*_: Any) -> Any:
@@ -92,7 +107,25 @@ def _tiling(
         *(batch, m, n, k, "float32", none, none, not a_transposed, b_transposed),
         *(m if a_transposed else k, k if b_transposed else n, none, True, not shared_b, False),
     )
-    return gemm_tiling.choose(pb, cpu)[1]
+    return pb, cpu, gemm_tiling.choose(pb, cpu)[1]
+
+
+@pytest.mark.parametrize(("n", "rows_first"), [(512, True), (2048, False)])
+def test_threads_have_rows_of_their_own_where_columns_are_few(n: int, rows_first: bool) -> None:
+    """Who comes next finds rows where it wrote them; else panels stay in a core's cache."""
+    pb, cpu, tiling = _chosen(1024, n, 128, False, 2, 1 << 20)
+    tiling = dataclasses.replace(tiling, own_panels=False)
+    compute = gemm_outer._Compute(pb, tiling, None, None, cpu)
+    assert compute.rows_first == rows_first
+    tiles = compute.row_groups * compute.panel_groups
+    found = [compute.groups(tile)[1:] for tile in range(tiles)]
+    assert len(set(found)) == tiles
+    half = found[: tiles // 2]
+    rows = {row for row, _ in half}
+    panels = {panel for _, panel in half}
+    assert compute.panel_groups > 1
+    assert abs(len(rows) - compute.row_groups / (2 if rows_first else 1)) <= 1
+    assert abs(len(panels) - compute.panel_groups / (1 if rows_first else 2)) <= 1
 
 
 def test_columns_that_batches_share_are_packed_once() -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minitorch_tvm.compiler import plan
+from minitorch_tvm.compiler.homes import Homes
 from minitorch_tvm.compiler.plan import ALIGNMENT, Plan, Request
 
 Lives = list[tuple[int, int, int]]  # units of 64 bytes, first kernel, length of life
 
 
-def requests(lives: Lives) -> list[Request]:
-    return [Request(i, 64 * n, first, first + more) for i, (n, first, more) in enumerate(lives)]
+def requests(lives: Lives, unit: int = 64) -> list[Request]:
+    return [Request(i, unit * n, first, first + more) for i, (n, first, more) in enumerate(lives)]
 
 
 def owners(found: Plan) -> None:
@@ -53,10 +55,10 @@ lives = st.lists(
 )
 
 
-@given(lives)
-def test_no_byte_has_two_owners(drawn: Lives) -> None:
-    wanted = requests(drawn)
-    found = plan.plan(wanted, 12)
+@given(lives, st.sampled_from([1, 2, 3]), st.sampled_from([64, 1 << 14]))
+def test_no_byte_has_two_owners(drawn: Lives, workers: int, unit: int) -> None:
+    wanted = requests(drawn, unit)
+    found = plan.plan(wanted, 12, workers=workers)
     owners(found)
     plan.verify(found)
     assert sorted(p.value for p in found.placements) == list(range(len(wanted)))
@@ -72,6 +74,93 @@ def test_close_to_the_optimum_of_tiny_cases(drawn: Lives) -> None:
     found = plan.plan(wanted, 8)
     best = optimum(wanted) if wanted else 0
     assert found.lower_bound <= best <= found.arena_bytes <= 1.34 * best
+
+
+def strangers(found: Plan, workers: int) -> int:
+    """Bytes that a worker takes over from another, in a step that follows others."""
+    owner = np.full(found.arena_bytes // 64, -1)
+    for _ in range(2):
+        taken = 0
+        for p in sorted(found.placements, key=lambda p: p.first):
+            begin, count = p.offset // 64, p.nbytes // 64
+            share = np.arange(count) * workers // max(count, 1)
+            before = owner[begin : begin + count]
+            taken += 64 * int(((before >= 0) & (before != share)).sum())
+            owner[begin : begin + count] = share
+    return taken
+
+
+def test_lines_are_reused_by_who_used_them_last() -> None:
+    """Activations of several widths; some of them wait for the way back."""
+    widths = [128, 384, 128, 512, 512, 128, 384, 256, 512, 128, 65] * 4
+    lives = [32 - i if i % 3 == 0 and i < 20 else i % 4 for i in range(len(widths))]
+    wanted = [
+        Request(i, plan.rounded(4096 * n), i, i + 1 + more)
+        for i, (n, more) in enumerate(zip(widths, lives, strict=True))
+    ]
+    total = sum(r.nbytes for r in wanted)
+    compact, two, four = (plan.plan(wanted, 60, workers=workers) for workers in (1, 2, 4))
+    assert strangers(compact, 2) > total / 6
+    assert strangers(two, 2) < total / 100
+    assert strangers(four, 4) < strangers(compact, 4) / 2
+    assert max(two.arena_bytes, four.arena_bytes) <= 1.05 * two.lower_bound
+
+
+@given(lives)
+def test_homes_take_little_more_memory(drawn: Lives) -> None:
+    wanted = requests(drawn, 1 << 16)
+    compact, found = (plan.plan(wanted, 12, workers=workers) for workers in (1, 2))
+    assert found.arena_bytes <= max(compact.arena_bytes, 1.05 * found.lower_bound)
+
+
+def test_what_lies_on_top_takes_its_turn_earlier() -> None:
+    """A program with convolutions: from the largest on, a twentieth more than needed."""
+    drawn = [
+        *[(6272, 0, 19), (1568, 1, 17), (3136, 2, 13), (784, 3, 10), (128, 4, 6), (128, 9, 5)],
+        *[(784, 12, 3), (3136, 15, 3), (1568, 17, 2), (6272, 19, 2), (200, 2, 0), (784, 4, 0)],
+        *[(1600, 18, 0), (25, 21, 0)],
+    ]
+    found = plan.plan(requests(drawn, 1024), 22)
+    assert found.arena_bytes == found.lower_bound
+
+
+@given(st.data(), st.integers(2, 4), st.integers(0, 40))
+def test_the_place_with_the_fewest_strangers(data: st.DataObject, workers: int, cells: int) -> None:
+    known = Homes(64 << 10, workers)
+    home = st.lists(st.integers(-1, workers - 1), min_size=65, max_size=65)
+    known._home[:] = data.draw(home)
+    cell = known._cell
+    assert cell == 1024
+    shares = [cells * w // workers for w in range(workers + 1)]
+    starts = data.draw(st.lists(st.integers(0, 60 << 4), min_size=1, max_size=4, unique=True))
+    low = np.array(sorted(starts), np.int64) * 64
+    high = low + 64 * np.array([data.draw(st.integers(0, 200)) for _ in low])
+
+    def count(offset: int) -> int:
+        first = offset // cell
+        return sum(
+            0 <= known._home[first + c] != w
+            for w in range(workers)
+            for c in range(*shares[w : w + 2])
+            if first + c < len(known._home)
+        )
+
+    offset = known.best(cells * cell, low, high)
+    assert any(a <= offset <= b for a, b in zip(low, high, strict=True))
+    possible = {
+        at
+        for a, b in zip(low, high, strict=True)
+        for at in (a, b, *range(-(-a // cell) * cell, b + 1, cell))
+        if at in (a, b) or at <= 64 << 10
+    }
+    assert count(offset) == min(map(count, possible))
+    known.settle(cells * cell, offset)
+    assert count(offset) == sum(
+        0 <= known._home[offset // cell + c] != w
+        for w in range(workers)
+        for c in range(*shares[w : w + 2])
+        if offset // cell + c < len(known._home)
+    )
 
 
 @given(lives)

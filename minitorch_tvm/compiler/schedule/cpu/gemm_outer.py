@@ -117,6 +117,10 @@ class _Compute:
         self.strip = self._strip()
         self.tile: Expr = var("tile")
         self.own_rows = own_rows(pb, tiling)
+        # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
+        # then read and write rows of their own, as those do that compute rows or elements.
+        whole = pb.k * self.panels * tiling.nr * pb.itemsize <= cpu.l2_bytes // 2
+        self.rows_first = whole and (columns is None or not columns.own)
 
     def _strip(self) -> Memory | None:
         """Memory for a copy of the scalars of one row block, if reading in place is worse."""
@@ -151,11 +155,19 @@ class _Compute:
 
         return stage_with_start("gemm", tiles, (start, []), one, helpers)
 
+    def groups(self, tile: Expr) -> tuple[Expr, Expr, Expr]:
+        """Batch, row group and panel group of a tile."""
+        rows, panels = self.row_groups, self.panel_groups
+        bt = tile // (rows * panels) if self.pb.batch > 1 else const(0)
+        if self.rows_first:
+            return bt, tile // panels % rows, tile % panels
+        return bt, tile % rows, tile // rows % panels
+
     def _panels_of(self, tile: Expr) -> tuple[Expr, tuple[Expr, Expr]]:
-        """Batch, first panel and number of panels of a tile; neighbouring tiles share them."""
+        """Batch, first panel and number of panels of a tile."""
         t = self.t
-        bt = tile // (self.row_groups * self.panel_groups) if self.pb.batch > 1 else const(0)
-        p0 = tile // self.row_groups % self.panel_groups * t.panel_group
+        bt, _, group = self.groups(tile)
+        p0 = group * t.panel_group
         count: Expr = t.panel_group
         if self.panels % t.panel_group:
             count = minimum(t.panel_group, self.panels - p0)
@@ -163,7 +175,7 @@ class _Compute:
 
     def _whole_tile(self, tile: Expr, tiles: int, beside: Stage | None, first: list[Stmt]) -> Stmt:
         self.tile = tile
-        body = seq(first, self._tile(tile % self.row_groups * self.t.row_group))
+        body = seq(first, self._tile(self.groups(tile)[1] * self.t.row_group))
         if beside is None:
             return body
         begin, end = ((tile + n) * beside.tiles // tiles for n in (0, 1))
