@@ -1,9 +1,11 @@
 """Give every intermediate a place in one arena.
 
 A value is alive from the kernel that writes it to the last kernel that reads it.  Places are chosen
-greedily, largest value first, at the lowest offset that is free during the value's whole life
-(best-fit by size, as in Pisarchyk and Lee, "Efficient memory management for deep neural net
-inference", 2020).  The lower bound of any plan is the largest sum of sizes alive at once.
+greedily, what needs much for long first, in the smallest gap that is free during the value's whole
+life (best fit, as in Pisarchyk and Lee, "Efficient memory management for deep neural net
+inference", 2020); large values where threads find lines of their own (:mod:`.homes`).  The lower
+bound of any plan is the largest sum of sizes alive at once.  If places take more than is enough,
+what lies on top takes its turn earlier, and all are chosen again.
 """
 
 from __future__ import annotations
