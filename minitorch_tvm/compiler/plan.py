@@ -87,7 +87,7 @@ def plan(requests: Sequence[Request], kernels: int, reuse: bool = True, workers:
     if not reuse:
         offsets = itertools.accumulate((r.nbytes for r in requests), initial=0)
         return Plan(tuple(map(_placement, requests, offsets)), naive, naive, lower_bound)
-    several = workers > 1 and any(r.nbytes >= SMALL for r in requests)
+    several = workers > 1 and any(r.nbytes >= SMALL * workers for r in requests)
     enough = int(_SPACE * lower_bound)
     found = _tried(requests, enough, lambda: Homes(enough, workers)) if several else None
     if found is None or _end(found) > enough:
@@ -166,7 +166,7 @@ def _placed(order: Sequence[Request], homes: Homes | None) -> list[Placement]:
         if len(fits) > 1 and low[-1] + r.nbytes > end:
             fits = fits[:-1]
         low, high = low[fits], high[fits]
-        if homes is None or r.nbytes < SMALL:
+        if homes is None or r.nbytes < SMALL * homes.workers:
             offset = int(low[np.argmin(high - low)])
         else:
             offset = homes.best(r.nbytes, low, high)
