@@ -1,7 +1,7 @@
 """How long the steps of a program take, as its entry measures it (``MTVM_PROFILE``).
 
 Times in ns are added up for each worker and step; behind them stand the time of whole launches and
-how many there were.  A worker's times are neighbours, so that no two write to one line.
+how many there were.  A worker's times are neighbours, so that few lines are written by two.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 Offsets = NDArray[np.int64]
 
-SMALL = 16 << 10
-"""Values of which a worker's share has fewer bytes are of no account."""
-
+# Bytes of a share that are worth it.
+_SMALL = 16 << 10
 # As many parts has the arena, of which one has one home; but not smaller ones than this.
 _CELLS, _LEAST = 4096, 1024
 
@@ -27,22 +26,26 @@ class Homes:
     """The worker whose caches hold a part of the arena, for every part."""
 
     def __init__(self, nbytes: int, workers: int) -> None:
-        self.workers = workers
+        self._workers = workers
         self._cell = max(_LEAST, -(-nbytes // (_CELLS * _LEAST)) * _LEAST)
         self._home = np.full(nbytes // self._cell + 1, -1, np.int16)
 
+    def keeps(self, nbytes: int) -> bool:
+        """Whether it matters whose caches a value is in: its shares are not small."""
+        return self._workers > 1 and nbytes >= _SMALL * self._workers
+
     def _shares(self, nbytes: int) -> list[int]:
         """The cells at which the shares of a value begin and end, from its first on."""
-        return [nbytes * w // self.workers // self._cell for w in range(self.workers + 1)]
+        return [nbytes * w // self._workers // self._cell for w in range(self._workers + 1)]
 
-    def strangers(self, nbytes: int) -> Offsets:
+    def _strangers(self, nbytes: int) -> Offsets:
         """How many cells would be another worker's, for each cell that a value may begin at.
 
         The last is that behind the arena, where nobody lives.
         """
         shares, cells = self._shares(nbytes), len(self._home)
         found = np.zeros(cells + 1, np.int64)
-        for worker in range(self.workers):
+        for worker in range(self._workers):
             other = np.zeros(cells + 1 + shares[-1], np.int64)
             np.cumsum((self._home >= 0) & (self._home != worker), out=other[1 : cells + 1])
             other[cells + 1 :] = other[cells]
@@ -56,7 +59,7 @@ class Homes:
         ``low``: where gaps begin; ``high``: the last places where it fits into them.  Of several,
         one in the smallest gap, if possible at its edge, which leaves one gap and not two.
         """
-        strangers = self.strangers(nbytes)
+        strangers = self._strangers(nbytes)
         last = len(strangers) - 1
         first, after = -(-low // self._cell), np.minimum(high // self._cell + 1, last)
         edges = strangers[np.minimum(np.stack([low, high]) // self._cell, last)]
@@ -77,6 +80,6 @@ class Homes:
     def settle(self, nbytes: int, offset: int) -> None:
         """Give what has no home in a value's place one."""
         start, shares = offset // self._cell, self._shares(nbytes)
-        for worker in range(self.workers):
+        for worker in range(self._workers):
             part = self._home[start + shares[worker] : start + shares[worker + 1]]
             part[part < 0] = worker

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir.kernel import FusedGraph
 from ..ir.program import Placement
-from .homes import SMALL, Homes, Offsets
+from .homes import Homes, Offsets
 
 ALIGNMENT = 64
 # As much of the lower bound may be used, so that lines are reused by who used them last.
@@ -87,12 +87,13 @@ def plan(requests: Sequence[Request], kernels: int, reuse: bool = True, workers:
     if not reuse:
         offsets = itertools.accumulate((r.nbytes for r in requests), initial=0)
         return Plan(tuple(map(_placement, requests, offsets)), naive, naive, lower_bound)
-    several = workers > 1 and any(r.nbytes >= SMALL * workers for r in requests)
     enough = int(_SPACE * lower_bound)
-    found = _tried(requests, enough, lambda: Homes(enough, workers)) if several else None
-    if found is None or _end(found) > enough:
-        other = _tried(requests, enough if several else lower_bound, lambda: None)
-        found = other if found is None or _end(other) < _end(found) else found
+    tried, largest = [], max((r.nbytes for r in requests), default=0)
+    if Homes(enough, workers).keeps(largest):
+        tried.append(_tried(requests, enough, lambda: Homes(enough, workers)))
+    if not tried or _end(tried[0]) > enough:
+        tried.append(_tried(requests, lower_bound, lambda: None))
+    found = min(tried, key=_end)
     return Plan(tuple(found), _end(found), naive, lower_bound)
 
 
@@ -136,12 +137,11 @@ def _tried(
         order = sorted(requests, key=key)
         for _ in range(min(_TRIES, 1 + _TRIED // (len(order) + 1))):
             found = _placed(order, homes())
-            ends = [p.offset + p.nbytes for p in found]
             if not best or _end(found) < _end(best):
                 best = found
-            if max(ends, default=0) <= enough:
-                return best
-            top = ends.index(max(ends))
+            if _end(found) <= enough:
+                return found
+            top = max(range(len(found)), key=lambda i: found[i].offset + found[i].nbytes)
             order.insert(top // 2, order.pop(top))
     return best
 
@@ -166,7 +166,7 @@ def _placed(order: Sequence[Request], homes: Homes | None) -> list[Placement]:
         if len(fits) > 1 and low[-1] + r.nbytes > end:
             fits = fits[:-1]
         low, high = low[fits], high[fits]
-        if homes is None or r.nbytes < SMALL * homes.workers:
+        if homes is None or not homes.keeps(r.nbytes):
             offset = int(low[np.argmin(high - low)])
         else:
             offset = homes.best(r.nbytes, low, high)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from linked import Linked
 
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api, plan
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import (
     alloc,
@@ -20,6 +23,7 @@ from minitorch_tvm.compiler.loops import (
     when,
 )
 from minitorch_tvm.compiler.queues import stage_with_start
+from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import global_func
 
 TILES = 1000
@@ -78,3 +82,22 @@ def test_every_tile_is_taken_once(workers: int, tiles: int, threads: int) -> Non
             np.testing.assert_array_equal(ends > 0, starts > 0)
     finally:
         configure(1, 2)
+
+
+def test_memory_is_planned_for_those_who_take_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    places = plan.plan
+
+    def watched(requests: Any, kernels: int, reuse: bool, workers: int) -> plan.Plan:
+        planned.append(workers)
+        return places(requests, kernels, reuse, workers)
+
+    monkeypatch.setattr(plan, "plan", watched)
+    for workers in (1, 3):
+        monkeypatch.setattr(api, "usable_cores", lambda workers=workers: workers)
+        lazy.clear_cache()
+        with config.override(cache_dir=None):
+            x = mt.ones(64, 64)
+            assert ((x @ x).softmax(1) @ x)[0, 0].item() == pytest.approx(1)
+    lazy.clear_cache()
+    assert planned == [1, 3]

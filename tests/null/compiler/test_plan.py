@@ -154,13 +154,12 @@ def test_the_place_with_the_fewest_strangers(data: st.DataObject, workers: int, 
         if at in (a, b) or at <= 64 << 10
     }
     assert count(offset) == min(map(count, possible))
+    before = known._home.copy()
     known.settle(cells * cell, offset)
-    assert count(offset) == sum(
-        0 <= known._home[offset // cell + c] != w
-        for w in range(workers)
-        for c in range(*shares[w : w + 2])
-        if offset // cell + c < len(known._home)
-    )
+    for c, (was, now) in enumerate(zip(before, known._home, strict=True)):
+        share = sum(c - offset // cell >= end for end in shares[1:])
+        inside = 0 <= c - offset // cell < cells
+        assert now == (share if inside and was < 0 else was)
 
 
 @given(lives)
