@@ -78,7 +78,7 @@ _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
 _SITE_WARNING = 8
 _WORTH_LEAVING = 1 << 19
-"""Bytes of a result that nobody reads; less is not worth another program."""
+"""Bytes of results that nobody reads; fewer are not worth another program."""
 _reference = weakref.ref
 _VISITS = itertools.count(1)
 _BY_SEQUENCE = operator.attrgetter("sequence")
@@ -207,16 +207,18 @@ def _remember(key: Key, executor: Executor | ReferenceExecutor) -> None:
 def without(
     key: Key, executor: Executor | ReferenceExecutor, unread: Sequence[int]
 ) -> Executor | ReferenceExecutor:
-    """The program of that structure, but that large ones of the outputs ``unread`` are not stored.
+    """The program of that structure, but that the outputs ``unread`` are not stored.
 
     Nobody may read these.  Kernels and bits are the same, and so are outputs that kernels read.
+    Where all that can be left out is small, it is the same program.
     """
     if not isinstance(executor, Executor):
         return executor
     program = executor.program
-    large = [i for i in unread if program.outputs[i].nbytes >= _WORTH_LEAVING]
-    left = tuple(i for i in large if not program.stores(i))
-    if not left:
+    if sum(program.outputs[i].nbytes for i in unread) < _WORTH_LEAVING:
+        return executor
+    left = program.unstored(unread)
+    if sum(program.outputs[i].nbytes for i in left) < max(_WORTH_LEAVING, 1):
         return executor
     with _FLUSHING:
         own = key.extended("unread", *left)

@@ -60,16 +60,18 @@ class Run(NamedTuple):
     donors: tuple[int, ...]  # per output: position among the inputs, or -1
     scalars: tuple[Place | float, ...]
     outputs: tuple[Output, ...]
+    unread: tuple[int, ...] = ()  # of these, what nobody gets
     unstored: tuple[int, ...] = ()  # of these, what has no memory
 
     def lean(self, wanted: Set[int]) -> Run:
         """The same where only tensors, gradients and those that are ``wanted`` get outputs."""
-        unread = [i for i, o in enumerate(self.outputs) if not o.places and i not in wanted]
+        unread = tuple(i for i, o in enumerate(self.outputs) if not o.places and i not in wanted)
         if not unread:
             return self
         assert self.key is not None
         executor = lazy.without(self.key, self.executor, unread)
-        return self._replace(executor=executor, unstored=executor.program.graph.unread)
+        unstored = executor.program.graph.unread
+        return self._replace(executor=executor, unread=unread, unstored=unstored)
 
 
 class State(NamedTuple):
@@ -93,6 +95,8 @@ Step = tuple[Prepare, Callable[[Prepared, list[Any]], list[Buffer]]]
 
 _SMALL = 4096
 """Bytes; results up to that size are kept, to be written over once nobody else has them."""
+_SMALL_UNREAD = 1 << 16
+"""Bytes; what nobody gets keeps its memory up to that size, and takes some from the pool beyond."""
 
 
 def _no_program(prepared: Prepared, values: list[Any]) -> list[Buffer]:
@@ -133,16 +137,20 @@ def steps(
     return found
 
 
+_Owned = list[tuple[int, Output, list[Tensor]]]
+"""Numbers of outputs, and the tensors that get them as gradients."""
+
+
 class _Gradients(Promise):
     """Gradients that a program has computed, in memory that it writes again next time.
 
     Once somebody has asked for one they are tensors, and the memory belongs to these.
     """
 
-    __slots__ = ("_of", "addresses", "asked", "targets")
+    __slots__ = ("_outputs", "addresses", "asked", "targets")
 
-    def __init__(self, of: _Replaced, targets: list[Any], addresses: list[int]) -> None:
-        self._of = of
+    def __init__(self, outputs: _Owned, targets: list[Any], addresses: list[int]) -> None:
+        self._outputs = outputs
         self.targets, self.addresses = targets, addresses
         """Of the run that computes them: what it writes, and where that and its inputs are."""
         self.asked = False
@@ -150,7 +158,7 @@ class _Gradients(Promise):
     def settle(self) -> None:
         """Make tensors of them.  (Again, where another thread has handed them over meanwhile.)"""
         self.asked = True
-        for number, output, owners in self._of.outputs:
+        for number, output, owners in self._outputs:
             for owner in owners:
                 if owner._gradient is self:
                     owner._gradient = tensor_of(self.targets[number], output)
@@ -163,40 +171,53 @@ class _Replaced:
     """
 
     def __init__(self, run: Run, tensors: Sequence[Tensor], results: set[int]) -> None:
-        self.outputs: list[tuple[int, Output, list[Tensor]]] = []
-        """Their numbers, and the tensors that get them."""
+        self.outputs: _Owned = []
         for i, output in enumerate(run.outputs):
             new = output.places and all(map(_is_new_gradient, output.places))
             if new and run.donors[i] < 0 and i not in results:
                 numbers = [p.number for p in output.places]
                 self.outputs.append((i, output, [tensors[n] for n in numbers]))
-        self.numbers = [i for i, _, _ in self.outputs]
+        self.kept = {
+            i: Buffer(run.outputs[i].nbytes)
+            for i in run.unread
+            if run.donors[i] < 0 and run.outputs[i].nbytes <= _SMALL_UNREAD
+            if i not in run.unstored
+        }
+        """What nobody gets is written to the same memory at every call."""
+        self.numbers = [*self.kept, *(i for i, _, _ in self.outputs)]
         self._sizes = len(run.inputs), len(run.outputs)
         self.owners = [tensor for _, _, owners in self.outputs for tensor in owners]
         # What a call takes out no other thread finds, too; it is given back with the gradients.
         self._last: deque[weakref.ref[_Gradients]] = deque(maxlen=1)
+        self._none = None if self.outputs else self._made()
+
+    def _made(self) -> _Gradients:
+        inputs, outputs = self._sizes
+        targets: list[Any] = [None] * outputs
+        addresses = [0] * (inputs + outputs)
+        for i, buffer in self.kept.items():
+            targets[i], addresses[inputs + i] = buffer, buffer.address
+        for i, output, _ in self.outputs:
+            buffer = targets[i] = Buffer(output.nbytes)
+            addresses[inputs + i] = buffer.address
+        return _Gradients(self.outputs, targets, addresses)
 
     def again(self) -> _Gradients:
         """What stands for them, with memory."""
+        if self._none is not None:
+            return self._none
         try:
             found = self._last.pop()()
         except IndexError:
             found = None
-        if found is None or found.asked:
-            inputs, outputs = self._sizes
-            targets: list[Any] = [None] * outputs
-            addresses = [0] * (inputs + outputs)
-            for i, output, _ in self.outputs:
-                buffer = targets[i] = Buffer(output.nbytes)
-                addresses[inputs + i] = buffer.address
-            found = _Gradients(self, targets, addresses)
-        return found
+        return self._made() if found is None or found.asked else found
 
     def give(self, promise: _Gradients) -> None:
         """Hand the gradients over."""
-        for owner in self.owners:
-            owner._gradient = promise
-        self._last.append(weakref.ref(promise))
+        if self._none is None:
+            for owner in self.owners:
+                owner._gradient = promise
+            self._last.append(weakref.ref(promise))
 
 
 def _is_new_gradient(place: Place) -> bool:
@@ -232,7 +253,7 @@ def _small_results(run: Run) -> list[tuple[int, deque[Buffer]]]:
         (i, deque(maxlen=2))
         for i, output in enumerate(run.outputs)
         if not output.places and run.donors[i] < 0 and output.nbytes <= _SMALL
-        if i not in run.unstored
+        if i not in run.unread
     ]
 
 

@@ -96,28 +96,45 @@ class Program:
         """Length of the pointer table."""
         return FIRST_SLOT + self.inputs + len(self.outputs)
 
-    def stores(self, output: int) -> bool:
-        """False if the output could as well not be stored, were there nobody to read it.
+    def unstored(self, outputs: Sequence[int]) -> tuple[int, ...]:
+        """Those of the outputs that could as well not be stored, were there nobody to read them.
 
         Such is a product or a convolution, its weights' gradient for instance, that only the kernel
         which computes it uses, for other results.  (What arithmetic gave last might have other
         bits: a multiplication that nothing else needs is contracted with the next addition.)  Told
         from the kernels, for a program from disk has no fused graph.
         """
-        v, graph = self.graph.outputs[output], self.graph
-        kernel = next((k for k in self.kernels if v in k.outputs), None)
-        if kernel is None or len(kernel.outputs) < 2 or graph.values[v].op.kind is not Kind.COMPLEX:
-            return True
-        elsewhere = {m for k in self.kernels if k is not kernel for m in k.values}
-        users, waiting, seen = graph.users(), [v], {v}
-        while waiting:
-            for user in users[waiting.pop()]:
-                if user in elsewhere:
-                    return True
-                if user not in kernel.values and user not in seen:
-                    seen.add(user)
-                    waiting.append(user)
-        return False
+        graph = self.graph
+        users = graph.users()
+        computing: dict[int, list[KernelInfo]] = {}  # a value may be computed by several kernels
+        for k in self.kernels:
+            for m in k.values:
+                computing.setdefault(m, []).append(k)
+
+        def is_used_elsewhere(v: int, kernel: KernelInfo) -> bool:
+            waiting, seen = [v], {v}
+            while waiting:
+                for user in users[waiting.pop()]:
+                    kernels = computing.get(user, [])
+                    if any(k is not kernel for k in kernels):
+                        return True
+                    if not kernels and user not in seen:
+                        seen.add(user)
+                        waiting.append(user)
+            return False
+
+        found = []
+        for output in outputs:
+            v = graph.outputs[output]
+            kernel = next((k for k in self.kernels if v in k.outputs), None)
+            if (
+                kernel is not None
+                and len(kernel.outputs) > 1
+                and graph.values[v].op.kind is Kind.COMPLEX
+                and not is_used_elsewhere(v, kernel)
+            ):
+                found.append(output)
+        return tuple(found)
 
     def summary(self) -> str:
         """One line: the sizes of the program."""
