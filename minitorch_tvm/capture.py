@@ -21,15 +21,19 @@ import numpy as np
 from . import autograd, lazy
 from .core import config
 from .core.events import EVENTS
+from .given import Given
 from .ir.node import MODE, WATCHED, leaf
 from .runtime.memory import Buffer
 from .script import CHANGED, Refused, Repeat, Script, Watch, flatten, unflatten
-from .tensor import Tensor, from_numpy
+from .surroundings import Surroundings
+from .tensor import Tensor
 
 _READY = 8
 """Kinds of calls that are recognised without looking them up, those that were repeated last."""
 _ATTEMPTS = 8
-"""Calls that may differ from each other before the function is no longer watched."""
+"""Calls in a row that may each differ from the one before it: then the function is given up."""
+_KINDS = 64
+"""Combinations of shapes and constants for which calls are watched."""
 
 
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
@@ -47,29 +51,23 @@ class _Entry:
     given_up: bool = False
     calls: int = 0  # since it became ready
     attempts: int = 0
+    moves: int = 0  # calls in a row before which something around the function had changed
+    watched_at: int = 0  # the last call that was watched
 
 
-def _constant(value: Any) -> object:
-    """Equal for arguments that are the same constant: neither 1 and True nor 0.0 and -0.0."""
-    if isinstance(value, float):
-        return type(value), value.hex()
-    if isinstance(value, tuple):
-        return type(value), *map(_constant, value)
-    return type(value), value
-
-
-def _acceptance(args: Sequence[Any]) -> Accept:
-    """Finds the memory of arguments that are as ``args`` for certain, as are the settings.
+def _acceptance(given: Given) -> Accept:
+    """Finds the memory of arguments that are as ``given`` for certain, as are the settings.
 
     None says that it takes a closer look: that has :meth:`Compiled._looked_up`.
     """
-    settings, grad_enabled, count = config.CONFIG, MODE.trace.grad_enabled, len(args)
+    settings, grad_enabled = config.CONFIG, MODE.trace.grad_enabled
     expected = [
         (a._node.spec_id, a._node.shape, a._node.dtype.numpy, None)
         if isinstance(a, Tensor)
         else (-1, None, None, a)
-        for a in args
+        for a in given.with_tensors(given.tensors).args
     ]
+    count = len(expected)
 
     def accept(args: Sequence[Any]) -> Sequence[Buffer] | None:
         trace = MODE.trace
@@ -130,6 +128,7 @@ class Compiled:
         functools.update_wrapper(self, function)
         self._function = function
         self._entries: dict[object, _Entry] = {}
+        self._others = _Entry()  # stands for calls of further kinds
         self._ready: tuple[_Entry, ...] = ()  # the last to become so first
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -152,44 +151,52 @@ class Compiled:
         """The call, for arguments of any kind, in any state of things."""
         if MODE.trace.capture is not None or config.CONFIG.mode == "eager":
             return self._function(*args, **kwargs)
-        arrays = any(isinstance(a, np.ndarray) for a in args)
-        args = tuple(from_numpy(a) if isinstance(a, np.ndarray) else a for a in args)
-        tensors = [a for a in args if isinstance(a, Tensor)]
+        given = Given(args, kwargs)
+        tensors = given.tensors
         lazy.evaluate([t.node for t in tensors], "compile")
-        key = self._key(args, kwargs)
-        entry = self._entries.setdefault(key, _Entry())
+        key = (MODE.trace.grad_enabled, config.CONFIG.program_key, given.key())
+        entry = self._entries.get(key)
+        if entry is None:
+            if len(self._entries) < _KINDS:
+                entry = self._entries[key] = _Entry()
+            else:
+                entry = self._others
+                if not entry.given_up:
+                    self._give_up(
+                        entry,
+                        f"it has been called with {_KINDS} combinations of shapes and constants "
+                        "(pass numbers that change as tensors)",
+                        "for other ones",
+                    )
         if entry.given_up:
             EVENTS.add("uncaptured_calls")
-            result = self._function(*args, **kwargs)
-            if arrays:  # they are the caller's again
+            # Arrays become tensors wherever they are.
+            copies = given.with_tensors(tensors)
+            result = self._function(*copies.args, **copies.kwargs)
+            copies.hand_back()
+            if given.arrays:  # they are the caller's again
                 lazy.evaluate(reason="compile")
             return result
         if entry.ready and entry.script is not None:
             entry.calls += 1
+            moved = entry.script.moved()
+            if moved is not None:
+                entry.moves = entry.moves + 1 if entry.calls == entry.watched_at + 1 else 1
+                if entry.moves > _ATTEMPTS:
+                    self._give_up(entry, f"{moved} changes from call to call")
+                    return self._looked_up(args, kwargs)
             if not entry.script.fits():
                 entry.ready = False
             elif entry.calls & (entry.calls - 1):
                 result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
-        return self._watch(entry, tensors, args, kwargs)
+        return self._watch(entry, given)
 
-    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
-        parts: list[object] = [MODE.trace.grad_enabled, config.CONFIG.program_key, len(args)]
-        for a in [*args, *[x for item in sorted(kwargs.items()) for x in item]]:
-            if isinstance(a, Tensor):
-                parts.append((a._node.spec_id, a._node.requires_grad, a._strides))
-            else:
-                parts.append(_constant(a))
-        return tuple(parts)
-
-    def _watch(
-        self, entry: _Entry, tensors: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        before = entry.script
+    def _watch(self, entry: _Entry, arguments: Given) -> Any:
+        before, tensors = entry.script, arguments.tensors
+        moved = None if before is None else before.moved()
         watch = Watch()
-        if any(isinstance(v, Tensor) for v in kwargs.values()):
-            watch.refuse("tensors are passed by keyword")
         given = list(tensors)
         if any(t.requires_grad for t in tensors):
             watch.refuse("an argument requires grad")
@@ -203,14 +210,14 @@ class Compiled:
                 tensor._strides = t._strides
         nodes = [t._node for t in given]
         template, results = None, list[Tensor]()
-        handed = iter(given)
-        own = args
-        args = [next(handed) if isinstance(a, Tensor) else a for a in args]
+        copies = arguments.with_tensors(given)
         trace = MODE.trace
         trace.capture = watch
         WATCHED.add(trace.thread)
         try:
-            result = self._function(*args, **kwargs)
+            result = self._function(*copies.args, **copies.kwargs)
+            if copies.hand_back():
+                watch.refuse("it changes a list or dict that it is given")
             try:
                 template, results = flatten(result)
             except Refused as refused:
@@ -231,7 +238,8 @@ class Compiled:
                     original._assign(tensor._node, "compile")
         script = None
         try:
-            script = Script(watch, given, template, results)
+            surroundings = Surroundings(self._function)
+            script = Script(watch, given, template, results, surroundings)
         except Refused as refused:
             self._give_up(entry, str(refused))
         # What stood for an argument has done its work.
@@ -249,28 +257,32 @@ class Compiled:
                 "watched again.  Calls in between did what it did before",
                 stacklevel=3,
             )
+        entry.attempts = 0 if same else entry.attempts + 1
         if not same:
-            entry.attempts += 1
             entry.calls = 0
-        entry.script, entry.ready = script, same
+        entry.script, entry.ready, entry.watched_at = script, same, entry.calls
+        if moved is None:
+            entry.moves = 0
         self._ready = tuple(e for e in self._ready if e is not entry)
         if same:
-            entry.repeat, entry.accept = script.repetition(), _acceptance(own)
-            if not (kwargs or script.returns_arguments):
+            entry.repeat = script.repetition()
+            if arguments.is_flat and not script.returns_arguments:
+                entry.accept = _acceptance(arguments)
                 self._ready = (entry, *self._ready[: _READY - 1])
         if entry.attempts > _ATTEMPTS:
-            self._give_up(entry, "every call does something else")
+            found = "every call does something else"
+            self._give_up(entry, found if moved is None else f"{moved} changes from call to call")
         return result
 
     @property
     def _name(self) -> str:
         return f"mt.compile({getattr(self._function, '__qualname__', self._function)})"
 
-    def _give_up(self, entry: _Entry, reason: str) -> None:
-        entry.script, entry.given_up = None, True
+    def _give_up(self, entry: _Entry, reason: str, which: str = "at every call") -> None:
+        entry.script, entry.given_up, entry.ready = None, True, False
         self._ready = tuple(e for e in self._ready if e is not entry)
         warnings.warn(
-            f"{self._name} runs the function at every call: {reason}", RuntimeWarning, stacklevel=4
+            f"{self._name} runs the function {which}: {reason}", RuntimeWarning, stacklevel=4
         )
 
 
@@ -278,15 +290,20 @@ def compile(function: Callable[..., Any]) -> Compiled:
     """``function``, without the cost of recording it at every call.
 
     For a training step: forward, ``backward()`` and ``optimizer.step()``.  Arguments are tensors or
-    arrays (other values are constants: a call with another value is another program); results are
-    tensors, detached, in tuples, lists or dicts.  Parameters, optimizer state, running statistics,
-    gradients, the learning rate, schedulers called inside and random numbers behave as without it.
+    arrays, also in tuples, lists and dicts (other values are constants: a call with another value
+    is another program); results are tensors, detached, in tuples, lists or dicts.  Parameters,
+    optimizer state, running statistics, gradients, the learning rate, schedulers called inside and
+    random numbers behave as without it.
 
     Other effects on Python's state happen only in the calls that run the function: the first two
-    or three for each combination of shapes, and then every call whose number is a power of two, to
-    see that it still does the same (a change is reported by a warning).  A Python number that is
-    not an argument keeps its value.  What cannot be repeated (reading values inside, keeping
-    tensors made inside) is reported by a RuntimeWarning, and the function then runs at every call.
+    or three for each combination of shapes, every call whose number is a power of two, and calls
+    before which something has changed that it finds without being given it: globals, variables of
+    functions around it, attributes of the objects that it reaches through them, attributes and
+    hooks of modules.  That is told by identity, for numbers and strings by value: what lists and
+    dictionaries hold is only seen at powers of two (a change is reported by a warning then).  What
+    cannot be repeated (reading values inside, keeping tensors made inside) is reported by a
+    RuntimeWarning, and the function then runs at every call, as it does once it has been called
+    with 64 combinations of shapes and constants.
 
     Example::
 

@@ -15,6 +15,7 @@ from . import lazy, replay
 from .ir.node import SCALAR, Capture, Node
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
+from .surroundings import Surroundings, content, is_same
 from .tensor import Tensor
 from .tensor.core import through
 
@@ -38,6 +39,7 @@ class Watch(Capture):
     guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
     gradients: dict[int, _FirstLook] = field(default_factory=dict)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
+    states: dict[Callable[[], object], None] = field(default_factory=dict)  # a set, in order
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     made: set[int] = field(default_factory=set)  # ids of nodes, which the plans keep
@@ -71,6 +73,9 @@ class Watch(Capture):
     def condition(self, state: Callable[[], object]) -> None:
         self.conditions.append((state, state()))
 
+    def at_end(self, state: Callable[[], object]) -> None:
+        self.states[state] = None
+
     def entry(self, where: dict[str, Any], name: str) -> None:
         value = where[name]
         self.entries[id(where), name, id(value)] = (where, name, value)
@@ -94,10 +99,17 @@ class Script:
     """What a call does, without the function."""
 
     def __init__(
-        self, watch: Watch, arguments: Sequence[Tensor], template: Any, results: list[Tensor]
+        self,
+        watch: Watch,
+        arguments: Sequence[Tensor],
+        template: Any,
+        results: list[Tensor],
+        surroundings: Surroundings,
     ) -> None:
         if watch.refused:
             raise Refused(watch.refused)
+        self.surroundings = surroundings
+        self.states = [(state, state()) for state in watch.states]
         self.template = template
         self.effects, self.conditions = watch.effects, watch.conditions
         self.entries = list(watch.entries.values())
@@ -298,6 +310,8 @@ class Script:
         for state, value in self.conditions:
             if state() != value:
                 return False
+        if self.moved() is not None:
+            return False
         for where, name, value in self.entries:
             if where.get(name) is not value:
                 return False
@@ -305,6 +319,13 @@ class Script:
             if tensor._gradient is not None:
                 return False
         return all(self.state[number]._gradient is not None for number in self._read_gradients)
+
+    def moved(self) -> str | None:
+        """What has changed around the function, but not by a call of it."""
+        if any(state() != value for state, value in self.states):
+            return "an attribute of a module"
+        name = self.surroundings.changed()
+        return None if name is None else f"'{name}'"
 
     def repetition(self) -> Repeat:
         """What does again what the function did, for other arguments of the same shapes.
@@ -319,6 +340,7 @@ class Script:
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
+        states, names, cells = self.states, self.surroundings.entries, self.surroundings.cells
         read = [state[number] for number in self._read_gradients]
         tests = [
             (p.number, test, shape, dtype)
@@ -343,18 +365,32 @@ class Script:
             for condition, value in conditions:
                 if condition() != value:
                     return CHANGED
+            for condition, value in states:
+                if condition() != value:
+                    return CHANGED
+            for where, name, value in names:
+                found = where.get(name)
+                if found is not value and not is_same(found, value):
+                    return CHANGED
+            for cell, value in cells:
+                found = content(cell)
+                if found is not value and not is_same(found, value):
+                    return CHANGED
             for owner in without:
                 if owner._gradient is not None:
                     return CHANGED
             for owner in read:
                 if owner._gradient is None:
                     return CHANGED
-            for number, test, shape, dtype in tests:
-                test(arguments[number].numpy(shape, dtype))
-            for place, test in kept:
-                owner = state[place.number]
-                node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
-                test(node.buffer.numpy(node.shape, node.dtype))
+            try:
+                for number, test, shape, dtype in tests:
+                    test(arguments[number].numpy(shape, dtype))
+                for place, test in kept:
+                    owner = state[place.number]
+                    node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
+                    test(node.buffer.numpy(node.shape, node.dtype))
+            except Exception:  # the function does what comes before its error, and raises that
+                return CHANGED
             values = effects
             if effects:
                 values = [action() for action in effects]

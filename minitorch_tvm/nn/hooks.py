@@ -11,6 +11,17 @@ from typing import Any
 from ..core.handle import RemovableHandle
 
 _IDS = itertools.count()
+_CHANGES = [0]
+
+
+def changed() -> None:
+    """Note that an attribute of a module, or a hook, is another than before."""
+    _CHANGES[0] += 1
+
+
+def changes() -> int:
+    """How often that has been noted."""
+    return _CHANGES[0]
 
 
 @dataclass(frozen=True)
@@ -28,4 +39,10 @@ def attach(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> Removabl
     hooks[number] = hook
     if prepend:
         hooks.move_to_end(number, last=False)
-    return RemovableHandle(lambda: hooks.pop(number, None))
+    changed()
+
+    def remove() -> None:
+        hooks.pop(number, None)
+        changed()
+
+    return RemovableHandle(remove)

@@ -12,7 +12,7 @@ from ..core.handle import RemovableHandle
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
 from ..tensor.host import host_array, set_value
-from . import state
+from . import hooks, state
 from .hooks import Hook, attach
 from .parameter import Parameter
 
@@ -90,6 +90,7 @@ class Module:
 
     def _seen_by(self, capture: Capture) -> None:
         """Say what of this module decides what a call does."""
+        capture.at_end(hooks.changes)
         capture.entry(self.__dict__, "training")
         tables: tuple[dict[str, Any], ...] = (self._parameters, self._modules)
         for table in tables:
@@ -229,6 +230,9 @@ class Module:
                 )
             entries[name] = value
             return
+        # Modules called say themselves whether they are training.
+        if name != "training" and self.__dict__.get(name, self) is not value:
+            hooks.changed()
         object.__setattr__(self, name, value)
 
     def _forget(self, name: str) -> None:
@@ -244,6 +248,7 @@ class Module:
                 del table[name]
                 self._non_persistent.discard(name)
                 return
+        hooks.changed()
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:

@@ -199,8 +199,8 @@ def test_a_call_that_fails_leaves_the_gradients() -> None:
 
     @mt.compile
     def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
-        optimizer.zero_grad()
         loss = mt.nn.functional.cross_entropy(x @ w, y)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         return loss

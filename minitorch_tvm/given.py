@@ -1,0 +1,160 @@
+"""What a captured function is given."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .tensor import Tensor, from_numpy
+
+Items = list[tuple[Any, Any]]
+
+
+class _Object:
+    """A constant that cannot be hashed, by identity."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value  # the reference keeps its id from being used again
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Object) and other._value is self._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+def _constant(value: Any) -> object:
+    """Equal for arguments that are the same constant: neither 1 and True nor 0.0 and -0.0."""
+    if isinstance(value, float):
+        return type(value), value.hex()
+    try:
+        hash(value)
+    except TypeError:
+        return _Object(value)
+    return type(value), value
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, (list, dict)) or (
+        isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_make"))
+    )
+
+
+def _items(container: Any) -> Items:
+    return list(container.items() if isinstance(container, dict) else enumerate(container))
+
+
+def _mapped(
+    value: Any,
+    tensor: Callable[[Any], Any],
+    constant: Callable[[Any], Any],
+    container: Callable[[Any, Items], Any],
+) -> Any:
+    """``value`` with all that it consists of replaced, from the inside out."""
+    if _is_tensor(value):
+        return tensor(value)
+    if not _is_container(value):
+        return constant(value)
+    items = [(k, _mapped(x, tensor, constant, container)) for k, x in _items(value)]
+    return container(value, items)
+
+
+class Given:
+    """The arguments of a call.  Tuples, lists and dicts are looked into."""
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._args, self._kwargs = tuple(args), kwargs
+        self.tensors: list[Tensor] = []
+        """All tensors; arrays are tensors on their memory."""
+        self.arrays = False
+        self._map(self._add, lambda value: None, lambda value, items: None)
+
+    def _add(self, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            self.arrays = True
+            value = from_numpy(value)
+        self.tensors.append(value)
+
+    def _map(self, *functions: Any) -> Any:
+        """Of all arguments, positional ones first."""
+        named = sorted(self._kwargs.items())
+        return [_mapped(value, *functions) for value in chain(self._args, (v for _, v in named))]
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for arguments that differ in the values of tensors only."""
+        tensors = iter(self.tensors)
+
+        def tensor(_: Any) -> object:
+            t = next(tensors)
+            return t._node.spec_id, t._node.requires_grad, t._strides
+
+        def container(value: Any, items: Items) -> object:
+            return type(value), tuple(items)
+
+        found = self._map(tensor, _constant, container)
+        return len(self._args), tuple(sorted(self._kwargs)), *found
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether tensors stand for themselves, and all the rest cannot change."""
+        return not self._kwargs and all(
+            _is_tensor(a) or (not _is_container(a) and not isinstance(_constant(a), _Object))
+            for a in self._args
+        )
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> Copies:
+        """The same arguments, but for the tensors."""
+        copies = Copies(self.tensors, tensors)
+        following = iter(tensors)
+        made = self._map(lambda _: next(following), lambda value: value, copies.of)
+        copies.args = made[: len(self._args)]
+        copies.kwargs = dict(zip(sorted(self._kwargs), made[len(self._args) :], strict=True))
+        return copies
+
+
+class Copies:
+    """Arguments with other tensors than were given."""
+
+    def __init__(self, given: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+        self._originals = {id(t): g for g, t in zip(given, tensors, strict=True)}
+        self._containers: list[tuple[Any, Any, Items]] = []
+
+    def of(self, container: Any, items: Items) -> Any:
+        """A copy of a container, with these items."""
+        if isinstance(container, tuple):
+            values = [x for _, x in items]
+            return container._make(values) if hasattr(container, "_make") else tuple(values)
+        made = copy.copy(container)
+        for key, value in items:
+            made[key] = value
+        self._containers.append((container, made, items))
+        return made
+
+    def hand_back(self) -> bool:
+        """Do to the containers that were given what has been done to the copies; whether it was
+        anything."""
+        changed = False
+        for container, made, items in self._containers:
+            now = _items(made)
+            if len(now) == len(items) and all(
+                k == key and x is value for (k, x), (key, value) in zip(now, items, strict=True)
+            ):
+                continue
+            changed = True
+            restored = [(k, self._originals.get(id(x), x)) for k, x in now]
+            container.clear()
+            if isinstance(container, dict):
+                container.update(restored)
+            else:
+                container.extend(x for _, x in restored)
+        return changed
