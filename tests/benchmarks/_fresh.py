@@ -53,6 +53,8 @@ def _collect(
             }
             good = {n: a for n, a in answers.items() if not reasons[n]}
             results[row] = {"missing": {n: r for n, r in reasons.items() if r}}
+            if "ours" in good:
+                results[row]["arena"] = good["ours"][-1]["arena"]
             for label, key in keys.items():
                 found = {n: [x[key] for x in a] for n, a in good.items()}
                 results[row][label] = found
@@ -84,6 +86,9 @@ def memory(rows: list[str], turns: int, results: Answer) -> None:
     """MiB resident at most, after 50 steps."""
     print("\n## Peak resident memory after 50 steps, MiB: median (min to max)")
     _collect(rows, "50", turns, {"peak": "memory"}, results)
+    arenas = {row: found["arena"] for row, found in results.items() if "arena" in found}
+    over = ", ".join(f"{row} {share:.3f}" for row, share in arenas.items())
+    print(f"Arenas over their lower bounds: {over}")
 
 
 def _answers(sides: dict[str, Side], turns: int, **request: object) -> dict[str, list[Answer]]:

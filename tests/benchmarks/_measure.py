@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
+import multiprocessing
 import os
 import platform
 import statistics
@@ -54,15 +56,22 @@ class Side:
         return dict(json.loads(line))
 
     def ask(self, **request: object) -> Answer:
-        """Send a request and wait for its answer, which may be {"unavailable": reason}."""
+        """Send a request and wait for its answer, which may be {"unavailable": reason}.
+
+        With neighbours it says how much these have done meanwhile, of what they do alone.
+        """
         if self.unavailable:
             return {"unavailable": self.unavailable}
         assert self._process.stdin is not None
         time.sleep(SETTLE)
+        before = NEIGHBOURS.done()
         with contextlib.suppress(BrokenPipeError):  # then there is no answer either
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        return self._answer()
+        answer = self._answer()
+        if NEIGHBOURS.rate:
+            answer["neighbours"] = NEIGHBOURS.rate_since(before) / NEIGHBOURS.rate
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -93,16 +102,51 @@ def set_threads(count: int) -> None:
     os.environ["OPENBLAS_THREAD_TIMEOUT"] = SPIN
 
 
-@contextlib.contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Keep ``count`` other processes busy meanwhile, on the same cores."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+class Neighbours:
+    """Other processes that count, one number each in memory that they share with this one."""
+
+    def __init__(self) -> None:
+        self._counts = mmap.mmap(-1, mmap.PAGESIZE)
+        self._total = memoryview(self._counts).cast("Q")
+        self.rate = 0.0
+        """What they count per second when they are alone; 0 without any."""
+
+    def done(self) -> tuple[float, int]:
+        """The time, and what they have counted."""
+        return time.perf_counter(), sum(self._total)
+
+    def rate_since(self, before: tuple[float, int]) -> float:
+        """What they have counted per second."""
+        now, count = self.done()
+        return (count - before[1]) / (now - before[0])
+
+    def _count(self, number: int) -> None:
+        while True:
+            for _ in range(10_000):
+                pass
+            self._total[number] += 1
+
+    @contextlib.contextmanager
+    def running(self, count: int) -> Iterator[None]:
+        """Keep ``count`` of them busy meanwhile, on the same cores."""
+        fork = multiprocessing.get_context("fork")
+        loops = [fork.Process(target=self._count, args=(n,), daemon=True) for n in range(count)]
+        try:
+            for loop in loops:
+                loop.start()
+            if count:
+                time.sleep(0.2)
+                before = self.done()
+                time.sleep(1.0)
+                self.rate = self.rate_since(before)
+            yield
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.join()
+
+
+NEIGHBOURS = Neighbours()
 
 
 def use_folder(folder: str) -> dict[str, str]:
@@ -127,7 +171,7 @@ def take_turns(
 ) -> dict[str, list[Answer]]:
     """A B A B: ``turns`` answers of every side; a side that fails once answers no more."""
     answers: dict[str, list[Answer]] = {name: [] for name in sides}
-    failed: set[str] = set()
+    failed: dict[str, str] = {}
     for _ in range(turns):
         for name, side in sides.items():
             if name in failed:
@@ -135,7 +179,8 @@ def take_turns(
             answer = side.ask(**request(name))
             answers[name].append(answer)
             if "unavailable" in answer:
-                failed.add(name)
+                failed[name] = answer["unavailable"]
+                print(f"{name} failed while measured: {failed[name]}", file=sys.stderr)
     return {n: a for n, a in answers.items() if n not in failed}
 
 

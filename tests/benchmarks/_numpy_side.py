@@ -37,6 +37,8 @@ def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], A
     rate = np.float32(row.lr)
 
     def step(x: Array, y: Array) -> Any:
+        if row.levels:
+            x = np.multiply(x, np.float32(1 / row.levels), dtype=np.float32)
         inputs = [x]
         for w, b in zip(matrices, biases, strict=True):
             z = inputs[-1] @ w

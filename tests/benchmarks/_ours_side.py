@@ -84,6 +84,12 @@ def work() -> list[tuple[int, int]]:
     return [(k.flops, k.bytes_moved) for k in lazy.last_executor().program.kernels]
 
 
+def arena() -> float:
+    """Bytes of the arena over the lower bound, of the program that ran last."""
+    program = lazy.last_executor().program
+    return program.arena_bytes / max(program.lower_bound, 1)
+
+
 def kernel_seconds() -> list[tuple[str, int, int, float]]:
     """Name, flops, bytes and seconds of all threads per call, of each kernel of the program that
     ran last, since this was asked before; it needs MTVM_PROFILE."""

@@ -129,7 +129,11 @@ def parts(lib: Any, row: Row, net: Any) -> tuple[Step, Any]:
     """``loss_of(x, y)`` of a model and its optimizer."""
     optimizer = getattr(lib.optim, row.optimizer)(net.parameters(), **row.options)
     cross_entropy = lib.nn.functional.cross_entropy
-    return lambda x, y: cross_entropy(net(x), y), optimizer
+
+    def loss_of(x: Any, y: Any) -> Any:
+        return cross_entropy(net(x.float() / row.levels if row.levels else x), y)
+
+    return loss_of, optimizer
 
 
 def training_step(loss_of: Step, optimizer: Any) -> Step:

@@ -23,7 +23,8 @@ class Row:
     """One line of the table: a model, its batch size and how it is trained.
 
     ``sizes`` are the widths of an mlp; ``tolerance`` bounds the relative difference of the losses
-    of the first steps from those of torch eager; ``gain`` multiplies the initial weights.
+    of the first steps from those of torch eager; ``gain`` multiplies the initial weights; inputs
+    are bytes that a step divides by ``levels``, unless that is 0.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Row:
     sizes: tuple[int, ...] = ()
     tolerance: float = 1e-3
     gain: float = 1.0
+    levels: int = 0
 
     @property
     def options(self) -> dict[str, float]:
@@ -75,7 +77,7 @@ SCALED = {
     )
 }
 """An mlp that grows in one direction over three decades, by batch, width and depth."""
-COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0)
+COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0, levels=256)
 INFERENCE = ("mlp-100", "lenet", "gpt")
 
 STAGES = ((16, 16, 1), (16, 32, 2), (32, 64, 2))

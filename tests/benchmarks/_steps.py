@@ -58,6 +58,11 @@ def _measured(kind: str, row: str, turns: int, agreement: Agreement, *arguments:
     missing |= dict.fromkeys(working.keys() - answers.keys(), "failed while measured")
     found: Answer = {
         "ms": {n: [1e3 * a["seconds"] / steps[n] for a in t] for n, t in answers.items()},
+        "neighbours": {
+            n: statistics.median(a["neighbours"] for a in t)
+            for n, t in answers.items()
+            if "neighbours" in t[0]
+        },
         "memory_mib": {n: t[-1]["memory"] for n, t in answers.items()},
         "missing": missing,
         "limits": measured.summary(),
@@ -99,6 +104,10 @@ def _table(rows: list[str], measure: Callable[[str], Answer], results: Answer) -
     for row in rows:
         for name, reason in results[row]["missing"].items():
             print(f"{row}, {name}: {reason}")
+        beside = results[row].get("neighbours")
+        if beside:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in beside.items())
+            print(f"{row}: meanwhile the busy processes did, of what they do alone: {shares}")
 
 
 def train(rows: list[str], turns: int, results: Answer) -> None:

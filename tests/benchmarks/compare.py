@@ -29,7 +29,7 @@ import _profile
 import _scaling
 import _steps
 import _work
-from _measure import SCRATCH, Answer, machine, neighbours, set_threads, use_folder
+from _measure import NEIGHBOURS, SCRATCH, Answer, machine, set_threads, use_folder
 from _rows import ROWS
 
 COMMANDS = {
@@ -81,7 +81,7 @@ def main() -> None:
     for what in arguments.what:
         found = results.setdefault(what, {})
         try:
-            with neighbours(arguments.busy):
+            with NEIGHBOURS.running(arguments.busy):
                 amount = arguments.steps if what == "determinism" else arguments.turns
                 COMMANDS[what](rows, amount, found)
         finally:  # what an interrupted run has measured is kept

@@ -1,0 +1,43 @@
+"""The models that are measured (``tests/benchmarks``): what is planned and compiled for them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROWS = ("logreg", "mlp-32", "mlp-100", "mlp-1000", "mlp-wide", "lenet", "resnet", "gpt")
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("_rows")
+
+
+def _step(rows: Any, name: str) -> tuple[Any, Any, Any]:
+    program = importlib.import_module("_program")
+    row = rows.ROWS[name]
+    model = program.model(mt, row, rows.weights(row))
+    return program.training_step(*program.parts(mt, row, model)), row, model
+
+
+def test_all_are_here(rows: Any) -> None:
+    assert sorted(rows.ROWS) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_arena_is_near_the_lower_bound(rows: Any, name: str) -> None:
+    step, row, _ = _step(rows, name)
+    (x, y), *_ = rows.batches(row, count=1)
+    assert np.isfinite(step(mt.from_numpy(x), mt.from_numpy(y)).item())
+    program = lazy.last_executor().program
+    assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound
+    assert program.arena_bytes < program.naive_bytes
