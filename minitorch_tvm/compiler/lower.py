@@ -18,6 +18,7 @@ from ..ir.op import Kind
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
+from ..ops.gather import Take
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
@@ -301,10 +302,24 @@ def flops(graph: Graph, kernel: Kernel) -> int:
 
 
 def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
-    """Bytes read from and written to memory, each value counted once."""
+    """Bytes read from and written to memory, each element counted once.
+
+    Of rows that are gathered so many count as there are positions, up to all: which they are is not
+    known, nor which parts of a value overlap.
+    """
     values = fused.graph.values
-    roots = {fused.root(r) for r in kernel.reads}
-    return sum(values[v].nbytes for v in roots) + sum(values[v].nbytes for v in kernel.stores)
+    read = {fused.root(r): 0 for r in kernel.reads}
+    for v in {*kernel.inlined, *kernel.members}:
+        value = values[v]
+        for position, x in enumerate(value.inputs):
+            root = fused.root(x)
+            if root not in read:
+                continue
+            part = isinstance(value.op, mv.Slice) or (isinstance(value.op, Take) and position == 0)
+            shape = value.shape if part else values[x].shape
+            read[root] += numel(shape) * values[x].dtype.itemsize
+    read_bytes = sum(min(nbytes, values[r].nbytes) for r, nbytes in read.items())
+    return read_bytes + sum(values[v].nbytes for v in kernel.stores)
 
 
 # Vector instructions per vector: of an op, of an elementary function, and of a multiply-add with

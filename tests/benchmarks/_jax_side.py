@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _cases import Case
 from _rows import HEADS, LAYERS, STAGES, WIDTH, Array, Row, Weights
 from jax import lax
 
@@ -156,3 +157,55 @@ def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:
     p, _, stats = _initial(row, weights)
     compiled = jax.jit(lambda p, x: _MODELS[row.model](p, stats, x)[0])
     return lambda x: np.asarray(compiled(p, x))
+
+
+_CHAINS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "relu-fma": lambda a, b, c: jax.nn.relu(a * b + c),
+    "tanh-gate": lambda a, b: jnp.tanh(a) * b + a,
+    "exp": jnp.exp,
+    "gelu": lambda a: jax.nn.gelu(a, approximate=False),
+}
+
+
+def _norm(x: Any, w: Any, b: Any) -> Any:
+    mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+    return (x - mean) * lax.rsqrt(var + 1e-5) * w + b
+
+
+def _function(case: Case) -> Callable[..., Any]:
+    o = case.options
+    if case.kind == "matmul":
+        turned = ["T" in form for form in o["form"]]
+        return lambda x, y: (x.T if turned[0] else x) @ (y.T if turned[1] else y)
+    if case.kind.startswith("conv"):
+        step, pad = (o["stride"],) * 2, [(o["padding"],) * 2] * 2
+
+        def conv(x: Any, w: Any) -> Any:  # in PyTorch's layout, as everybody is given it
+            return lax.conv_general_dilated(x, w, step, pad)
+
+        back = {
+            "conv-input": lambda x, w, g: jax.vjp(lambda x: conv(x, w), x)[1](g)[0],
+            "conv-weight": lambda x, w, g: jax.vjp(lambda w: conv(x, w), w)[1](g)[0],
+        }
+        return back.get(case.kind, conv)
+    made: dict[str, Callable[..., Any]] = {
+        "softmax": lambda x: jax.nn.softmax(x, -1),
+        "norm": _norm,
+        "sum": lambda x: jnp.sum(x, o["axis"]),
+        "max": lambda x: jnp.max(x, o["axis"]),
+        "transpose": lambda x: jnp.transpose(x, o["axes"]),
+        "gather": lambda index, table: table[index],
+        "chain": lambda *x: _CHAINS[o["chain"]](*x),
+    }
+    return made[case.kind]
+
+
+def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    """A call that computes the case, and one that reads its result."""
+    compiled, given = jax.jit(_function(case)), [jnp.array(a) for a in arrays]
+
+    def call() -> Any:
+        return compiled(*given).block_until_ready()
+
+    return call, lambda: np.asarray(call())

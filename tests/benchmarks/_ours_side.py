@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -77,6 +78,44 @@ def inferrer(side: str, row: Row, weights: Weights) -> Callable[[Array], Array]:
             return forward(given).numpy()  # type: ignore[no-any-return]
 
     return predict
+
+
+def pipeline(
+    way: str, row: Row, weights: Weights, images: Array, labels: Array
+) -> Callable[[], float]:
+    """An epoch on shuffled batches, which returns its last loss: images that are kept as float32
+    and gathered by the loader, or kept as bytes, gathered and converted in the compiled step."""
+    loss_of, optimizer = parts(mt, row, model(mt, row, weights))
+    rng = np.random.default_rng(0)
+    mt.manual_seed(0)
+    if way == "bytes":
+        pixels = mt.from_numpy(images)
+        step = mt.compile(training_step(lambda i, y: loss_of(pixels[i], y), optimizer))
+
+        def batches() -> Iterator[tuple[Any, Any]]:
+            order = rng.permutation(len(labels))
+            for i in range(0, len(order), row.batch):
+                chosen = order[i : i + row.batch]
+                yield chosen, labels[chosen]
+    else:
+        kept = mt.from_numpy(images.astype(np.float32) / row.levels)
+        plain = parts(mt, replace(row, levels=0), model(mt, row, weights))
+        step = mt.compile(training_step(*plain))
+        data = mt.utils.data.TensorDataset(kept, mt.from_numpy(labels))
+        workers = int("worker" in way)
+        batches = mt.utils.data.DataLoader(
+            data, row.batch, shuffle=True, num_workers=workers
+        ).__iter__
+
+    def epoch() -> float:
+        loss = 0.0
+        for i, (x, y) in enumerate(batches()):
+            value = step(x, y)
+            if i % 10 == 9:
+                loss = float(value)
+        return loss
+
+    return epoch
 
 
 def work() -> list[tuple[int, int]]:

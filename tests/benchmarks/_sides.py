@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,17 @@ def loader(side: str, workers: str) -> tuple[Answer, Handler]:
     return {}, lambda request: {"seconds": seconds_of(epoch, 1) / 50}
 
 
+def pipeline(side: str, folder: str) -> tuple[Answer, Handler]:
+    """An epoch of the course's MLP on shuffled batches, by three ways from images to steps."""
+    from minitorch_tvm.utils.data.idx import read_idx
+
+    images = read_idx(f"{folder}/train-images-idx3-ubyte.gz")[:50000].reshape(-1, 784)
+    labels = read_idx(f"{folder}/train-labels-idx1-ubyte.gz")[:50000].astype(np.int64)
+    row = replace(COURSE, lr=0.1)  # at the course's rate shuffled batches may diverge
+    epoch = framework("mt.compile").pipeline(side, row, _course_weights(), images, labels)
+    return {}, lambda _: {"loss": epoch(), "seconds": seconds_of(epoch, 1)}
+
+
 def _course_weights() -> Weights:
     """As the assignment draws them: W1 W2 W3 b1 b2 b3, weights stored input by output."""
     rng = np.random.RandomState(123)
@@ -286,7 +298,10 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
-    for f in (train, profile, weights, infer, kernels, limits, overhead, scaling, loader, epoch)
+    for f in (
+        *(train, profile, weights, infer, kernels, limits, overhead, scaling, loader),
+        *(epoch, pipeline),
+    )
 }
 
 

@@ -26,6 +26,7 @@ from _rows import INFERENCE, ROWS
 
 PEERS = ("torch", "torch.compile", "jax")
 OURS = ("ours", "mt.compile")
+PIPELINES = ("floats", "floats, one worker", "bytes")
 SIDES = (*PEERS, *OURS)
 CHECKED = "20"  # steps whose losses are compared
 ROUNDING = 1e-3  # of the norm: allowed difference of a forward pass
@@ -186,3 +187,16 @@ def epoch(rows: list[str], turns: int, results: Answer) -> None:
         print(f"{key:<16} {spread(results[name])}   ratio {results[f'{name}_over_ours']:.3g}")
     print(f"(default: from 2 steps at a time; compiling and the first 2 took {compiling:.1f})")
     print(f"difference of the loss after 10 steps from torch's and numpy's: {difference:.1e}")
+
+
+def pipeline(rows: list[str], turns: int, results: Answer) -> None:
+    """Seconds of an epoch on shuffled batches of 1000, by the way from images to steps."""
+    del rows
+    sides = {n: Side("pipeline", n, data_folder()) for n in PIPELINES}
+    with closing(sides):
+        take_turns(sides, 1, lambda _: {})
+        answers = take_turns(sides, turns, lambda _: {})
+    print("\n## Epoch of the course's MLP on shuffled batches, seconds: median (min to max)")
+    for name, found in answers.items():
+        results[name] = [a["seconds"] for a in found]
+        print(f"{name:<20} {spread(results[name])}, loss {found[-1]['loss']:.3f}")

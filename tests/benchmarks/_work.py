@@ -1,4 +1,4 @@
-"""Single kernels against torch, numpy and the machine's limits."""
+"""Single kernels against torch, JAX, numpy and the machine's limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from _measure import (
     take_turns,
 )
 
-SIDES = ("ours", "torch", "numpy")
+SIDES = ("ours", "torch", "jax", "numpy")
 TURN = 0.02  # seconds of repeated calls per turn
 REFINED = 3  # times that the number of calls in a turn is estimated
 ROUNDING = 1e-3  # of the norm
@@ -83,7 +83,7 @@ def _cells(case: Case, found: Answer) -> list[str]:
 
 def _run(wanted: dict[str, Case], turns: int, results: Answer) -> None:
     # torch answers first: the others' results are compared with its.
-    sides = {n: Side("kernels", n) for n in ("torch", "ours", "numpy")}
+    sides = {n: Side("kernels", n) for n in ("torch", "ours", "jax", "numpy")}
     limits = Side("limits", "limits")
 
     def lines() -> Iterator[list[str]]:

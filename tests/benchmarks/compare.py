@@ -6,7 +6,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * train: training steps of all models by torch eager, torch.compile, JAX and this package.
 * profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
-* kernels: single kernels against torch, numpy and the machine's limits; matmul: a few of them.
+* kernels: single kernels against torch, JAX, numpy and the machine's limits; matmul: a few.
 * cold: from the start of the process, and from the call, to the result of the first step.
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
@@ -14,6 +14,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
 * epoch: an epoch of the course's MLP, also in plain numpy and with TVM's default schedules.
+* pipeline: one on shuffled batches, from images kept as float32 and from bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ COMMANDS = {
     "overhead": _fresh.overhead,
     "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
+    "pipeline": _steps.pipeline,
     "determinism": _determinism.determinism,
 }
 
