@@ -39,7 +39,7 @@ class Watch(Capture):
     guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
     gradients: dict[int, _FirstLook] = field(default_factory=dict)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
-    states: dict[Callable[[], object], None] = field(default_factory=dict)  # a set, in order
+    lasting: dict[tuple[int, str], tuple[dict[str, Any], str]] = field(default_factory=dict)
     entries: dict[tuple[int, str, int], _DictEntry] = field(default_factory=dict)
     handles: list[weakref.ref[Any]] = field(default_factory=list)
     made: set[int] = field(default_factory=set)  # ids of nodes, which the plans keep
@@ -73,8 +73,8 @@ class Watch(Capture):
     def condition(self, state: Callable[[], object]) -> None:
         self.conditions.append((state, state()))
 
-    def at_end(self, state: Callable[[], object]) -> None:
-        self.states[state] = None
+    def at_end(self, where: dict[str, Any], name: str) -> None:
+        self.lasting[id(where), name] = (where, name)
 
     def entry(self, where: dict[str, Any], name: str) -> None:
         value = where[name]
@@ -109,7 +109,7 @@ class Script:
         if watch.refused:
             raise Refused(watch.refused)
         self.surroundings = surroundings
-        self.states = [(state, state()) for state in watch.states]
+        self.lasting = [(where, name, where.get(name)) for where, name in watch.lasting.values()]
         self.template = template
         self.effects, self.conditions = watch.effects, watch.conditions
         self.entries = list(watch.entries.values())
@@ -322,8 +322,8 @@ class Script:
 
     def moved(self) -> str | None:
         """What has changed around the function, but not by a call of it."""
-        if any(state() != value for state, value in self.states):
-            return "an attribute of a module"
+        if any(where.get(name) is not value for where, name, value in self.lasting):
+            return "an attribute or a hook of a module"
         name = self.surroundings.changed()
         return None if name is None else f"'{name}'"
 
@@ -340,7 +340,8 @@ class Script:
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
-        states, names, cells = self.states, self.surroundings.entries, self.surroundings.cells
+        names = self.lasting + self.surroundings.entries
+        cells = self.surroundings.cells
         read = [state[number] for number in self._read_gradients]
         tests = [
             (p.number, test, shape, dtype)
@@ -363,9 +364,6 @@ class Script:
             except KeyError:
                 return CHANGED
             for condition, value in conditions:
-                if condition() != value:
-                    return CHANGED
-            for condition, value in states:
                 if condition() != value:
                     return CHANGED
             for where, name, value in names:

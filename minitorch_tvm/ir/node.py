@@ -168,11 +168,11 @@ class Capture(Protocol):
     def condition(self, state: Callable[[], object]) -> None:
         """What happens may depend on Python's ``state()``."""
 
-    def at_end(self, state: Callable[[], object]) -> None:
-        """The same, where the function itself may change it: as it is when the call is over."""
-
     def entry(self, where: dict[str, Any], name: str) -> None:
         """What happens may depend on an entry of a dictionary, by identity."""
+
+    def at_end(self, where: dict[str, Any], name: str) -> None:
+        """The same for an entry that the function may change: as it is when the call is over."""
 
     def tensors(self, handles: Sequence[weakref.ref[Any]]) -> None:
         """Tensors recorded since the last evaluation, before the next."""

@@ -11,17 +11,6 @@ from typing import Any
 from ..core.handle import RemovableHandle
 
 _IDS = itertools.count()
-_CHANGES = [0]
-
-
-def changed() -> None:
-    """Note that an attribute of a module, or a hook, is another than before."""
-    _CHANGES[0] += 1
-
-
-def changes() -> int:
-    """How often that has been noted."""
-    return _CHANGES[0]
 
 
 @dataclass(frozen=True)
@@ -33,8 +22,13 @@ class Hook:
     always_call: bool = False
 
 
-def attach(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> RemovableHandle:
-    """Add a hook to those of a module, behind the others or (``prepend``) before them."""
+def attach(
+    hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool, changed: Callable[[], None]
+) -> RemovableHandle:
+    """Add a hook to those of a module, behind the others or (``prepend``) before them.
+
+    ``changed`` is called when there is another hook, or one less.
+    """
     number = next(_IDS)
     hooks[number] = hook
     if prepend:
@@ -42,7 +36,7 @@ def attach(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> Removabl
     changed()
 
     def remove() -> None:
-        hooks.pop(number, None)
-        changed()
+        if hooks.pop(number, None) is not None:
+            changed()
 
     return RemovableHandle(remove)

@@ -12,7 +12,7 @@ from ..core.handle import RemovableHandle
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
 from ..tensor.host import host_array, set_value
-from . import hooks, state
+from . import state
 from .hooks import Hook, attach
 from .parameter import Parameter
 
@@ -63,6 +63,7 @@ class Module:
     def __init__(self) -> None:
         self.__dict__.update(
             training=True,
+            _changes=0,  # of plain attributes and hooks: mt.compile looks at it
             _parameters={},
             _buffers={},
             _modules={},
@@ -90,7 +91,7 @@ class Module:
 
     def _seen_by(self, capture: Capture) -> None:
         """Say what of this module decides what a call does."""
-        capture.at_end(hooks.changes)
+        capture.at_end(self.__dict__, "_changes")
         capture.entry(self.__dict__, "training")
         tables: tuple[dict[str, Any], ...] = (self._parameters, self._modules)
         for table in tables:
@@ -163,7 +164,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
         """
-        return attach(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+        return attach(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend, self._changed)
 
     def register_forward_hook(
         self,
@@ -178,7 +179,9 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``; with ``always_call`` it
         also runs (output None) when ``forward`` raises.
         """
-        return attach(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+        return attach(
+            self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend, self._changed
+        )
 
     # --- attributes -------------------------------------------------------------------------
 
@@ -230,10 +233,14 @@ class Module:
                 )
             entries[name] = value
             return
-        # Modules called say themselves whether they are training.
+        # Captured calls look at ``training`` itself: it often comes back to what it was.
         if name != "training" and self.__dict__.get(name, self) is not value:
-            hooks.changed()
+            self._changed()
         object.__setattr__(self, name, value)
+
+    def _changed(self) -> None:
+        own = self.__dict__
+        own["_changes"] = own.get("_changes", 0) + 1
 
     def _forget(self, name: str) -> None:
         """Drop whatever is called ``name`` (a parameter keeps its place in the order)."""
@@ -248,7 +255,7 @@ class Module:
                 del table[name]
                 self._non_persistent.discard(name)
                 return
-        hooks.changed()
+        self._changed()
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:

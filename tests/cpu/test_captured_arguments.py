@@ -342,6 +342,36 @@ def test_modes_that_come_back_are_known() -> None:
     assert EVENTS.get("watched_calls") == watched
 
 
+def test_modules_that_are_not_called_do_not_count() -> None:
+    """A metric, say, that counts in an attribute between the steps."""
+    model, other = Scaled(), Scaled()
+    step = mt.compile(lambda x: model(x) * 2)
+    before = EVENTS.get("captured_calls")
+    for n in range(12):
+        other.rate = float(n)
+        assert step(tensor(n)).tolist() == [2 * n, 2.0]
+    assert EVENTS.get("captured_calls") == before + REPEATED
+
+
+def test_what_a_module_changes_in_its_own_calls_does_not_count() -> None:
+    class Counted(mt.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: mt.Tensor) -> mt.Tensor:
+            self.calls += 1
+            return x * 2
+
+    model = Counted()
+    step = mt.compile(lambda x: model(x))
+    before = EVENTS.get("captured_calls")
+    for n in range(12):
+        assert step(tensor(n)).tolist() == [2 * n, 2.0]
+    assert EVENTS.get("captured_calls") == before + REPEATED
+    assert model.calls == 12 - REPEATED
+
+
 @pytest.mark.parametrize("matters", [False, True])
 def test_what_changes_from_call_to_call_is_reported(matters: bool) -> None:
     settings = types.SimpleNamespace(rate=0.0)
