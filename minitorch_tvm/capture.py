@@ -158,7 +158,7 @@ class Compiled:
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) < _KINDS:
-                entry = self._entries[key] = _Entry()
+                entry = self._entries.setdefault(key, _Entry())  # another thread may have, too
             else:
                 entry = self._others
                 if not entry.given_up:
@@ -170,12 +170,14 @@ class Compiled:
                     )
         if entry.given_up:
             EVENTS.add("uncaptured_calls")
-            # Arrays become tensors wherever they are.
+            if not given.arrays:
+                return self._function(*args, **kwargs)
             copies = given.with_tensors(tensors)
-            result = self._function(*copies.args, **copies.kwargs)
-            copies.hand_back()
-            if given.arrays:  # they are the caller's again
-                lazy.evaluate(reason="compile")
+            try:
+                result = self._function(*copies.args, **copies.kwargs)
+            finally:
+                copies.hand_back()
+            lazy.evaluate(reason="compile")  # the arrays are the caller's again
             return result
         if entry.ready and entry.script is not None:
             entry.calls += 1
@@ -215,9 +217,11 @@ class Compiled:
         trace.capture = watch
         WATCHED.add(trace.thread)
         try:
-            result = self._function(*copies.args, **copies.kwargs)
-            if copies.hand_back():
-                watch.refuse("it changes a list or dict that it is given")
+            try:
+                result = self._function(*copies.args, **copies.kwargs)
+            finally:
+                if copies.hand_back():
+                    watch.refuse("it changes a list or dict that it is given")
             try:
                 template, results = flatten(result)
             except Refused as refused:
