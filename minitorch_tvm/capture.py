@@ -11,6 +11,7 @@ the same, later calls fill in pointers and numbers and run the programs.
 from __future__ import annotations
 
 import functools
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,13 @@ def _acceptance(given: Given) -> Accept:
         for a in given.with_tensors(given.tensors).args
     ]
     count = len(expected)
+    # Those that may be one tensor, which is a kind of its own.
+    alike = [
+        (i, j)
+        for j, (spec_id, *_) in enumerate(expected)
+        for i in range(j)
+        if expected[i][0] == spec_id >= 0
+    ]
 
     def accept(args: Sequence[Any]) -> Sequence[Buffer] | None:
         trace = MODE.trace
@@ -106,6 +114,9 @@ def _acceptance(given: Given) -> Accept:
                 found.append(Buffer.around(a, True))
             else:
                 return None
+        for i, j in alike:
+            if args[i] is args[j]:
+                return None
         return found
 
     return accept
@@ -131,6 +142,10 @@ class Compiled:
         self._others = _Entry()  # stands for calls of further kinds
         self._ready: tuple[_Entry, ...] = ()  # the last to become so first
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """In a class: a method, for which each instance is a constant."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             for entry in self._ready:
@@ -151,17 +166,22 @@ class Compiled:
         """The call, for arguments of any kind, in any state of things."""
         if MODE.trace.capture is not None or config.CONFIG.mode == "eager":
             return self._function(*args, **kwargs)
-        given = Given(args, kwargs)
+        try:
+            given = Given(args, kwargs)
+        except RecursionError:  # a list that is in itself, say
+            return self._function(*args, **kwargs)
         tensors = given.tensors
         lazy.evaluate([t.node for t in tensors], "compile")
         key = (MODE.trace.grad_enabled, config.CONFIG.program_key, given.key())
         entry = self._entries.get(key)
         if entry is None:
-            if len(self._entries) < _KINDS:
+            if len(self._entries) < _KINDS and not self._others.given_up:
                 entry = self._entries.setdefault(key, _Entry())  # another thread may have, too
             else:
                 entry = self._others
                 if not entry.given_up:
+                    # What has not been repeated would keep its arguments.
+                    self._entries = {k: e for k, e in self._entries.items() if e.ready}
                     self._give_up(
                         entry,
                         f"it has been called with {_KINDS} combinations of shapes and constants "
@@ -200,16 +220,22 @@ class Compiled:
         moved = None if before is None else before.moved()
         watch = Watch()
         given = list(tensors)
+        surroundings = Surroundings(self._function, *arguments.positional_and_named)
+        found = set(map(id, surroundings.tensors()))
         if any(t.requires_grad for t in tensors):
             watch.refuse("an argument requires grad")
+        elif not found.isdisjoint(map(id, tensors)):
+            watch.refuse("an argument is a tensor that it finds without being given it, too")
         else:
             # Values of their own: an argument may also be another one, or a tensor that the
             # function knows without being given it.
-            given = [
-                Tensor._wrap(leaf(t._node.buffer, t._node.shape, t._node.dtype)) for t in given
-            ]
-            for tensor, t in zip(given, tensors, strict=True):
-                tensor._strides = t._strides
+            own: dict[int, Tensor] = {}
+            for t in tensors:
+                if id(t) not in own:
+                    node = t._node
+                    own[id(t)] = Tensor._wrap(leaf(node.buffer, node.shape, node.dtype))
+                    own[id(t)]._strides = t._strides
+            given = [own[id(t)] for t in tensors]
         nodes = [t._node for t in given]
         template, results = None, list[Tensor]()
         copies = arguments.with_tensors(given)
@@ -234,15 +260,18 @@ class Compiled:
         finally:
             trace.capture = None
             WATCHED.discard(trace.thread)
-        EVENTS.add("watched_calls")
-        for original, tensor, node in zip(tensors, given, nodes, strict=True):
-            if original is not tensor and tensor._node is not node:
+            changed = {}
+            for original, tensor, node in zip(tensors, given, nodes, strict=True):
+                if original is not tensor and tensor._node is not node:
+                    changed[id(original)] = original, tensor
+            for original, tensor in changed.values():
                 watch.refuse("it changes an argument in place")
                 with autograd.no_grad():
                     original._assign(tensor._node, "compile")
+        EVENTS.add("watched_calls")
         script = None
         try:
-            surroundings = Surroundings(self._function)
+            surroundings = Surroundings(self._function, *arguments.positional_and_named)
             script = Script(watch, given, template, results, surroundings)
         except Refused as refused:
             self._give_up(entry, str(refused))
@@ -274,8 +303,8 @@ class Compiled:
                 entry.accept = _acceptance(arguments)
                 self._ready = (entry, *self._ready[: _READY - 1])
         if entry.attempts > _ATTEMPTS:
-            found = "every call does something else"
-            self._give_up(entry, found if moved is None else f"{moved} changes from call to call")
+            reason = "every call does something else"
+            self._give_up(entry, reason if moved is None else f"{moved} changes from call to call")
         return result
 
     @property
@@ -302,9 +331,10 @@ def compile(function: Callable[..., Any]) -> Compiled:
     Other effects on Python's state happen only in the calls that run the function: the first two
     or three for each combination of shapes, every call whose number is a power of two, and calls
     before which something has changed that it finds without being given it: globals, variables of
-    functions around it, attributes of the objects that it reaches through them, attributes and
-    hooks of modules.  That is told by identity, for numbers and strings by value: what lists and
-    dictionaries hold is only seen at powers of two (a change is reported by a warning then).  What
+    functions around it, attributes of the objects and classes that it reaches through them or its
+    arguments, attributes and hooks of modules.  That is told by identity, for numbers and strings
+    by value: what lists, dictionaries, slots and default arguments hold is only seen at powers of
+    two (a change is reported by a warning then).  What
     cannot be repeated (reading values inside, keeping tensors made inside) is reported by a
     RuntimeWarning, and the function then runs at every call, as it does once it has been called
     with 64 combinations of shapes and constants.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -12,30 +13,41 @@ import numpy as np
 from .tensor import Tensor, from_numpy
 
 Items = list[tuple[Any, Any]]
+_SIGNED = (float, complex, np.floating, np.complexfloating)
+_CONTAINERS = (tuple, list, dict, OrderedDict, defaultdict)
 
 
-class _Object:
-    """A constant that cannot be hashed, by identity."""
+class _Constant:
+    """What is no tensor: equal if it is the same, neither 1 and True nor 0.0 and -0.0.
+
+    What cannot be hashed, or compared, is the same if it is the same object.
+    """
+
+    __slots__ = ("_hash", "_value", "by_value")
 
     def __init__(self, value: Any) -> None:
         self._value = value  # the reference keeps its id from being used again
+        try:
+            self._hash, self.by_value = hash(value), True
+        except Exception:  # whatever somebody else's __hash__ raises
+            self._hash, self.by_value = id(value), False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Object) and other._value is self._value
+        if not isinstance(other, _Constant) or type(other._value) is not type(self._value):
+            return False
+        a, b = self._value, other._value
+        if a is b:
+            return True
+        if not self.by_value:
+            return False
+        try:
+            same = bool(a == b)
+        except Exception:
+            return False
+        return same and (not isinstance(a, _SIGNED) or repr(a) == repr(b))
 
     def __hash__(self) -> int:
-        return id(self._value)
-
-
-def _constant(value: Any) -> object:
-    """Equal for arguments that are the same constant: neither 1 and True nor 0.0 and -0.0."""
-    if isinstance(value, float):
-        return type(value), value.hex()
-    try:
-        hash(value)
-    except TypeError:
-        return _Object(value)
-    return type(value), value
+        return self._hash
 
 
 def _is_tensor(value: Any) -> bool:
@@ -43,9 +55,9 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, (list, dict)) or (
-        isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_make"))
-    )
+    # Of other classes it is not known how to make one.
+    kind = type(value)
+    return kind in _CONTAINERS or (issubclass(kind, tuple) and hasattr(kind, "_make"))
 
 
 def _items(container: Any) -> Items:
@@ -99,15 +111,27 @@ class Given:
         def container(value: Any, items: Items) -> object:
             return type(value), tuple(items)
 
-        found = self._map(tensor, _constant, container)
-        return len(self._args), tuple(sorted(self._kwargs)), *found
+        found = self._map(tensor, _Constant, container)
+        first: dict[int, int] = {}  # which of them are one tensor
+        alike = tuple(first.setdefault(id(t), n) for n, t in enumerate(self.tensors))
+        return len(self._args), tuple(sorted(self._kwargs)), alike, *found
+
+    @property
+    def positional_and_named(self) -> tuple[Sequence[Any], dict[str, Any]]:
+        """As they were given."""
+        return self._args, self._kwargs
 
     @property
     def is_flat(self) -> bool:
         """Whether tensors stand for themselves, and all the rest cannot change."""
-        return not self._kwargs and all(
-            _is_tensor(a) or (not _is_container(a) and not isinstance(_constant(a), _Object))
-            for a in self._args
+        distinct = len(set(map(id, self.tensors))) == len(self.tensors)
+        return (
+            distinct
+            and not self._kwargs
+            and all(
+                _is_tensor(a) or (not _is_container(a) and _Constant(a).by_value)
+                for a in self._args
+            )
         )
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> Copies:

@@ -7,6 +7,7 @@ any call: where the inputs of the programs come from and where their results go.
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from . import lazy, replay
 from .ir.node import SCALAR, Capture, Node
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
-from .surroundings import Surroundings, content, is_same
+from .surroundings import MISSING, Surroundings, content, is_same
 from .tensor import Tensor
 from .tensor.core import through
 
@@ -109,7 +110,7 @@ class Script:
         if watch.refused:
             raise Refused(watch.refused)
         self.surroundings = surroundings
-        self.lasting = [(where, name, where.get(name)) for where, name in watch.lasting.values()]
+        self.lasting = [(w, name, w.get(name, MISSING)) for w, name in watch.lasting.values()]
         self.template = template
         self.effects, self.conditions = watch.effects, watch.conditions
         self.entries = list(watch.entries.values())
@@ -322,7 +323,7 @@ class Script:
 
     def moved(self) -> str | None:
         """What has changed around the function, but not by a call of it."""
-        if any(where.get(name) is not value for where, name, value in self.lasting):
+        if any(where.get(name, MISSING) is not value for where, name, value in self.lasting):
             return "an attribute or a hook of a module"
         name = self.surroundings.changed()
         return None if name is None else f"'{name}'"
@@ -340,7 +341,7 @@ class Script:
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
-        names = self.lasting + self.surroundings.entries
+        names = [*self.lasting, *self.surroundings.entries]
         cells = self.surroundings.cells
         read = [state[number] for number in self._read_gradients]
         tests = [
@@ -366,11 +367,11 @@ class Script:
             for condition, value in conditions:
                 if condition() != value:
                     return CHANGED
-            for where, name, value in names:
-                found = where.get(name)
+            for within, name, value in names:
+                found = within.get(name, MISSING)
                 if found is not value and not is_same(found, value):
                     return CHANGED
-            for cell, value in cells:
+            for cell, value, _ in cells:
                 found = content(cell)
                 if found is not value and not is_same(found, value):
                     return CHANGED
@@ -490,8 +491,8 @@ def _template(value: Any, slots: dict[int, _Slot], tensors: list[Tensor]) -> Any
             slots[id(value)] = _Slot(len(tensors))
             tensors.append(value)
         return slots[id(value)]
-    if isinstance(value, dict):
-        return {k: _template(x, slots, tensors) for k, x in value.items()}
+    if type(value) in (dict, OrderedDict):
+        return type(value)((k, _template(x, slots, tensors)) for k, x in value.items())
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return type(value)(_template(x, slots, tensors) for x in value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -504,7 +505,7 @@ def unflatten(template: Any, tensors: Sequence[Tensor]) -> Any:
     if isinstance(template, _Slot):
         return tensors[template.number]
     if isinstance(template, dict):
-        return {k: unflatten(x, tensors) for k, x in template.items()}
+        return type(template)((k, unflatten(x, tensors)) for k, x in template.items())
     if isinstance(template, (list, tuple)):
         return type(template)(unflatten(x, tensors) for x in template)
     return template

@@ -9,10 +9,13 @@ runs.  Functions that it calls by such names are followed.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import dis
 import functools
+import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .tensor import Tensor
@@ -20,10 +23,12 @@ from .tensor import Tensor
 Chain = tuple[str, str, tuple[str, ...]]
 """Where it starts ("global", "cell" or "local"), the name there, and attributes."""
 
-_MISSING = object()
+MISSING = object()
 _CONSTANTS = (int, float, complex, str, bytes, bool)
 _FUNCTIONS = 16
 """So many are followed."""
+_KNOWN = {__package__, "numpy", *sys.stdlib_module_names} - {"__main__"}
+_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 @functools.lru_cache(maxsize=256)
@@ -52,83 +57,106 @@ def _chains(code: types.CodeType) -> tuple[Chain, ...]:
 
 
 class Surroundings:
-    """What ``function`` finds now, and whether that has changed."""
+    """What ``function`` finds now, given these arguments, and whether that has changed."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._entries: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
-        self._cells: dict[int, tuple[Any, Any]] = {}
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> None:
+        self._entries: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self._cells: dict[int, tuple[Any, Any, str]] = {}
         self._seen: dict[int, Any] = {}
-        self._follow(function)
+        self._follow(function, args, kwargs or {})
         self.entries = list(self._entries.values())
         """Dictionaries, names, and what these stand for."""
         self.cells = list(self._cells.values())
-        """Variables of functions around it, and their values."""
+        """Variables of functions around it, their values and names."""
 
     def changed(self) -> str | None:
         """The name of something that is not what it was."""
         for where, name, value in self.entries:
-            if not is_same(where.get(name, _MISSING), value):
+            if not is_same(where.get(name, MISSING), value):
                 return name
-        for cell, value in self.cells:
+        for cell, value, name in self.cells:
             if not is_same(content(cell), value):
-                return next(n for c, n in self._named_cells() if c is cell)
+                return name
         return None
 
-    def _named_cells(self) -> Iterator[tuple[Any, str]]:
-        for function in self._seen.values():
-            if isinstance(function, types.FunctionType):
-                yield from zip(
-                    function.__closure__ or (), function.__code__.co_freevars, strict=True
-                )
+    def tensors(self) -> list[Tensor]:
+        """The tensors among what it finds."""
+        values = [value for _, _, value in self.entries] + [value for _, value, _ in self.cells]
+        return [value for value in values if isinstance(value, Tensor)]
 
-    def _follow(self, value: Any, owner: Any = _MISSING) -> None:
-        """Add what a function finds, whose first argument is ``owner``."""
+    def _follow(self, value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Add what a function finds that is called so."""
         if isinstance(value, functools.partial):
-            self._follow(value.func)
+            self._follow(value.func, (*value.args, *args), {**value.keywords, **kwargs})
         elif isinstance(value, types.MethodType):
-            self._follow(value.__func__, value.__self__)
+            self._follow(value.__func__, (value.__self__, *args), kwargs)
         elif isinstance(value, types.FunctionType):
             known = id(value) in self._seen or len(self._seen) >= _FUNCTIONS
-            if not known and not _is_own(value):
+            if not known and not _is_known(value):
                 self._seen[id(value)] = value
-                self._look(value, owner)
+                self._look(value, args, kwargs)
         elif not isinstance(value, (type, Tensor)) and callable(value):
             inner = getattr(value, "__dict__", {}).get("__wrapped__")
             call = getattr(type(value), "forward", None) or type(value).__call__
-            if isinstance(inner or call, types.FunctionType):
-                self._follow(inner or call, value)
+            if isinstance(inner, types.FunctionType):
+                self._follow(inner, args, kwargs)
+            elif isinstance(call, types.FunctionType):
+                self._follow(call, (value, *args), kwargs)
 
-    def _look(self, function: types.FunctionType, owner: Any) -> None:
+    def _look(self, function: types.FunctionType, args: Sequence[Any], kwargs: Any) -> None:
         code = function.__code__
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        given = {**dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)), **kwargs}
         for kind, name, attributes in _chains(code):
-            value: Any = _MISSING
-            if kind == "global" and name in function.__globals__:
-                value = self._entry(function.__globals__, name)
-            elif kind != "global" and name in cells:
+            value: Any = MISSING
+            if kind == "global":
+                if not hasattr(builtins, name):
+                    value = self._entry(function.__globals__, name)
+            elif name in cells:
                 value = content(cells[name])
-                if not _is_own(value):
-                    self._cells[id(cells[name])] = cells[name], value
-            elif kind != "global" and code.co_argcount and name == code.co_varnames[0]:
-                value = owner
-            for attribute in attributes:
-                if isinstance(value, types.ModuleType) and _is_own(value):
-                    value = _MISSING
-                own = getattr(value, "__dict__", None) if value is not _MISSING else None
-                if not isinstance(own, dict) or isinstance(value, Tensor) or attribute not in own:
-                    bound = value
-                    value = _MISSING
-                    if isinstance(getattr(type(bound), attribute, None), types.FunctionType):
-                        value = getattr(bound, attribute)  # a method
-                    break
-                value = self._entry(own, attribute)
-            if value is not _MISSING:
-                self._follow(value)
+                if not _is_known(value):
+                    self._cells[id(cells[name])] = cells[name], value, name
+            else:
+                value = given.get(name, MISSING)
+            # What surprises in other people's classes is none of the function's errors.
+            with contextlib.suppress(Exception):
+                for attribute in attributes:
+                    value = self._attribute(value, attribute)
+                if value is not MISSING:
+                    self._follow(value, (), {})
 
-    def _entry(self, where: dict[str, Any], name: str) -> Any:
-        value = where[name]
-        if not _is_own(value):
-            self._entries[id(where), name] = where, name, value
+    def _attribute(self, value: Any, name: str) -> Any:
+        """An attribute, if it is in the dictionary of an instance, or of its class."""
+        if value is MISSING or isinstance(value, Tensor) or _is_known(value):
+            return MISSING
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            tables = [own.get(table) for table in _TABLES]  # of modules
+            for where in (own, *tables):
+                if isinstance(where, dict) and name in where:
+                    return self._entry(where, name)
+            self._entry(own, name)  # it may come to hide what the class has
+        of_class = isinstance(value, type)
+        for kind in (value if of_class else type(value)).__mro__:
+            if name in vars(kind):
+                found = self._entry(vars(kind), name, id(kind))
+                if isinstance(found, types.FunctionType):
+                    return found if of_class else types.MethodType(found, value)
+                if isinstance(found, (classmethod, staticmethod)):
+                    return getattr(value, name)
+                # A property, say, is a function that is called with it.
+                getter = found.fget if isinstance(found, property) else None
+                if isinstance(getter, types.FunctionType):
+                    self._follow(getter, (value,), {})
+                return MISSING if hasattr(found, "__get__") else found
+        return MISSING
+
+    def _entry(self, where: Mapping[str, Any], name: str, of: int | None = None) -> Any:
+        value = where.get(name, MISSING)
+        if not _is_known(value):
+            self._entries[id(where) if of is None else of, name] = where, name, value
         return value
 
 
@@ -137,18 +165,18 @@ def content(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
-        return _MISSING
+        return MISSING
 
 
-def _is_own(value: Any) -> bool:
-    """Functions, classes and modules of this package and of numpy are what they are."""
+def _is_known(value: Any) -> bool:
+    """Functions, classes and modules of this package and of Python are what they are."""
     if isinstance(value, types.ModuleType):
         name = value.__name__
     elif isinstance(value, (types.FunctionType, type)):
         name = value.__module__ or ""
     else:
         return isinstance(value, types.BuiltinFunctionType)
-    return name.partition(".")[0] in (__package__, "numpy", "builtins")
+    return name.partition(".")[0] in _KNOWN
 
 
 def is_same(found: Any, value: Any) -> bool:

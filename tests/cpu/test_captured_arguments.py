@@ -133,6 +133,8 @@ def test_objects_that_cannot_be_hashed_are_constants_by_identity() -> None:
 def test_numbers_that_differ_in_every_call_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "_KINDS", 8)
     step = mt.compile(lambda x, i: x * i)
+    for _ in range(8):
+        assert step(tensor(2), 3).tolist() == [6.0, 3.0]
     for i in range(8):
         assert step(tensor(1), i).tolist() == [i, i]
     with pytest.warns(RuntimeWarning, match="for other ones: it has been called with 8 comb"):
@@ -145,7 +147,7 @@ def test_numbers_that_differ_in_every_call_are_reported(monkeypatch: pytest.Monk
         for _ in range(12):
             assert step(tensor(2), 3).tolist() == [6.0, 3.0]
     assert EVENTS.get("captured_calls") > before  # what was known before goes on
-    assert len(step._entries) == 8
+    assert len(step._entries) == 1  # the others would keep what they were given
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -166,6 +168,108 @@ def test_containers_that_the_function_changes(compiled: bool) -> None:
     messages = [str(w.message) for w in caught if w.category is RuntimeWarning]
     assert len(messages) == compiled
     assert all("changes a list or dict that it is given" in m for m in messages)
+
+
+def test_one_tensor_given_twice_is_one_tensor() -> None:
+    def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        return x * (2 if x is y else 3) + y
+
+    compiled = mt.compile(step)
+    for n in range(8):
+        x, y = tensor(n), tensor(1)
+        assert compiled(x, x).tolist() == [3 * n, 3.0]
+        assert compiled(x, y).tolist() == [3 * n + 1, 4.0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arguments_that_are_changed_are_what_else_they_are(compiled: bool) -> None:
+    kept = tensor(1)
+
+    def both(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        x.add_(y)
+        y.add_(x)
+        return x * 1
+
+    def known(x: mt.Tensor) -> mt.Tensor:
+        kept.add_(1)
+        return (x * 2).sum()
+
+    def fails(x: mt.Tensor) -> mt.Tensor:
+        x.add_(1)
+        raise ValueError("after it has changed x")
+
+    wrap = mt.compile if compiled else (lambda f: f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step, sums, error = wrap(both), wrap(known), wrap(fails)
+        for n in range(1, 7):
+            x = tensor(n)
+            assert step(x, x).tolist() == [4 * n, 4.0]
+            assert sums(kept).item() == 2 * (1 + n + 1 + n)
+            with pytest.raises(ValueError, match="changed x"):
+                error(x)
+            assert x.tolist() == [4 * n + 1, 5.0]
+
+
+def test_results_keep_their_types() -> None:
+    step = mt.compile(lambda x: collections.OrderedDict(y=x * 2))
+    assert {type(step(tensor(n))) for n in range(8)} == {collections.OrderedDict}
+    other = mt.compile(lambda x: collections.defaultdict(list, y=x * 2))
+    with pytest.warns(RuntimeWarning, match="its result holds a defaultdict"):
+        other(tensor(1))
+
+
+class Hostile:
+    """Does what it can to be no argument."""
+
+    scale = 2.0
+
+    def __hash__(self) -> int:
+        raise KeyError("no hash")
+
+    def __eq__(self, other: object) -> Any:
+        return np.array([True, False])
+
+    def __call__(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_odd_arguments() -> None:
+    hostile, circle = Hostile(), list[Any]()
+    circle.append(circle)
+    step = mt.compile(lambda x, y: x * getattr(y, "scale", 1.0))
+    for n in range(8):
+        assert step(tensor(n), hostile).tolist() == [2 * n, 2.0]
+        assert step(tensor(n), circle).tolist() == [n, 1.0]
+    divide = mt.compile(lambda x, k: x / float(k))
+    for _ in range(8):
+        assert divide(tensor(1), np.float32(0.0)).tolist() == [np.inf, np.inf]
+        assert divide(tensor(1), np.float32(-0.0)).tolist() == [-np.inf, -np.inf]
+
+
+def test_methods_may_be_compiled_where_they_are_defined() -> None:
+    class Model:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @mt.compile
+        def __call__(self, x: mt.Tensor) -> mt.Tensor:
+            return x * self.scale
+
+        @mt.compile
+        def twice(self, x: mt.Tensor, *, more: float = 0.0) -> mt.Tensor:
+            return x * (2 * self.scale) + more
+
+    one, three = Model(1.0), Model(3.0)
+    for n in range(8):
+        assert one(tensor(n)).tolist() == [n, 1.0]
+        assert three(tensor(n)).tolist() == [3 * n, 3.0]
+        assert three.twice(tensor(n), more=1.0).tolist() == [6 * n + 1, 7.0]
+    three.scale = 5.0
+    assert three(tensor(1)).tolist() == [5.0, 5.0]
+    assert three.twice(tensor(1)).tolist() == [10.0, 10.0]
 
 
 # --- surroundings -------------------------------------------------------------------------------
@@ -277,9 +381,72 @@ def _by_other_object() -> tuple[Step, Callable[[float], None]]:
     return lambda x: trainer.model(x), change
 
 
+class Defaults:
+    """What a step finds in a class."""
+
+    rate = 1.0
+
+    @property
+    def hidden(self) -> float:
+        return self._hidden
+
+    def __init__(self) -> None:
+        self._hidden = 1.0
+
+    def scaled(self, x: mt.Tensor) -> mt.Tensor:
+        return x * self.rate
+
+
+def _by_class() -> tuple[Step, Callable[[float], None]]:
+    class Own(Defaults): ...
+
+    return lambda x: x * Own.rate, lambda value: setattr(Own, "rate", value)
+
+
+def _by_class_behind_an_object() -> tuple[Step, Callable[[float], None]]:
+    class Own(Defaults): ...
+
+    own = Own()
+    return lambda x: x * own.rate, lambda value: setattr(Own, "rate", value)
+
+
+def _by_hiding_what_the_class_has() -> tuple[Step, Callable[[float], None]]:
+    own = Defaults()
+    return own.scaled, lambda value: setattr(own, "rate", value)
+
+
+def _by_hiding_a_method() -> tuple[Step, Callable[[float], None]]:
+    own = Defaults()
+    change = lambda value: setattr(own, "scaled", lambda x: x * value)  # noqa: E731
+    return lambda x: own.scaled(x), change
+
+
+def _by_property() -> tuple[Step, Callable[[float], None]]:
+    own = Defaults()
+    return lambda x: x * own.hidden, lambda value: setattr(own, "_hidden", value)
+
+
+def _by_parameter() -> tuple[Step, Callable[[float], None]]:
+    """That of a module which is not called."""
+    layer = mt.nn.Linear(2, 2)
+
+    def change(value: float) -> None:
+        layer.weight = mt.nn.Parameter(mt.eye(2) * value)
+
+    return lambda x: x * layer.weight.detach()[0, 0], change
+
+
+def _by_argument() -> tuple[Step, Callable[[float], None]]:
+    own = types.SimpleNamespace(rate=1.0)
+    step = functools.partial(lambda settings, x: x * settings.rate, own)
+    return step, lambda value: setattr(own, "rate", value)
+
+
 CHANGES = [
     *(_by_closure, _by_global, _by_helper, _by_attribute, _by_attributes, _by_self, _by_object),
-    *(_by_module, _by_inner_module, _by_hook, _by_other_object),
+    *(_by_module, _by_inner_module, _by_hook, _by_other_object, _by_class, _by_property),
+    *(_by_class_behind_an_object, _by_hiding_what_the_class_has, _by_hiding_a_method),
+    *(_by_parameter, _by_argument),
 ]
 
 
@@ -305,6 +472,34 @@ def test_what_is_another_is_seen_at_once(make: Any) -> None:
                 np.testing.assert_array_equal(found, np.array(expected, np.float32))
                 np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
     assert EVENTS.get("captured_calls") - before >= 5 * 4
+
+
+def test_names_that_come_later_are_seen() -> None:
+    def step(x: mt.Tensor) -> mt.Tensor:
+        try:
+            return x * LATER  # type: ignore[name-defined]
+        except NameError:
+            return x * 1
+
+    compiled = mt.compile(step)
+    try:
+        for n in range(12):
+            if n == 8:
+                globals()["LATER"] = 2.0
+            assert compiled(tensor(1)).tolist() == ([1.0, 1.0] if n < 8 else [2.0, 2.0])
+    finally:
+        globals().pop("LATER", None)
+
+
+@pytest.mark.filterwarnings("ignore:.*'x' changes from call to call")
+def test_objects_that_are_given_and_changed() -> None:
+    batch = types.SimpleNamespace(x=tensor(0), rate=1.0)
+    step = mt.compile(lambda b, scale: b.x * (b.rate * scale))
+    for n in range(12):
+        if n % 4 == 0:
+            batch.rate = float(n)
+        batch.x = tensor(n)
+        assert step(batch, 2.0).tolist() == [n * batch.rate * 2, batch.rate * 2]
 
 
 def test_what_the_function_itself_changes_does_not_count() -> None:
