@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd, lazy
-from .core import config
+from .core import config, errors
 from .core.events import EVENTS
 from .given import Given
 from .ir.node import MODE, WATCHED, leaf
@@ -35,6 +34,8 @@ _ATTEMPTS = 8
 """Calls in a row that may each differ from the one before it: then the function is given up."""
 _KINDS = 64
 """Combinations of shapes and constants for which calls are watched."""
+_STATES = 4
+"""States of the rest for each of them: where gradients add up, there is one without any."""
 
 
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
@@ -138,7 +139,7 @@ class Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._entries: dict[object, _Entry] = {}
+        self._entries: dict[object, list[_Entry]] = {}
         self._others = _Entry()  # stands for calls of further kinds
         self._ready: tuple[_Entry, ...] = ()  # the last to become so first
 
@@ -159,6 +160,7 @@ class Compiled:
                         if result is not CHANGED:
                             return result
                         entry.calls = calls - 1
+                        continue  # another may be of the present state
                     break
         return self._looked_up(args, kwargs)
 
@@ -173,21 +175,7 @@ class Compiled:
         tensors = given.tensors
         lazy.evaluate([t.node for t in tensors], "compile")
         key = (MODE.trace.grad_enabled, config.CONFIG.program_key, given.key())
-        entry = self._entries.get(key)
-        if entry is None:
-            if len(self._entries) < _KINDS and not self._others.given_up:
-                entry = self._entries.setdefault(key, _Entry())  # another thread may have, too
-            else:
-                entry = self._others
-                if not entry.given_up:
-                    # What has not been repeated would keep its arguments.
-                    self._entries = {k: e for k, e in self._entries.items() if e.ready}
-                    self._give_up(
-                        entry,
-                        f"it has been called with {_KINDS} combinations of shapes and constants "
-                        "(pass numbers that change as tensors)",
-                        "for other ones",
-                    )
+        entry = self._entry(key)
         if entry.given_up:
             EVENTS.add("uncaptured_calls")
             if not given.arrays:
@@ -207,13 +195,42 @@ class Compiled:
                 if entry.moves > _ATTEMPTS:
                     self._give_up(entry, f"{moved} changes from call to call")
                     return self._looked_up(args, kwargs)
-            if not entry.script.fits():
+            if moved is not None or not entry.script.fits():
                 entry.ready = False
             elif entry.calls & (entry.calls - 1):
                 result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
         return self._watch(entry, given)
+
+    def _entry(self, key: object) -> _Entry:
+        """What is known of calls of a kind in the present state of things."""
+        states = self._entries.get(key)
+        if states is None:
+            if len(self._entries) >= _KINDS or self._others.given_up:
+                if not self._others.given_up:
+                    # What has not been repeated would keep its arguments.
+                    known = self._entries.items()
+                    self._entries = {k: es for k, es in known if any(e.ready for e in es)}
+                    self._give_up(
+                        self._others,
+                        f"it has been called with {_KINDS} combinations of shapes and constants "
+                        "(pass numbers that change as tensors)",
+                        "for other ones",
+                    )
+                return self._others
+            states = self._entries.setdefault(key, [_Entry()])  # another thread may have, too
+        for entry in states:
+            if entry.given_up:
+                return entry
+        for entry in states:
+            if entry.script is None or entry.script.fits():
+                return entry
+        if len(states) < _STATES:
+            states.append(_Entry())
+        else:  # that of the oldest
+            states.append(states.pop(0))
+        return states[-1]
 
     def _watch(self, entry: _Entry, arguments: Given) -> Any:
         before, tensors = entry.script, arguments.tensors
@@ -285,10 +302,9 @@ class Compiled:
             return result
         same = before is not None and before.signature == script.signature
         if entry.ready and not same:
-            warnings.warn(
+            errors.warn(
                 f"{self._name} changed what it does after {entry.calls} calls; its calls are "
-                "watched again.  Calls in between did what it did before",
-                stacklevel=3,
+                "watched again.  Calls in between did what it did before"
             )
         entry.attempts = 0 if same else entry.attempts + 1
         if not same:
@@ -314,9 +330,7 @@ class Compiled:
     def _give_up(self, entry: _Entry, reason: str, which: str = "at every call") -> None:
         entry.script, entry.given_up, entry.ready = None, True, False
         self._ready = tuple(e for e in self._ready if e is not entry)
-        warnings.warn(
-            f"{self._name} runs the function {which}: {reason}", RuntimeWarning, stacklevel=4
-        )
+        errors.warn(f"{self._name} runs the function {which}: {reason}", RuntimeWarning)
 
 
 def compile(function: Callable[..., Any]) -> Compiled:

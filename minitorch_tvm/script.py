@@ -301,7 +301,8 @@ class Script:
     # --- again --------------------------------------------------------------------------------
 
     def fits(self) -> bool:
-        """True while nothing has changed that decides what the function does."""
+        """True while nothing has changed that decides what the function does (see also
+        :meth:`moved`): the same tensors with a gradient, say, modules in the same mode."""
         for tensor, spec_id, requires_grad in self._specs:
             node = tensor._node if tensor._base is None else tensor.node
             if node.pending:
@@ -311,8 +312,6 @@ class Script:
         for state, value in self.conditions:
             if state() != value:
                 return False
-        if self.moved() is not None:
-            return False
         for where, name, value in self.entries:
             if where.get(name) is not value:
                 return False
@@ -332,7 +331,7 @@ class Script:
         """What does again what the function did, for other arguments of the same shapes.
 
         It is given their memory, and the tensors too where one of them is part of the result.  It
-        returns CHANGED, with nothing done, where :meth:`fits` is to be asked first.
+        returns CHANGED, with nothing done, where :meth:`fits` and :meth:`moved` are to be asked.
         """
         state = self.state
         # What a program of the call computes can be tested once that has run.

@@ -37,14 +37,14 @@ def user_frame() -> FrameType | None:
     return _outwards(sys._getframe(1))[0]
 
 
-def warn(message: str) -> None:
-    """Issue a UserWarning that points to the user's line."""
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points to the user's line."""
     level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
         level += 1
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def user_place() -> Provenance | None:

@@ -622,7 +622,7 @@ def test_threads_that_change_one_state() -> None:
         return w * 1
 
     compiled = captured(step, np.ones(4, np.float32))
-    (entry,) = compiled._entries.values()
+    ((entry,),) = compiled._entries.values()
     entry.calls = 1 << 20  # for long, no call is watched: that takes one thread at a time
     one = np.ones(4, np.float32)
 

@@ -413,3 +413,36 @@ def test_a_call_in_another_thread_has_memory_of_its_own(monkeypatch: pytest.Monk
     assert held.tolist() == [50.0] * 3
     assert w.grad is not None
     assert w.grad.tolist() == [100.0] * 3
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("steps", [2, 3, 4, 8])
+@pytest.mark.filterwarnings("error")
+def test_gradients_that_add_up_over_calls(steps: int, to_none: bool) -> None:
+    """The step is outside: calls find gradients, but the first of each round."""
+    results = []
+    for compiled in (False, True):
+        mt.manual_seed(1)
+        model = mt.nn.Sequential(mt.nn.Linear(5, 8), mt.nn.ReLU(), mt.nn.Linear(8, 3))
+        optimizer = mt.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+
+        def backward(x: mt.Tensor, y: mt.Tensor, model: mt.nn.Module = model) -> mt.Tensor:
+            loss = mt.nn.functional.cross_entropy(model(x), y) / steps
+            loss.backward()
+            return loss
+
+        call = mt.compile(backward) if compiled else backward
+        rng, found = np.random.default_rng(2), []
+        before = EVENTS.get("captured_calls")
+        for n in range(12 * steps):
+            x = mt.tensor(rng.standard_normal((4, 5)).astype(np.float32))
+            y = mt.tensor(rng.integers(0, 3, 4))
+            found.append(call(x, y).item())
+            found.append([p.grad.tolist() for p in model.parameters()])
+            if n % steps == steps - 1:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+        results.append(found)
+        captured = EVENTS.get("captured_calls") - before
+    assert results[0] == results[1]
+    assert captured >= 12 * steps - 16  # at powers of two calls of both kinds are watched
