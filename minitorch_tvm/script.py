@@ -341,7 +341,11 @@ class Script:
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
         names = [*self.lasting, *self.surroundings.entries]
-        cells = self.surroundings.cells
+        present = [entry for entry in names if entry[2] is not MISSING]
+        missing = [(where, name) for where, name, value in names if value is MISSING]
+        every = self.surroundings.cells
+        cells = [(cell, value) for cell, value, _ in every if value is not MISSING]
+        empty = [cell for cell, value, _ in every if value is MISSING]
         read = [state[number] for number in self._read_gradients]
         tests = [
             (p.number, test, shape, dtype)
@@ -361,18 +365,24 @@ class Script:
                 for where, name, value in entries:
                     if where[name] is not value:
                         return CHANGED
-            except KeyError:
+                for within, name, value in present:
+                    found = within[name]
+                    if found is not value and not is_same(found, value):
+                        return CHANGED
+                for cell, value in cells:
+                    found = cell.cell_contents
+                    if found is not value and not is_same(found, value):
+                        return CHANGED
+            except (KeyError, ValueError):  # there is none any more
                 return CHANGED
+            for within, name in missing:
+                if name in within:
+                    return CHANGED
+            for cell in empty:
+                if content(cell) is not MISSING:
+                    return CHANGED
             for condition, value in conditions:
                 if condition() != value:
-                    return CHANGED
-            for within, name, value in names:
-                found = within.get(name, MISSING)
-                if found is not value and not is_same(found, value):
-                    return CHANGED
-            for cell, value, _ in cells:
-                found = content(cell)
-                if found is not value and not is_same(found, value):
                     return CHANGED
             for owner in without:
                 if owner._gradient is not None:

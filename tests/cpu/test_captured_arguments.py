@@ -491,6 +491,31 @@ def test_names_that_come_later_are_seen() -> None:
         globals().pop("LATER", None)
 
 
+def test_variables_that_get_a_value_later_are_seen() -> None:
+    def make() -> tuple[Step, Callable[[], None]]:
+        def step(x: mt.Tensor) -> mt.Tensor:
+            try:
+                return x * later
+            except NameError:
+                return x * 1
+
+        def change() -> None:
+            nonlocal later
+            later = 2.0
+
+        if False:
+            later = 0.0
+        return step, change
+
+    function, change = make()
+    step, before = mt.compile(function), EVENTS.get("captured_calls")
+    for n in range(12):
+        if n == 8:
+            assert EVENTS.get("captured_calls") == before + 3
+            change()
+        assert step(tensor(1)).tolist() == ([1.0, 1.0] if n < 8 else [2.0, 2.0])
+
+
 @pytest.mark.filterwarnings("ignore:.*'x' changes from call to call")
 def test_objects_that_are_given_and_changed() -> None:
     batch = types.SimpleNamespace(x=tensor(0), rate=1.0)
