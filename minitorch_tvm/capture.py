@@ -170,7 +170,10 @@ class Compiled:
             return self._function(*args, **kwargs)
         try:
             given = Given(args, kwargs)
-        except RecursionError:  # a list that is in itself, say
+        except RecursionError:
+            EVENTS.add("uncaptured_calls")
+            reason = "what it is given contains itself"
+            errors.warn(f"{self._name} runs the function: {reason}", RuntimeWarning)
             return self._function(*args, **kwargs)
         tensors = given.tensors
         lazy.evaluate([t.node for t in tensors], "compile")
@@ -187,21 +190,20 @@ class Compiled:
                 copies.hand_back()
             lazy.evaluate(reason="compile")  # the arrays are the caller's again
             return result
-        if entry.ready and entry.script is not None:
+        moved = None if entry.script is None else entry.script.moved()
+        if entry.ready:
             entry.calls += 1
-            moved = entry.script.moved()
             if moved is not None:
+                entry.ready = False
                 entry.moves = entry.moves + 1 if entry.calls == entry.watched_at + 1 else 1
                 if entry.moves > _ATTEMPTS:
                     self._give_up(entry, f"{moved} changes from call to call")
                     return self._looked_up(args, kwargs)
-            if moved is not None or not entry.script.fits():
-                entry.ready = False
             elif entry.calls & (entry.calls - 1):
                 result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
-        return self._watch(entry, given)
+        return self._watch(entry, given, moved)
 
     def _entry(self, key: object) -> _Entry:
         """What is known of calls of a kind in the present state of things."""
@@ -230,11 +232,12 @@ class Compiled:
             states.append(_Entry())
         else:  # that of the oldest
             states.append(states.pop(0))
+            states[-1].ready = False
         return states[-1]
 
-    def _watch(self, entry: _Entry, arguments: Given) -> Any:
+    def _watch(self, entry: _Entry, arguments: Given, moved: str | None) -> Any:
+        """Run the function and see; ``moved`` is what has changed around it since the last time."""
         before, tensors = entry.script, arguments.tensors
-        moved = None if before is None else before.moved()
         watch = Watch()
         given = list(tensors)
         surroundings = Surroundings(self._function, *arguments.positional_and_named)
@@ -348,10 +351,9 @@ def compile(function: Callable[..., Any]) -> Compiled:
     functions around it, attributes of the objects and classes that it reaches through them or its
     arguments, attributes and hooks of modules.  That is told by identity, for numbers and strings
     by value: what lists, dictionaries, slots and default arguments hold is only seen at powers of
-    two (a change is reported by a warning then).  What
-    cannot be repeated (reading values inside, keeping tensors made inside) is reported by a
-    RuntimeWarning, and the function then runs at every call, as it does once it has been called
-    with 64 combinations of shapes and constants.
+    two (a change is reported by a warning then).  What cannot be repeated (reading values inside,
+    keeping tensors made inside) is reported by a RuntimeWarning, and the function then runs at
+    every call, as it does once it has been called with 64 combinations of shapes and constants.
 
     Example::
 

@@ -23,14 +23,14 @@ class _Constant:
     What cannot be hashed, or compared, is the same if it is the same object.
     """
 
-    __slots__ = ("_hash", "_value", "by_value")
+    __slots__ = ("_by_value", "_hash", "_value")
 
     def __init__(self, value: Any) -> None:
         self._value = value  # the reference keeps its id from being used again
         try:
-            self._hash, self.by_value = hash(value), True
+            self._hash, self._by_value = hash(value), True
         except Exception:  # whatever somebody else's __hash__ raises
-            self._hash, self.by_value = id(value), False
+            self._hash, self._by_value = id(value), False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Constant) or type(other._value) is not type(self._value):
@@ -38,7 +38,7 @@ class _Constant:
         a, b = self._value, other._value
         if a is b:
             return True
-        if not self.by_value:
+        if not self._by_value:
             return False
         try:
             same = bool(a == b)
@@ -97,8 +97,8 @@ class Given:
 
     def _map(self, *functions: Any) -> Any:
         """Of all arguments, positional ones first."""
-        named = sorted(self._kwargs.items())
-        return [_mapped(value, *functions) for value in chain(self._args, (v for _, v in named))]
+        values = chain(self._args, self._kwargs.values())
+        return [_mapped(value, *functions) for value in values]
 
     def key(self) -> tuple[object, ...]:
         """Equal for arguments that differ in the values of tensors only."""
@@ -114,7 +114,7 @@ class Given:
         found = self._map(tensor, _Constant, container)
         first: dict[int, int] = {}  # which of them are one tensor
         alike = tuple(first.setdefault(id(t), n) for n, t in enumerate(self.tensors))
-        return len(self._args), tuple(sorted(self._kwargs)), alike, *found
+        return len(self._args), tuple(self._kwargs), alike, *found
 
     @property
     def positional_and_named(self) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -123,16 +123,9 @@ class Given:
 
     @property
     def is_flat(self) -> bool:
-        """Whether tensors stand for themselves, and all the rest cannot change."""
+        """Whether all are positional, no tensor twice, and none in something else."""
         distinct = len(set(map(id, self.tensors))) == len(self.tensors)
-        return (
-            distinct
-            and not self._kwargs
-            and all(
-                _is_tensor(a) or (not _is_container(a) and _Constant(a).by_value)
-                for a in self._args
-            )
-        )
+        return distinct and not self._kwargs and not any(map(_is_container, self._args))
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> Copies:
         """The same arguments, but for the tensors."""
@@ -140,7 +133,7 @@ class Given:
         following = iter(tensors)
         made = self._map(lambda _: next(following), lambda value: value, copies.of)
         copies.args = made[: len(self._args)]
-        copies.kwargs = dict(zip(sorted(self._kwargs), made[len(self._args) :], strict=True))
+        copies.kwargs = dict(zip(self._kwargs, made[len(self._args) :], strict=True))
         return copies
 
 

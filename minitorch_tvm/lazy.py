@@ -218,7 +218,7 @@ def without(
     if sum(program.outputs[i].nbytes for i in unread) < _WORTH_LEAVING:
         return executor
     left = program.unstored(unread)
-    if sum(program.outputs[i].nbytes for i in left) < max(_WORTH_LEAVING, 1):
+    if sum(program.outputs[i].nbytes for i in left) < _WORTH_LEAVING:
         return executor
     with _FLUSHING:
         own = key.extended("unread", *left)

@@ -168,6 +168,7 @@ class _Replaced:
     """The gradients that a run computes anew, and those of the last time.
 
     Without those that the caller gets as results: that is another tensor on the same memory.
+    Gradients that are dropped in the call nobody gets: they, too, are written where they were.
     """
 
     def __init__(self, run: Run, tensors: Sequence[Tensor], results: set[int]) -> None:

@@ -65,6 +65,9 @@ class Surroundings:
         self._entries: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self._cells: dict[int, tuple[Any, Any, str]] = {}
         self._seen: dict[int, Any] = {}
+        # A module of the user's may be called like one of Python's.
+        self._known = _KNOWN - {(getattr(function, "__module__", None) or "").partition(".")[0]}
+        self._known |= {__package__}
         self._follow(function, args, kwargs or {})
         self.entries = list(self._entries.values())
         """Dictionaries, names, and what these stand for."""
@@ -94,7 +97,7 @@ class Surroundings:
             self._follow(value.__func__, (value.__self__, *args), kwargs)
         elif isinstance(value, types.FunctionType):
             known = id(value) in self._seen or len(self._seen) >= _FUNCTIONS
-            if not known and not _is_known(value):
+            if not known and not self._is_known(value):
                 self._seen[id(value)] = value
                 self._look(value, args, kwargs)
         elif not isinstance(value, (type, Tensor)) and callable(value):
@@ -116,7 +119,7 @@ class Surroundings:
                     value = self._entry(function.__globals__, name)
             elif name in cells:
                 value = content(cells[name])
-                if not _is_known(value):
+                if not self._is_known(value):
                     self._cells[id(cells[name])] = cells[name], value, name
             else:
                 value = given.get(name, MISSING)
@@ -129,7 +132,7 @@ class Surroundings:
 
     def _attribute(self, value: Any, name: str) -> Any:
         """An attribute, if it is in the dictionary of an instance, or of its class."""
-        if value is MISSING or isinstance(value, Tensor) or _is_known(value):
+        if value is MISSING or isinstance(value, Tensor) or self._is_known(value):
             return MISSING
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
@@ -153,9 +156,19 @@ class Surroundings:
                 return MISSING if hasattr(found, "__get__") else found
         return MISSING
 
+    def _is_known(self, value: Any) -> bool:
+        """Functions, classes and modules of this package and of Python are what they are."""
+        if isinstance(value, types.ModuleType):
+            name = value.__name__
+        elif isinstance(value, (types.FunctionType, type)):
+            name = value.__module__ or ""
+        else:
+            return isinstance(value, types.BuiltinFunctionType)
+        return name.partition(".")[0] in self._known
+
     def _entry(self, where: Mapping[str, Any], name: str, of: int | None = None) -> Any:
         value = where.get(name, MISSING)
-        if not _is_known(value):
+        if not self._is_known(value):
             self._entries[id(where) if of is None else of, name] = where, name, value
         return value
 
@@ -166,17 +179,6 @@ def content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return MISSING
-
-
-def _is_known(value: Any) -> bool:
-    """Functions, classes and modules of this package and of Python are what they are."""
-    if isinstance(value, types.ModuleType):
-        name = value.__name__
-    elif isinstance(value, (types.FunctionType, type)):
-        name = value.__module__ or ""
-    else:
-        return isinstance(value, types.BuiltinFunctionType)
-    return name.partition(".")[0] in _KNOWN
 
 
 def is_same(found: Any, value: Any) -> bool:

@@ -70,10 +70,14 @@ def _resnet(p: State, stats: State, x: Any) -> tuple[Any, State]:
     return _linear(p, "head", jnp.mean(x, (1, 2))), new
 
 
+def _norm(x: Any, w: Any, b: Any) -> Any:
+    mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+    return (x - mean) * lax.rsqrt(var + 1e-5) * w + b
+
+
 def _gpt(p: State, stats: State, x: Any) -> tuple[Any, State]:
     def norm(name: str, x: Any) -> Any:
-        mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
-        return (x - mean) * lax.rsqrt(var + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+        return _norm(x, p[f"{name}.weight"], p[f"{name}.bias"])
 
     x = p["token.weight"][x] + p["position"]
     n, t, c = x.shape
@@ -166,11 +170,6 @@ _CHAINS: dict[str, Callable[..., Any]] = {
     "exp": jnp.exp,
     "gelu": lambda a: jax.nn.gelu(a, approximate=False),
 }
-
-
-def _norm(x: Any, w: Any, b: Any) -> Any:
-    mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
-    return (x - mean) * lax.rsqrt(var + 1e-5) * w + b
 
 
 def _function(case: Case) -> Callable[..., Any]:

@@ -211,6 +211,30 @@ def test_arguments_that_are_changed_are_what_else_they_are(compiled: bool) -> No
             assert x.tolist() == [4 * n + 1, 5.0]
 
 
+def test_named_arguments_come_in_the_callers_order() -> None:
+    @mt.compile
+    def step(**given: mt.Tensor) -> mt.Tensor:
+        first, second = given.values()
+        return first * 10 + second
+
+    for _ in range(8):
+        assert step(b=tensor(1), a=tensor(2)).tolist() == [12.0, 11.0]
+        assert step(a=tensor(2), b=tensor(1)).tolist() == [21.0, 11.0]
+
+
+def test_modules_may_be_called_like_pythons() -> None:
+    settings = types.SimpleNamespace(rate=1.0)
+
+    def step(x: mt.Tensor) -> mt.Tensor:
+        return x * settings.rate
+
+    step.__module__ = "code"
+    compiled = mt.compile(step)
+    for n in range(12):
+        settings.rate = 1.0 if n < 8 else 2.0
+        assert compiled(tensor(1)).tolist() == [settings.rate] * 2
+
+
 def test_results_keep_their_types() -> None:
     step = mt.compile(lambda x: collections.OrderedDict(y=x * 2))
     assert {type(step(tensor(n))) for n in range(8)} == {collections.OrderedDict}
@@ -240,9 +264,13 @@ def test_odd_arguments() -> None:
     hostile, circle = Hostile(), list[Any]()
     circle.append(circle)
     step = mt.compile(lambda x, y: x * getattr(y, "scale", 1.0))
+    before = EVENTS.get("uncaptured_calls")
     for n in range(8):
         assert step(tensor(n), hostile).tolist() == [2 * n, 2.0]
-        assert step(tensor(n), circle).tolist() == [n, 1.0]
+        with pytest.warns(RuntimeWarning, match="what it is given contains itself") as caught:
+            assert step(tensor(n), circle).tolist() == [n, 1.0]
+        assert caught[0].filename == __file__  # the user's line
+    assert EVENTS.get("uncaptured_calls") == before + 8
     divide = mt.compile(lambda x, k: x / float(k))
     for _ in range(8):
         assert divide(tensor(1), np.float32(0.0)).tolist() == [np.inf, np.inf]
@@ -601,8 +629,9 @@ def test_what_changes_from_call_to_call_is_reported(matters: bool) -> None:
         for n in range(40):
             settings.rate = float(n)
             assert step(tensor(1)).tolist() == ([n, n] if matters else [2.0, 2.0])
-    (message,) = [str(w.message) for w in caught if w.category is RuntimeWarning]
-    assert "'rate' changes from call to call" in message
+    (found,) = [w for w in caught if w.category is RuntimeWarning]
+    assert "'rate' changes from call to call" in str(found.message)
+    assert found.filename == __file__
 
 
 def test_a_name_that_changes_now_and_then_is_not_given_up() -> None:
