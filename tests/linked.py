@@ -37,9 +37,9 @@ class Linked:
         functions = Functions(made.__setitem__)
         calls = []
         for stage in stages:
-            function, buffers = functions.of(stage)
+            function, buffers, numbers = functions.of(stage)
             places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
-            calls.append(StageCall(stage.tiles, function, tuple(places)))
+            calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
         assembly = assemble(calls, workers)
         for helper in entry_helpers(assembly.workers):
             functions.need(helper)

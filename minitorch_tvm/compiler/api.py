@@ -223,7 +223,13 @@ def _assemble(
             return replace(places[root], written=root in written)
 
         calls += [
-            StageCall(stage.tiles, stage.function, tuple(map(place_of, stage.arguments)), k)
+            StageCall(
+                stage.tiles,
+                stage.function,
+                tuple(map(place_of, stage.arguments)),
+                k,
+                stage.numbers,
+            )
             for stage in r.stages
         ]
         if poisoned:

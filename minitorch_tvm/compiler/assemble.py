@@ -22,10 +22,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.tvm_api import ffi, tvm
-from .loops import Helper, Parts, Stage, const, free_buffers, on_cpu, pointer_type, seq, var
+from .loops import (
+    Helper,
+    Parts,
+    Stage,
+    below,
+    const,
+    count_statements,
+    free_buffers,
+    load,
+    on_cpu,
+    pointer_buffer,
+    pointer_type,
+    seq,
+    var,
+)
 from .steps import (
     DISPATCH,
     ENTRY,
+    NUMBER,
     SETTLED,
     Function,
     Layout,
@@ -70,6 +85,7 @@ class StageCall:
     function: Function
     places: tuple[Place, ...]
     kernel: int = -1  # that it is of
+    numbers: tuple[int, ...] = ()  # that the function is told
 
 
 def _raw(parts: Parts) -> Any:
@@ -89,6 +105,16 @@ def _raw(parts: Parts) -> Any:
     )
 
 
+def _know(told: Sequence[tuple[Any, int]]) -> tuple[list[Buffer], list[Any]]:
+    """What a function that is told numbers takes, and the statements that find them there."""
+    if not told:
+        return [], []
+    memory = pointer_buffer((len(told),), NUMBER, "numbers")
+    read = [below(load(memory, i).astype("int32"), value) for i, (_, value) in enumerate(told)]
+    bind = tvm().tirx.Bind
+    return [memory.raw], [bind(v, value) for (v, _), value in zip(told, read, strict=True)]
+
+
 _NUMBERS = itertools.count()
 
 
@@ -96,32 +122,42 @@ class Functions:
     """The stage functions of one program; ``made(symbol, function)`` is told of every new one.
 
     Symbols are unique in the process: a later program may call functions of an earlier one.
-    ``has(name)`` tells of helpers that need not be made, because an earlier program did.
+    ``has(name)`` tells of helpers that need not be made, because an earlier program did, and
+    ``found(structure)`` gives such a stage function, or None.
     """
 
     def __init__(
-        self, made: Callable[[str, Any], None], has: Callable[[str], bool] = lambda _: False
+        self,
+        made: Callable[[str, Any], None],
+        has: Callable[[str], bool] = lambda _: False,
+        found: Callable[[object], Function | None] = lambda _: None,
     ) -> None:
-        self._made, self._has = made, has
+        self._made, self._has, self._found = made, has, found
         self._known: dict[Any, Function] = {}
         self._helpers: set[str] = set()
 
-    def of(self, stage: Stage) -> tuple[Function, list[Buffer]]:
-        """The function of a stage, and the buffers whose addresses it takes."""
-        buffers = free_buffers(stage.body)
+    def of(self, stage: Stage) -> tuple[Function, list[Buffer], tuple[int, ...]]:
+        """The function of a stage, the buffers whose addresses it takes, and what it is told."""
+        buffers, told = free_buffers(stage.body)
         queue = var("queue", "uint64") if stage.queue is None else stage.queue
-        raw = _raw(Parts(buffers, [stage.tile, queue], stage.body))
+        taken, known = _know(told)
+        pointers, body = [*buffers, *taken], seq(known, stage.body)
+        raw = _raw(Parts(pointers, [stage.tile, queue], body))
         key = ffi.StructuralKey(raw)
         function = self._known.get(key)
         if function is None:
-            symbol = f"{stage.name}_{next(_NUMBERS)}"
-            dtypes = tuple(str(b.dtype) for b in buffers)
-            function = Function(symbol, dtypes, takes=stage.queue is not None)
+            dtypes = tuple(str(b.dtype) for b in pointers)
+            # TVM's trees are large: of earlier programs' 64 bits are kept, and a little more.
+            structure = (stage.name, dtypes, count_statements(body), ffi.structural_hash(raw))
+            function = self._found(structure)
+            if function is None:
+                symbol = f"{stage.name}_{next(_NUMBERS)}"
+                function = Function(symbol, dtypes, stage.queue is not None, structure)
+                self._make(symbol, raw)
             self._known[key] = function
-            self._make(symbol, raw)
         for helper in stage.helpers:
             self.need(helper)
-        return function, buffers
+        return function, buffers, tuple(value for _, value in told)
 
     def need(self, helper: Helper) -> None:
         """Make a helper, unless it is there."""
@@ -205,6 +241,7 @@ def assemble(
         ],
         [numbers[call.function] for call in calls],
         [[(p.slot, p.offset) for p in call.places] for call in calls],
+        [call.numbers for call in calls],
         workers,
         timed,
     )

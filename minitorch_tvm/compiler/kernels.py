@@ -92,6 +92,7 @@ class StageInfo:
     tiles: int
     function: Function
     arguments: tuple[int, ...]
+    numbers: tuple[int, ...]  # that it is told
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,26 @@ class Ready:
 
 
 @dataclass(frozen=True, eq=False)
+class _Compiled:
+    """A stage function, and the object file that holds it."""
+
+    function: Function
+    piece: Piece
+
+
+@dataclass(frozen=True, eq=False)
 class Made:
-    """A kernel, and the object files that hold its functions."""
+    """A kernel, its functions, and the object files that hold these and what they call."""
 
     ready: Ready
+    compiled: tuple[_Compiled, ...]
     pieces: tuple[Piece, ...]
 
 
 # Kernels live as long as a program that calls them: whoever drops all programs starts anew.
 _MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
+# The same of functions: kernels that differ in numbers which these are told share them.
+_COMPILED: WeakValueDictionary[object, _Compiled] = WeakValueDictionary()
 # As long as a kernel that calls a helper lives, its helper is the only one of that name.
 _HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
 
@@ -127,7 +139,8 @@ class Kernels:
         self._pieces: dict[str, Piece] = {}  # by symbol
         self._helpers: set[str] = set()
         self._entry: list[Piece] = []
-        self.functions = Functions(self._add, self._has_helper)
+        self._compiled: dict[object, _Compiled] = {}  # by structure
+        self.functions = Functions(self._add, self._has_helper, self._find)
 
     def _has_helper(self, name: str) -> bool:
         self._helpers.add(name)
@@ -135,6 +148,16 @@ class Kernels:
         if piece is not None:
             self._pieces[name] = piece
         return piece is not None
+
+    def _find(self, structure: object) -> Function | None:
+        if self._settings is None:
+            return None
+        compiled = _COMPILED.get((self._settings, structure))
+        if compiled is None:
+            return None
+        self._compiled[structure] = compiled
+        self._pieces[compiled.function.symbol] = compiled.piece
+        return compiled.function
 
     def _add(self, symbol: str, function: object) -> None:
         self._pieces[symbol] = self._build.add(symbol, function)
@@ -177,24 +200,29 @@ class Kernels:
     def _new(self, isolated: Isolated) -> Made:
         code = KernelCode(isolated.graph, isolated.kernel, isolated.overwrites, isolated.passes)
         rule, stages = self._schedule(code)
-        infos = []
+        infos, used = [], []
         for stage in stages:
-            function, buffers = self.functions.of(stage)
+            function, buffers, numbers = self.functions.of(stage)
             arguments = tuple(_argument(code, b) for b in buffers)
-            infos.append(StageInfo(stage.tiles, function, arguments))
+            infos.append(StageInfo(stage.tiles, function, arguments, numbers))
+            piece = self._pieces[function.symbol]
+            compiled = _Compiled(function, piece)
+            used.append(self._compiled.setdefault(function.structure, compiled))
             # Who links one function of a piece links them all, with what they call.
-            needs = self._pieces[function.symbol].needs
+            needs = piece.needs
             needs.update(self._pieces[helper.name] for helper in stage.helpers)
         scratch = tuple(numel(m.shape) * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
         symbols = [info.function.symbol for info in infos]
         symbols += [helper.name for stage in stages for helper in stage.helpers]
         pieces = dict.fromkeys(self._pieces[symbol] for symbol in symbols)
-        return Made(Ready(rule, scratch, tuple(infos)), tuple(pieces))
+        return Made(Ready(rule, scratch, tuple(infos)), tuple(used), tuple(pieces))
 
     def finish(self) -> tuple[Made | Piece, ...]:
         """What later programs may share, now that the build is finished."""
         if self._settings is not None:
             _MADE.update(self._own)
+            for structure, compiled in self._compiled.items():
+                _COMPILED[(self._settings, structure)] = compiled
             for name in self._helpers:
                 _HELPERS[(self._settings, name)] = self._pieces[name]
         return (*self._own.values(), *self._entry)

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..core.tvm_api import tvm
@@ -113,6 +114,41 @@ def var(name: str, dtype: str = "int32") -> Var:
     return tvm().tirx.Var(name, dtype)
 
 
+_TOLD = "="
+
+
+def number(value: int, name: str = "n") -> Expr:
+    """A number that a stage is told when it runs: stages that differ in such share one function.
+
+    Sizes are such numbers where that costs nothing, so that what was compiled for one batch size
+    serves others.  The name of the variable tells the value: on TVM's objects, of which every
+    access makes another of Python's, nothing can be kept.
+    """
+    return var(f"{name}{_TOLD}{value}") if abs(value) <= _NEAR else const(value)
+
+
+# LLVM is told no more than which of these a number stays below, or so many fewer would share code.
+_BELOW = (14, 20, 26)  # powers of two
+
+
+def below(value: Expr, most: int) -> Expr:
+    """``value``, which is not negative, nor more than ``most``, as LLVM can see.
+
+    Of a position that may be any number LLVM must assume that it wraps around: it then computes
+    each address by itself.
+    """
+    if isinstance(value, int):
+        return value
+    bits = next((n for n in _BELOW if most < 1 << n), None)
+    return value if bits is None else value & const((1 << bits) - 1)
+
+
+def told(variables: Sequence[Any]) -> list[tuple[Var, int]]:
+    """Those of the variables that are a :func:`number`, and what they are."""
+    found = [(v, str(v.name).partition(_TOLD)[2]) for v in variables]
+    return [(v, int(value)) for v, value in found if value]
+
+
 @dataclass(frozen=True, eq=False)
 class Memory:
     """A row-major block of elements: one-dimensional for TVM, of any shape for the schedules.
@@ -125,8 +161,9 @@ class Memory:
     """
 
     raw: Any
-    shape: tuple[int, ...]
+    shape: tuple[Expr, ...]  # numbers, or expressions of a :func:`number`
     dtype: str
+    count: int  # of elements
     wide: bool = False  # positions are computed in 64 bits
     overwritten: bool = False  # results take its place, element by element
 
@@ -139,23 +176,35 @@ class Memory:
         """True for memory of the stage itself."""
         return bool(self.raw.scope() == "local")
 
+    @cached_property
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements between neighbours along each dimension."""
+        found: list[Expr] = [1]
+        for n in self.shape[:0:-1]:
+            found.append(n * found[-1] if isinstance(n, int) else found[-1] * n)
+        return tuple(found[::-1])[: len(self.shape)]
+
     def flat(self, index: Sequence[Expr]) -> Expr:
         """Position of an element, or of a vector if the last index is a ramp."""
         wide = self.wide
         constant = 0
         terms: list[Expr] = []
         lanes = 0
-        stride = math.prod(self.shape)
-        for n, i in zip(self.shape, index, strict=True):
-            stride = stride // n if n else 0
-            if isinstance(i, int):
-                constant += i * stride
+        for stride, i in zip(self.strides, index, strict=True):
+            if isinstance(i, int) and (isinstance(stride, int) or not i):
+                constant += i * stride if i else 0
                 continue
             if isinstance(i, tvm().tirx.Ramp):
                 lanes, i = int(i.lanes), i.base
+            if isinstance(i, int):
+                i = const(i)
             if wide:
                 i = i.astype("int64")
-            terms.append(i if stride == 1 else i * const(stride, "int64" if wide else "int32"))
+            if isinstance(stride, int):
+                stride = const(stride, "int64" if wide else "int32") if stride != 1 else None
+            elif wide:
+                stride = stride.astype("int64")
+            terms.append(i if stride is None else i * stride)
         total = terms[0] if terms else const(constant, "int64" if wide else "int32")
         for term in terms[1:]:
             total = total + term
@@ -170,12 +219,18 @@ def pointer_type(dtype: str) -> Any:
     return t.PointerType(t.PrimType(dtype))
 
 
+# Elements of memory that a function is given: positions of 32 bits reach them all, or do not.
+_NEAR, _FAR = (1 << 31) - 1, 1 << 62
+
+
 def _memory(shape: Sequence[int], dtype: str, name: str, scope: str, wide: bool = False) -> Memory:
-    count = math.prod(shape)
-    wide = wide or count >= 1 << 31
-    extent = const(max(count, 1), "int64" if wide else "int32")
-    raw = tvm().tirx.decl_buffer([extent], dtype, name, scope=scope, layout=None)
-    return Memory(raw, tuple(shape), dtype, wide)
+    count = extent = math.prod(shape)
+    wide = wide or count > _NEAR
+    if not scope:
+        extent = _FAR if count > _NEAR else _NEAR  # no code depends on it, so none is to differ
+    size = const(max(extent, 1), "int64" if wide else "int32")
+    raw = tvm().tirx.decl_buffer([size], dtype, name, scope=scope, layout=None)
+    return Memory(raw, tuple(shape), dtype, count, wide)
 
 
 def pointer_buffer(shape: Sequence[int], dtype: str, name: str, wide: bool = False) -> Memory:
@@ -224,7 +279,7 @@ def alloc(buffer: Memory) -> Stmt:
     """
     t = tvm()
     itemsize = max(1, int(t.DataType(buffer.dtype).bits) // 8)
-    size = math.prod(buffer.shape) * itemsize
+    size = buffer.count * itemsize
     if size > _STACK_BYTES:
         return t.tirx.AllocBuffer(buffer.raw)
     on_stack = {"disable_lower_builtin": const(1, "bool")}
@@ -310,7 +365,7 @@ def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> lis
         found, named = _READS.pop(), _NAMED.pop()
     asks = []
     for memory, element in found:
-        if math.prod(memory.shape) < least:
+        if memory.count < least:
             continue
         statement = prefetch(element, write=memory.overwritten)
         used = tvm().tirx.analysis.undefined_vars(statement, [])
@@ -503,12 +558,13 @@ def on_cpu(body: Stmt) -> Stmt:
     return attribute(zero, "device_id", zero, attribute(zero, "device_type", const(1), body))
 
 
-def free_buffers(body: Stmt) -> list[Any]:
-    """TVM's buffers that a statement uses but does not define."""
+def free_buffers(body: Stmt) -> tuple[list[Any], list[tuple[Var, int]]]:
+    """TVM's buffers that a statement uses but does not define, and the numbers that it is told."""
     t = tvm().tirx
     # The tile variable is undefined too, and the analysis also reports variables of TVM's blocks.
     undefined = t.analysis.undefined_vars(body, [])
-    return [v for v in undefined if isinstance(v.ty, t.buffer.BufferType)]
+    buffers = [v for v in undefined if isinstance(v.ty, t.buffer.BufferType)]
+    return buffers, told([v for v in undefined if isinstance(v, tvm().ir.Var)])
 
 
 def count_statements(body: Stmt) -> int:
@@ -540,6 +596,16 @@ def when(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
 def ceil_div(a: int, b: int) -> int:
     """Smallest integer not below ``a / b``."""
     return -(-a // b)
+
+
+def quotient(a: Expr, b: Expr) -> Expr:
+    """``a // b`` of index expressions that are not negative: where ``b`` is a :func:`number`.
+
+    Rounding down, as ``//`` does, is a dozen instructions where LLVM knows neither.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    return tvm().tirx.truncdiv(_index(a), _index(b))
 
 
 def minimum(a: Expr, b: Expr) -> Expr:

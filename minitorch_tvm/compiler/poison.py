@@ -17,8 +17,9 @@ from .schedule.cpu.elementwise import GRAIN, tiled
 def _fill(functions: Functions, offset: int, nbytes: int) -> StageCall:
     words = pointer_buffer((nbytes // 4,), "int32", "poison")
     stage = tiled("poison", nbytes // 4, GRAIN, lambda i: store(words, const(-1), i))
-    function, _ = functions.of(stage)
-    return StageCall(stage.tiles, function, (Place(ARENA_SLOT, offset, nbytes),))
+    function, _, numbers = functions.of(stage)
+    place = Place(ARENA_SLOT, offset, nbytes)
+    return StageCall(stage.tiles, function, (place,), numbers=numbers)
 
 
 def before_all(functions: Functions, memory: Plan) -> list[StageCall]:

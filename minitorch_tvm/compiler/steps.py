@@ -7,6 +7,7 @@ functions each step calls and with which pointers::
     first run, runs, tiles, wait, alone  of each step
     function, first address              of each run: a call of a stage function
     slot, offset                         of each argument: its pointer in the table
+    number                               that functions are told
     address                              of each argument, filled in by the entry
     queue                                of each step and worker (see :mod:`.queues`)
     ns                                   of each worker and step, where they are measured
@@ -56,6 +57,7 @@ ENTRY, DISPATCH = "step", "dispatch"
 # TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
 SETTLED = 1
 _WORD = 8
+NUMBER = "int64"  # what a function is told is kept as
 _STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
 # How many there are, at which word some of them start, at which byte queues and times do, and
 # whether queues are prepared.
@@ -85,12 +87,14 @@ class Step:
 class Function:
     """A stage function: its symbol and what its pointers point to.
 
-    Behind them follow the tile and the address of the queue that it is from, or 0.
+    The last of them points to the numbers that it is told, if any.  Behind them follow the tile and
+    the address of the queue that it is from, or 0.
     """
 
     symbol: str
     dtypes: tuple[str, ...]
     takes: bool
+    structure: object = None  # equal for equal functions
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Layout:
     steps: Sequence[Step]
     functions: Sequence[int]  # of each run
     arguments: Sequence[Sequence[tuple[int, int]]]  # of each run: slots and offsets
+    numbers: Sequence[Sequence[int]]  # of each run: what it is told
     workers: int
     timed: bool = False
 
@@ -116,12 +121,17 @@ class Layout:
     @cached_property
     def count(self) -> int:
         """Arguments of all runs."""
-        return sum(map(len, self.arguments))
+        return sum(map(len, self.arguments)) + sum(map(bool, self.numbers))
+
+    @property
+    def told(self) -> int:
+        """The word at which numbers start."""
+        return self.slots + _ARGUMENT * self.count
 
     @property
     def addresses(self) -> int:
         """The word at which addresses start."""
-        return self.slots + _ARGUMENT * self.count
+        return self.told + sum(map(len, self.numbers))
 
     @property
     def queues(self) -> int:
@@ -144,11 +154,18 @@ class Layout:
         for step in self.steps:
             words += [run, step.runs, step.tiles, int(step.wait), step.alone]
             run += _RUN * step.runs
-        address = self.addresses
-        for function, arguments in zip(self.functions, self.arguments, strict=True):
+        address, told = self.addresses, self.told
+        slots: list[int] = []
+        for function, arguments, numbers in zip(
+            self.functions, self.arguments, self.numbers, strict=True
+        ):
             words += [function, address]
-            address += len(arguments)
-        words += [x for arguments in self.arguments for pair in arguments for x in pair]
+            address += len(arguments) + bool(numbers)
+            slots += [x for pair in arguments for x in pair]
+            slots += [STEPS_SLOT, told * _WORD] if numbers else []
+            told += len(numbers)
+        words += slots
+        words += [number for numbers in self.numbers for number in numbers]
         return struct.pack(f"={len(words)}q", *words)
 
     @property

@@ -9,7 +9,6 @@ one, but links a few lines of LLVM's own language to a function that asks for th
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -62,7 +61,7 @@ def far_bytes(cpu: CpuTarget) -> int:
 
 def _is_large(memory: Memory, least: int) -> bool:
     """True for memory of ``least`` bytes and a type that :func:`streamed` knows."""
-    return memory.dtype in _TYPES and math.prod(memory.shape) * 4 >= least
+    return memory.dtype in _TYPES and memory.count * 4 >= least
 
 
 def far_results(code: KernelCode, computed: Iterable[int], cpu: CpuTarget) -> Around | None:

@@ -73,8 +73,9 @@ class Kernel:
         functions = Functions(made.__setitem__)
         calls = []
         for stage in stages:
-            function, used = functions.of(stage)
-            calls.append(StageCall(stage.tiles, function, tuple(map(place, used))))
+            function, used, numbers = functions.of(stage)
+            places = tuple(map(place, used))
+            calls.append(StageCall(stage.tiles, function, places, numbers=numbers))
         assembly = assemble(calls, usable_cores())
         for helper in entry_helpers(assembly.workers):
             functions.need(helper)

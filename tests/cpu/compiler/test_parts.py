@@ -38,9 +38,9 @@ def _build(build: native.Build, stages: int) -> native.Piece:
     for number in range(stages):
         # Each adds another constant, or equal ones would share a function.
         stage = parallel_stage("add", 64, lambda t, n=number: store(b, load(a, t) + float(n), t))
-        function, buffers = functions.of(stage)
+        function, buffers, numbers = functions.of(stage)
         places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
-        calls.append(StageCall(stage.tiles, function, tuple(places)))
+        calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
     return build.finish(assemble(calls, 2).functions)
 
 
@@ -235,6 +235,7 @@ def test_what_entries_call_is_made_once_and_apart(monkeypatch: pytest.MonkeyPatc
     lazy.clear_cache()
     gc.collect()
     monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     x = mt.tensor(np.arange(70.0, dtype=np.float32).reshape(7, 10))
     for n in (2, 3):
         np.testing.assert_array_equal((x * float(n) + n).numpy(), x.numpy() * n + n)
@@ -266,6 +267,7 @@ def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatc
     # What other tests still hold is not to be shared.
     monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
     monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     helpers = product(256, 256)
     packers = {"pack_rows_natural", "pack_columns_natural"}
     assert helpers == {*packers, "block_in_float32", "take_any"}
@@ -293,6 +295,7 @@ def test_a_part_with_another_programs_product_can_be_linked(
     gc.collect()
     monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
     monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     monkeypatch.setattr(native, "_SMALLEST", 100)  # more than a product, less than a helper
     monkeypatch.setattr(native, "_LARGEST", 100)
     monkeypatch.setattr(native.Build, "__exit__", watched)

@@ -118,7 +118,8 @@ def test_threads_have_rows_of_their_own_where_columns_are_few(n: int, rows_first
     compute = gemm_outer._Compute(pb, tiling, None, None, cpu)
     assert compute.rows_first == rows_first
     tiles = compute.row_groups * compute.panel_groups
-    found = [compute.groups(tile)[1:] for tile in range(tiles)]
+    groups = (compute.row_groups, compute.panel_groups)
+    found = [gemm_outer.place(tile, groups, rows_first, False)[2:] for tile in range(tiles)]
     assert len(set(found)) == tiles
     half = found[: tiles // 2]
     rows = {row for row, _ in half}

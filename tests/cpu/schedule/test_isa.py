@@ -316,6 +316,7 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
         # What is in memory already would not be compiled.
         monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
         monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
         text = assembly(make, cpu, monkeypatch)
         assert "tdpbf16ps" in text
         return text.count("prefetcht0")
@@ -336,6 +337,7 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
         """Multiply-adds and requests in the loop with the most multiply-adds."""
         monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
         monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
         loops = innermost_loops(assembly(make, cpu, monkeypatch))
         found = [(sum("vfmadd" in x for x in q), sum(request in x for x in q)) for q in loops]
         return max(found)
@@ -389,6 +391,7 @@ def test_places_that_are_read_first_are_not_asked_for(
     def asks(make: Make) -> int:
         monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
         monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
+        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
         return assembly(make, cpu, monkeypatch).count("prefetch")
 
     alone = asks(lambda: [a @ b])

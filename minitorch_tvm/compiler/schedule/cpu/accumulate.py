@@ -30,6 +30,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     ramp,
     seq,
     serial,
@@ -41,6 +42,9 @@ from .combine import Combine
 
 FOLD = 64
 """Additions to one accumulator, at least, before it is added to a total and starts from zero."""
+
+FEW = 8
+"""Terms up to which LLVM knows how many there are."""
 
 _VECTORS = 4
 """Vectors of partial results: an addition waits for the one before."""
@@ -54,14 +58,20 @@ def fold_length(additions: int, each: int) -> int:
     return max(1, max(FOLD, math.isqrt(additions)) // each)
 
 
+def told_fold(length: Expr, additions: int, each: int) -> Expr:
+    """The same, told to the stage if the ``length`` is."""
+    size = fold_length(additions, each)
+    return size if isinstance(length, int) else number(size, "fold")
+
+
 def in_folds(
-    length: Expr, size: int, some: Callable[[Expr, Expr], Stmt], folded: Callable[[Stmt], Stmt]
+    length: Expr, size: Expr, some: Callable[[Expr, Expr], Stmt], folded: Callable[[Stmt], Stmt]
 ) -> Stmt:
     """``some(first, count)`` of 0 .. length - 1, ``size`` of them to a fold."""
 
     def block(j: Expr) -> Stmt:
         start = j * size
-        even = isinstance(length, int) and length % size == 0
+        even = isinstance(length, int) and isinstance(size, int) and length % size == 0
         return folded(some(start, size if even else minimum(size, length - start)))
 
     return serial((length + (size - 1)) // size, block)
@@ -192,7 +202,9 @@ class Walk:
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
         self.spelled = bool(side) and light and not combines
-        self.outer = outer or (0, extents[0], extents[0])
+        # How long the innermost dimension is must be known: lanes need it.
+        told = len(extents) > 1 and extents[0] >= FEW
+        self.outer = outer or (0, number(extents[0], "outer") if told else extents[0], extents[0])
         self.lanes, self.side = lanes, side
         self._beside, self._far = beside, far
         *middle, inner = extents
@@ -224,7 +236,7 @@ class Walk:
                 )
 
             if self.long and not self.inside:
-                size = fold_length(self.additions, self.terms)
+                size = told_fold(length, self.additions, self.terms)
                 taken = in_folds(length, size, one_by_one(nest), self._folded)
             else:
                 taken = serial(length, nest)

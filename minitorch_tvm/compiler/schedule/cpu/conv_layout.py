@@ -63,14 +63,20 @@ def mod(a: Expr, b: int) -> Expr:
     return a % b if isinstance(a, int) else tvm().tirx.floormod(a, const(b))
 
 
+# Tiles up to which they are as if there were so many.
+_RANGES = (1, 8, 256, 2048)
+
+
 def bounded(tiles: int, body: Callable[[Expr], Stmt]) -> Callable[[Expr], Stmt]:
     """``body`` of a tile, with a number whose range TVM can see.
 
-    Its simplifier otherwise reckons with all of int32 and overflows on products of indices.
+    Its simplifier otherwise reckons with all of int32 and overflows on products of indices.  The
+    range is that of similar numbers of tiles, which share what is compiled.
     """
+    most = next((n for n in _RANGES if tiles <= n), tiles)
 
     def piece(tile: Expr) -> Stmt:
-        index, statement = bind("piece", minimum(maximum(tile, 0), tiles - 1))
+        index, statement = bind("piece", minimum(maximum(tile, 0), most - 1))
         return seq(statement, body(index))
 
     return piece

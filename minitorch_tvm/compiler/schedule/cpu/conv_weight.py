@@ -20,6 +20,7 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
+    below,
     bind,
     ceil_div,
     const,
@@ -27,6 +28,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     ramp,
     seq,
     serial,
@@ -161,14 +163,15 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
         enough = ceil_div(_BATCH_PIXELS, s.oh * s.ow)
         batch = max(1, min(per_part, enough, cpu.l2_bytes // 2 // image_bytes))
         sums = builder.scratch_buffer((parts, *sums_shape), s.dtype, "sums")
+        images, each = number(s.n, "images"), number(per_part, "each")
 
         def part_stage(part: Expr) -> Stmt:
             source = local_buffer((batch, *layout_x.image_shape), s.dtype, "xs")
             ct = local_buffer((batch, *layout_ct.image_shape), s.dtype, "cts")
-            size, bind_size = bind("size", minimum(s.n - part * per_part, per_part))
+            size, bind_size = bind("size", minimum(images - part * each, each))
 
             def one_batch(b: Expr) -> Stmt:
-                first = part * per_part + b * batch
+                first = below(part * each, s.n) + b * batch
                 count = minimum(size - b * batch, batch)
 
                 def pack(image: Expr) -> Stmt:
@@ -212,11 +215,13 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
     step = max(1, cpu.l2_bytes // 4 // row_bytes)
 
+    every_row, each = number(pixel_rows, "rows"), number(part_rows, "each")
+
     def matrix_stage(index: Expr) -> Stmt:
         part, block, i, group = split(index, blocks, s.kh, groups)
         where = (part, block, i, group)
-        begin, bind_begin = bind("begin", part * part_rows)
-        size, bind_size = bind("size", minimum(pixel_rows - begin, part_rows))
+        begin, bind_begin = bind("begin", below(part * each, pixel_rows))
+        size, bind_size = bind("size", minimum(every_row - begin, each))
 
         def row_block(b: Expr) -> Stmt:
             count = minimum(size - b * step, step)
@@ -244,7 +249,7 @@ def _total_of_parts(
 
     ``vector(part, o, c, i, j)`` loads the sums of ``lanes`` output channels from ``o`` on.
     """
-    window = s.kh * s.kw
+    window, every_part = s.kh * s.kw, number(parts, "parts")
     chunks = ceil_div(s.c, max(1, _TOTAL_POSITIONS // window))
     most = ceil_div(s.c, chunks)  # channels per tile
     span = ceil_div(most * window, lanes) * lanes
@@ -276,7 +281,7 @@ def _total_of_parts(
                 return seq(
                     asks(const(0)),
                     store(summed, vector(const(0), o0, c0 + c, *where), place, every),
-                    [serial(parts - 1, add, "g")] if parts > 1 else [],
+                    [serial(every_part - 1, add, "g")] if parts > 1 else [],
                 )
 
             return serial(channels, channel, "c")

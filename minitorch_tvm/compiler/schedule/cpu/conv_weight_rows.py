@@ -29,6 +29,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    below,
     bind,
     ceil_div,
     const,
@@ -37,6 +38,7 @@ from ...loops import (
     load_first,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     ramp,
     seq,
@@ -205,6 +207,8 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
     partial = builder.scratch_buffer((parts, p.sums), s.dtype, "sums")
     zero = splat(const(0.0, s.dtype), p.lanes)
     whole = ramp(0, p.lanes)
+    units, each = number(p.units, "units"), number(per_part, "each")
+    every_part = number(parts, "parts")
 
     def part_stage(tile: Expr) -> Stmt:
         return bounded(parts, lambda part: sum_part(part, tile))(tile)
@@ -229,7 +233,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
             here = minimum(s.oh - first, p.rows)
             if p.flat:  # of vectors
                 here = const(s.oh * s.ow // p.lanes)
-            count, know_count = bind("count", maximum(here, tile - parts))
+            count, know_count = bind("count", maximum(here, tile - every_part))
 
             def block(b: Expr) -> Stmt:
                 o, know = bind("o", minimum(b * p.outputs, s.o - p.outputs))
@@ -266,7 +270,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
                 know_count,
                 copied_image,
                 # Nor does it know how many blocks: it would write out each of a few.
-                serial(maximum(p.blocks, tile - parts), block, "block"),
+                serial(maximum(p.blocks, tile - every_part), block, "block"),
             )
 
         def summed(group: Expr) -> Stmt:
@@ -280,8 +284,8 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
         def blank(x: Expr) -> Stmt:
             return store(plane, const(0.0, s.dtype), x)
 
-        begin = part * per_part
-        size, know_size = bind("size", minimum(p.units - begin, per_part))
+        begin = below(part * each, p.units)
+        size, know_size = bind("size", minimum(units - begin, each))
         return seq(
             know_size,
             [alloc(memory) for memory in (image, sums)],
@@ -305,7 +309,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
 
             return seq(
                 store(value, load(partial, 0, at), 0),
-                *([serial(parts - 1, add, "part")] if parts > 1 else []),
+                *([serial(every_part - 1, add, "part")] if parts > 1 else []),
                 write(o, c, i, j, load(value, 0)),
             )
 

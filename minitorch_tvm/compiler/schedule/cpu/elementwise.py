@@ -13,7 +13,7 @@ from functools import partial
 
 from ....core.shape import contiguous_strides, numel
 from ...dialect import Scope
-from ...loops import Expr, Stage, Stmt, minimum, parallel_stage, seq, serial
+from ...loops import Expr, Stage, Stmt, below, minimum, number, parallel_stage, seq, serial
 from ...lower import KernelCode, collapse
 from ...streams import LARGER, LINE, Around, far_results, streamed
 from ...target import CpuTarget
@@ -64,9 +64,11 @@ def tiled(
     if per_tile == 1:
         return parallel_stage(name, tiles, body)
 
+    each, all_of_them = number(per_tile, "each"), number(count, "count")
+
     def tile(t: Expr) -> Stmt:
-        start = t * per_tile
-        size = per_tile if count % per_tile == 0 else minimum(per_tile, count - start)
+        start = below(t * each, count)
+        size = minimum(each, all_of_them - start)
         return (
             serial(size, lambda i: body(start + i)) if along is None else along(start, size, body)
         )

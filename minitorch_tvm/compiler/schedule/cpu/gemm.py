@@ -27,6 +27,7 @@ from ...loops import (
     in_vectors,
     load,
     minimum,
+    number,
     parallel_stage,
     seq,
     serial,
@@ -174,11 +175,12 @@ def _near(pb: Problem, cpu: CpuTarget) -> Problem:
 
 def _cut(pb: Problem, parts: int) -> Problem:
     """Each product as so many, of equal parts of its sums."""
-    size, single = pb.k // parts, pb.batch == 1
+    k, single = pb.k // parts, pb.batch == 1
+    size = k if pb.told_k is pb.k else number(k, "size")
 
     def place(batch: Expr, k: Expr) -> tuple[Expr, Expr]:
         if single:
-            return const(0), batch * size + k
+            return 0, batch * size + k
         bt = batch // parts
         return bt, (batch - bt * parts) * size + k  # not by remainders, see product.py
 
@@ -191,7 +193,7 @@ def _cut(pb: Problem, parts: int) -> Problem:
         return pb.col(bt, k, j)
 
     batch = pb.batch * parts
-    return replace(pb, batch=batch, k=size, row=row, col=col, row_batched=True, col_batched=True)
+    return replace(pb, batch=batch, k=k, row=row, col=col, row_batched=True, col_batched=True)
 
 
 def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:

@@ -19,6 +19,7 @@ from ...loops import (
     Stmt,
     Var,
     alloc,
+    below,
     bind,
     ceil_div,
     const,
@@ -27,6 +28,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     prefetch,
     ramp,
@@ -38,7 +40,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, zeros
+from .gemm_problem import Problem, split, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
@@ -107,9 +109,9 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     # A pass hands its sums on at once, unless there are more visits to come.
     sums = local_buffer((passes if visits > 1 else 1, nr * nc, lanes), pb.dtype, "sums")
 
-    def tile(bt: Expr, number: tuple[Expr, Expr], i0: Expr, j0: Expr, kb: Expr) -> Stmt:
-        """Add a block of k to the sums of a pass; ``number``: its own and that of its sums."""
-        q, own = number
+    def tile(bt: Expr, place: tuple[Expr, Expr], i0: Expr, j0: Expr, kb: Expr) -> Stmt:
+        """Add a block of k to the sums of a pass; ``place``: its number and that of its sums."""
+        q, own = place
         acc = {
             (r, c): local_buffer((lanes,), pb.dtype, "acc") for r in range(nr) for c in range(nc)
         }
@@ -190,29 +192,35 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         )
         return seq(alloc(out), serial(nr * nc, narrow, "i"), write)
 
-    def start(block: Expr, size: int, extent: int) -> tuple[Expr, Expr]:
+    def start(block: Expr, size: int, extent: int, last: Expr) -> tuple[Expr, Expr]:
         """First index of a block and how many of its leading entries are another block's."""
         if extent % size == 0:
             return block * size, const(0)
-        first = minimum(block * size, extent - size)
+        first = minimum(block * size, last)
         return first, block * size - first
 
+    each = 1 if group == 1 else number(group, "each")  # of one there is no loop
+    every_block = number(blocks, "blocks")
+    last_row, last_column = const(pb.m - nr), number(pb.n - nc, "last")
+
     def body(t: Var) -> Stmt:
-        bt = t // groups
-        first = t % groups * group
-        count: Expr = group if blocks % group == 0 else minimum(group, blocks - first)
+        bt, part = split(t, pb.batch, groups)
+        first = below(part * each, blocks)
+        count = 1 if group == 1 else minimum(each, every_block - first)
 
         def column_block(b: Expr) -> Stmt:
-            j = start(first + b, nc, pb.n)
+            j = start(first + b, nc, pb.n, last_column)
 
             def clear(q: Expr, n: Expr) -> Stmt:
                 return store(sums, zeros(pb.dtype, lanes), q, n, every)
 
             def add(kb: Expr, q: Expr) -> Stmt:
-                return tile(bt, (q, q if visits > 1 else 0), start(q, nr, pb.m)[0], j[0], kb)
+                return tile(
+                    bt, (q, q if visits > 1 else 0), start(q, nr, pb.m, last_row)[0], j[0], kb
+                )
 
             def end(q: Expr) -> Stmt:
-                return finish(bt, q if visits > 1 else 0, start(q, nr, pb.m), j)
+                return finish(bt, q if visits > 1 else 0, start(q, nr, pb.m, last_row), j)
 
             if visits == 1:
                 # One loop: written out twice by LLVM, two would take twice as long to compile.

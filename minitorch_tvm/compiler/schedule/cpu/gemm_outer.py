@@ -31,13 +31,16 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
+    below,
     bind,
     ceil_div,
     const,
     load,
     local_buffer,
     minimum,
+    number,
     prefetch,
+    quotient,
     ramp,
     seq,
     serial,
@@ -60,9 +63,10 @@ from .gemm_problem import (
     materialise_rows,
     pack_rows,
     row_blocks,
+    split,
     zeros,
 )
-from .gemm_tiling import PAGE, Tiling, choose, own_rows, packs_rows, pitch_bytes, turns
+from .gemm_tiling import PAGE, Tiling, choose, familiar, own_rows, packs_rows, pitch_bytes, turns
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -97,6 +101,38 @@ class _Panel:
     parts: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """What a parallel tile covers: a batch, some row blocks and some panels (the first, how many).
+
+    ``group`` numbers panels: tiles of one have the same.
+    """
+
+    group: Expr
+    bt: Expr
+    blocks: tuple[Expr, Expr]
+    panels: tuple[Expr, Expr]
+
+
+def place(
+    tile: Expr,
+    groups: tuple[Expr, Expr],
+    rows_first: bool,
+    batched: bool,
+    named: Callable[[str, Expr], Expr] = lambda _, value: value,
+) -> tuple[Expr, Expr, Expr, Expr]:
+    """Of a tile's number: that of what neighbours have in common, batch, row and panel group."""
+    inner, outer = reversed(groups) if rows_first else groups
+    across = named("across", quotient(tile, inner))
+    along = named("along", tile - across * inner)
+    bt: Expr = 0
+    rest = across
+    if batched:
+        bt = named("bt", quotient(across, outer))
+        rest = named("rest", across - bt * outer)
+    return (across, bt, rest, along) if rows_first else (across, bt, along, rest)
+
+
 class _Compute:
     """Builds the compute stage of one product."""
 
@@ -114,6 +150,22 @@ class _Compute:
         self.k_parts = ceil_div(pb.k, tiling.k_block)
         self.panel_groups = ceil_div(self.panels, tiling.panel_group)
         self.row_groups = ceil_div(self.blocks, tiling.row_group)
+        # The same, and sizes, as the stage is told them.
+        own = columns is not None and columns.own
+        self.m = pb.told_m
+        self.told_blocks = number(self.blocks, "blocks")
+        self.told_groups = number(self.row_groups, "groups")
+        # Of one there is no loop, which compiles faster.
+        one = tiling.row_group == 1
+        self.row_group = 1 if one else number(tiling.row_group, "group")
+        # What a tile keeps of each panel in memory of its own must be known.
+        keeps = self.k_parts > 1 or own or tiling.panel_group == 1
+        self.panel_group = tiling.panel_group if keeps else number(tiling.panel_group, "panels")
+        self.told_panels = number(self.panel_groups, "across")
+        self.k = pb.k if own else pb.told_k
+        told = self.k is not pb.k and self.k_parts > 1
+        self.k_block = number(tiling.k_block, "k_block") if told else tiling.k_block
+        self.last_part = number(self.k_parts - 1, "last") if told else const(self.k_parts - 1)
         self.strip = self._strip()
         self.tile: Expr = var("tile")
         self.own_rows = own_rows(pb, tiling)
@@ -141,44 +193,60 @@ class _Compute:
         columns = self.columns
         if columns is None or not columns.own:
             tile = var("tile")
-            body = self._whole_tile(tile, tiles, beside, [])
+            body = self._whole_tile(tile, tiles, beside, lambda _: [])
             return Stage("gemm", tiles, tile, body, helpers)
         held = local_buffer((1,), "int32", "held")
         start = seq(alloc(columns.memory), alloc(held), store(held, const(-1), 0))
 
         def one(taken: Expr) -> Stmt:
             tile, know = bind("tile", taken)
-            group = tile // self.row_groups
-            fill = columns.fill(*self._panels_of(tile))
-            new = when(load(held, 0) != group, seq(fill, store(held, group, 0)))
-            return seq(know, self._whole_tile(tile, tiles, beside, [new]))
+
+            def first(where: _Tile) -> list[Stmt]:
+                fill = columns.fill(where.bt, where.panels)
+                new = seq(fill, store(held, where.group, 0))
+                return [when(load(held, 0) != where.group, new)]
+
+            return seq(know, self._whole_tile(tile, tiles, beside, first))
 
         return stage_with_start("gemm", tiles, (start, []), one, helpers)
 
-    def groups(self, tile: Expr) -> tuple[Expr, Expr, Expr]:
-        """Batch, row group and panel group of a tile."""
-        rows, panels = self.row_groups, self.panel_groups
-        bt = tile // (rows * panels) if self.pb.batch > 1 else const(0)
-        if self.rows_first:
-            return bt, tile // panels % rows, tile % panels
-        return bt, tile % rows, tile // rows % panels
+    def _where(self, tile: Expr) -> tuple[_Tile, list[Stmt]]:
+        """What a tile covers, and the statements that find out."""
+        known: list[Stmt] = []
 
-    def _panels_of(self, tile: Expr) -> tuple[Expr, tuple[Expr, Expr]]:
-        """Batch, first panel and number of panels of a tile."""
-        t = self.t
-        bt, _, group = self.groups(tile)
-        p0 = group * t.panel_group
-        count: Expr = t.panel_group
-        if self.panels % t.panel_group:
-            count = minimum(t.panel_group, self.panels - p0)
-        return bt, (p0, count)
+        def named(name: str, value: Expr) -> Expr:
+            if isinstance(value, int):
+                return value
+            v, know = bind(name, value)
+            known.append(know)
+            return v
 
-    def _whole_tile(self, tile: Expr, tiles: int, beside: Stage | None, first: list[Stmt]) -> Stmt:
+        groups = (self.told_groups, self.told_panels)
+        across, bt, row, column = place(tile, groups, self.rows_first, self.pb.batch > 1, named)
+        mb0 = named("block", below(row * self.row_group, self.blocks))
+        p0 = named("panel", below(column * self.panel_group, self.panels))
+        blocks: Expr = 1
+        if self.t.row_group > 1:
+            blocks = named("blocks", minimum(self.row_group, self.told_blocks - mb0))
+        count = self.panel_group
+        if count is not self.t.panel_group or self.panels % count:
+            count = named("count", minimum(count, self.panels - p0))
+        return _Tile(across, bt, (mb0, blocks), (p0, count)), known
+
+    def _whole_tile(
+        self,
+        tile: Expr,
+        tiles: int,
+        beside: Stage | None,
+        first: Callable[[_Tile], list[Stmt]],
+    ) -> Stmt:
         self.tile = tile
-        body = seq(first, self._tile(self.groups(tile)[1] * self.t.row_group))
+        where, known = self._where(tile)
+        body = seq(known, first(where), self._tile(where))
         if beside is None:
             return body
-        begin, end = ((tile + n) * beside.tiles // tiles for n in (0, 1))
+        every, own = number(beside.tiles, "beside"), number(tiles, "tiles")
+        begin, end = (quotient((tile + n) * every, own) for n in (0, 1))
         begin, know = bind("begin", begin)
 
         def share(q: Expr) -> Stmt:
@@ -186,20 +254,17 @@ class _Compute:
 
         return seq(body, know, serial(end - begin, share, "beside"))
 
-    def _tile(self, mb0: Expr) -> Stmt:
+    def _tile(self, where: _Tile) -> Stmt:
         t, pb = self.t, self.pb
-        bt, (p0, group) = self._panels_of(self.tile)
-        blocks: Expr = t.row_group
-        if self.blocks % t.row_group:
-            blocks = minimum(t.row_group, self.blocks - mb0)
+        bt, (mb0, blocks), (p0, group) = where.bt, where.blocks, where.panels
         partial: Memory | None = None
         if self.k_parts > 1:
             shape = (t.row_group, t.panel_group, t.mr, t.nr)
             partial = local_buffer(shape, pb.dtype, "partial")
 
         def row_block(kp: Expr, b: Expr) -> Stmt:
-            mb = mb0 + b
-            i0 = self._first_row(mb)
+            mb, know_block = bind("mb", mb0 + b)
+            i0, know_row = bind("i0", self._first_row(mb))
             copy, scalar = self._scalars(bt, (mb, i0), self._first_k(kp))
 
             def panel(q: Expr) -> Stmt:
@@ -208,26 +273,27 @@ class _Compute:
                     lambda kind: self._block(bt, (mb, i0), kind, kp, (partial, b, q), scalar),
                 )
 
-            return seq(copy, serial(group, panel, "p"))
+            return seq(know_block, know_row, copy, serial(group, panel, "p"))
 
-        body = serial(
-            self.k_parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp"
-        )
+        parts = self.k_parts if self.k_block is t.k_block else self.last_part + 1
+        body = serial(parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp")
         if self.rows is not None and self.own_rows:
-            body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), pb.k)), body)
+            body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), self.k)), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
 
     def _count(self, k0: Expr) -> Expr:
         """Steps of the block of k that starts at ``k0``."""
-        t, pb = self.t, self.pb
-        return t.k_block if pb.k % t.k_block == 0 else minimum(t.k_block, pb.k - k0)
+        if self.k_parts == 1:
+            return self.k
+        even = self.k_block is self.t.k_block and self.pb.k % self.t.k_block == 0
+        return self.k_block if even else minimum(self.k_block, self.k - k0)
 
     def _first_k(self, kp: Expr) -> Expr:
-        return kp * self.t.k_block if self.k_parts > 1 else const(0)
+        return kp * self.k_block if self.k_parts > 1 else const(0)
 
     def _first_row(self, mb: Expr) -> Expr:
-        mr, m = self.t.mr, self.pb.m
-        return minimum(mb * mr, m - mr) if m % mr else mb * mr
+        mr = self.t.mr
+        return minimum(mb * mr, self.m - mr) if self.t.m_tail else mb * mr
 
     def _scalars(
         self, bt: Expr, block: tuple[Expr, Expr], k0: Expr
@@ -240,10 +306,12 @@ class _Compute:
             return [], lambda r, k: load(rows, own, mb, k0 + k, r)
         if strip is None:
             pitch = pb.row_pitch
-            if pitch is None or not pb.row_k_inner:
+            if pitch is None:
                 return [], lambda r, k: pb.row(bt, i0 + r, k0 + k)
             near, declare = view(pb.row(bt, i0, k0), "row")
-            return [declare], lambda r, k: load(near, r * pitch + k)
+            if pb.row_k_inner:
+                return [declare], lambda r, k: load(near, r * pitch + k)
+            return [declare], lambda r, k: load(near, k * pitch + r)
         count = self._count(k0)
 
         def row(r: Expr) -> Stmt:
@@ -334,11 +402,17 @@ class _Compute:
             return seq(asks, *steps)
 
         count = self._count(k0)
-        loop: list[Stmt] = [] if pb.k < unroll else [serial(count // unroll, turn, "k")]
-        if pb.k % unroll:
+        loop: list[Stmt] = (
+            []
+            if pb.k < unroll
+            else [serial(quotient(count, unroll) if unroll > 1 else count, turn, "k")]
+        )
+        if unroll > 1 and self.k is not pb.k and t.k_tail:
+            loop.append(when(count % unroll != 0, seq(step(count - 1))))
+        elif pb.k % unroll:
             # Blocks are of even length but for the last.
             odd = seq(step(count - 1))
-            final = tvm().tirx.EQ(kp, const(self.k_parts - 1))
+            final = tvm().tirx.EQ(kp, self.last_part)
             loop.append(when(final, odd) if self.k_parts > 1 else odd)
         clear: Stmt = seq([store(b, zeros(pb.dtype, lanes), every) for b in acc.values()])
         finish = self._finish(bt, rows, panel, acc)
@@ -350,7 +424,7 @@ class _Compute:
                 store(partial, load(acc[r, c], every), *slot, r, ramp(c, lanes)) for r, c in tile
             ]
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
-            finish = when(tvm().tirx.EQ(kp, const(self.k_parts - 1)), finish, seq(keep))
+            finish = when(tvm().tirx.EQ(kp, self.last_part), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], clear, loop, finish)
 
     def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, turn: Expr, q: Expr) -> Stmt:
@@ -364,7 +438,7 @@ class _Compute:
         share = ceil_div(t.mr, t.panel_group)
         share = 1 << (share - 1).bit_length()
         row = i0 + q * share + turn % share
-        return prefetch(pb.row(bt, minimum(row, pb.m - 1), k))
+        return prefetch(pb.row(bt, minimum(row, self.m - 1), k))
 
     def _ask_for_panel(
         self, bt: Expr, block: Expr, panel: _Panel, step: tuple[Expr, Expr, int]
@@ -376,7 +450,7 @@ class _Compute:
         stored along k a line lasts for some turns, which ask for as many columns.
         """
         t, pb, line = self.t, self.pb, LINE_BYTES // self.pb.itemsize
-        (k, turn, unroll), after = step, panel.j0 + t.panel_group * t.nr
+        (k, turn, unroll), after = step, panel.j0 + self.panel_group * t.nr
         own = self.columns is not None and self.columns.own and pb.col_plain
         own = own and self.panel_groups > 1
         # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
@@ -384,7 +458,7 @@ class _Compute:
             return []
         each = line // unroll if pb.col_k_inner else line  # columns per block
         shares = ceil_div(t.nr, each)
-        share = tvm().tirx.max(block - (self.blocks - shares), const(0))
+        share = tvm().tirx.max(block - (self.told_blocks - shares), const(0))
         if pb.col_k_inner:
             column = minimum(after + share * each + turn % each, pb.n - 1)
             return [prefetch(pb.col(bt, k, column))]
@@ -458,7 +532,7 @@ class _Compute:
         def value(i: Expr, j: Expr) -> Expr:
             return load(out, i, j) if turned is None else load(turned, j, i)
 
-        known: Expr = mb * t.mr - i0 if pb.m % t.mr else 0
+        known: Expr = mb * t.mr - i0 if t.m_tail else 0
 
         def write(skip: int, width: int) -> Stmt:
             return pb.write_tile(
@@ -510,6 +584,7 @@ def outer_stages(
         if problem.costly:
             problem, finish = _finished_apart(problem, builder)
         tiling, pb = transposed, problem.swap()
+    tiling = familiar(pb, cpu, tiling)
     rows: Memory | None = None
     if packs_rows(pb, cpu, tiling.mr):
         rows = row_blocks(pb, builder, tiling.mr)
@@ -539,7 +614,7 @@ def _finished_apart(pb: Problem, builder: Builder) -> tuple[Problem, list[Stage]
     sums = builder.scratch_buffer((pb.batch, pb.m, pb.n), pb.dtype, "sums")
 
     def line(flat: Expr) -> Stmt:
-        bt, i = flat // pb.m, flat % pb.m
+        bt, i = split(flat, pb.batch, pb.m)
         return serial(pb.n, lambda j: pb.write(bt, i, j, load(sums, bt, i, j)), "j")
 
     stage = tiled("gemm_finish", pb.batch * pb.m, max(1, GRAIN // pb.n), line)

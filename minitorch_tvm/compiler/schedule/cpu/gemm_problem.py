@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,14 +21,17 @@ from ...loops import (
     Stage,
     Stmt,
     Var,
+    below,
     ceil_div,
     const,
     in_vectors,
     load,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     prefetch,
+    quotient,
     ramp,
     seq,
     serial,
@@ -87,6 +91,16 @@ class Problem:
     def col_plain(self) -> bool:
         """Whether columns are."""
         return self.col_pitch is not None
+
+    @cached_property
+    def told_m(self) -> Expr:
+        """The number of rows, as stages are told it: it is nowhere a distance in memory."""
+        return number(self.m, "m")
+
+    @cached_property
+    def told_k(self) -> Expr:
+        """The same of k, if it is no distance in memory either."""
+        return self.k if self.row_k_inner or self.col_k_inner else number(self.k, "k")
 
     @property
     def itemsize(self) -> int:
@@ -190,7 +204,9 @@ def row_blocks(pb: Problem, builder: Builder, mr: int) -> Memory:
     the batch extent is then 1.
     """
     batch = pb.batch if pb.row_batched else 1
-    return builder.scratch_buffer((batch, ceil_div(pb.m, mr), pb.k, mr), pb.dtype, "blocks")
+    shape = (batch, ceil_div(pb.m, mr), pb.k, mr)
+    memory = builder.scratch_buffer(shape, pb.dtype, "blocks")
+    return replace(memory, shape=(*shape[:2], pb.told_k, mr))
 
 
 def fill_row_blocks(
@@ -208,12 +224,13 @@ def fill_row_blocks(
     mr = packed.shape[3]
     (b0, count), (k0, length) = blocks, steps
     loop = vectorized if pb.row_plain else serial
+    last = number(pb.m - mr, "last")
     few = _FEW_LINES
     while few * mr * pb.itemsize % LINE_BYTES:
         few *= 2
 
     def line(k: Expr, b: Expr) -> Stmt:
-        i0 = minimum(b * mr, pb.m - mr) if pb.m % mr else b * mr
+        i0 = minimum(b * mr, last) if pb.m % mr else b * mr
         return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
 
     def some(first: Expr, of: Expr) -> Stmt:
@@ -235,15 +252,36 @@ def fill_row_blocks(
 def pack_rows(pb: Problem, packed: Memory) -> Stage:
     """A stage that fills all row blocks."""
     batch, blocks = packed.shape[:2]
-    step = max(1, ceil_div(pb.k, ceil_div(MIN_TILES, batch)))
-    parts = ceil_div(pb.k, step)
+    parts, cut = _parts_of_k(pb, max(1, ceil_div(pb.k, ceil_div(MIN_TILES, batch))))
+    every = number(blocks, "blocks")
 
     def body(tile: Var) -> Stmt:
-        bt, k0 = tile // parts, tile % parts * step
-        count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
-        return fill_row_blocks(pb, packed, bt, (const(0), blocks), (k0, count))
+        bt, part = split(tile, batch, parts)
+        return fill_row_blocks(pb, packed, bt, (const(0), every), cut(part))
 
     return parallel_stage("gemm_pack_rows", batch * parts, body)
+
+
+def split(tile: Var, outer: int, inner: int) -> tuple[Expr, Expr]:
+    """The two parts of a tile's number, of which there are so many."""
+    if outer == 1:
+        return 0, tile
+    size = number(inner, "inner")
+    part = quotient(tile, size)
+    return part, tile - part * size
+
+
+def _parts_of_k(pb: Problem, step: int) -> tuple[int, Callable[[Expr], tuple[Expr, Expr]]]:
+    """How many parts of ``step`` k there are; of a part, where it begins, and its length."""
+    told = pb.told_k
+    each = step if told is pb.k else number(step, "step")
+
+    def part(n: Expr) -> tuple[Expr, Expr]:
+        first = below(n * each, pb.k)
+        even = told is pb.k and pb.k % step == 0
+        return first, (step if even else minimum(each, told - first))
+
+    return ceil_div(pb.k, step), part
 
 
 @dataclass(frozen=True)
@@ -266,6 +304,7 @@ class Panels:
         batch = pb.batch if pb.col_batched else 1
         shape = (batch, ceil_div(pb.n, nr), pb.k, nr)
         memory = builder.scratch_buffer(shape, pb.dtype, "panels")
+        memory = replace(memory, shape=(*shape[:2], pb.told_k, nr))
         return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr, own=False)
 
     @classmethod
@@ -301,12 +340,12 @@ class Panels:
         # Either way memory is read in order: along k if k is innermost, else along the columns.
         across = panels if self._square else 1
         parts = min(ceil_div(MIN_TILES, batch * across), ceil_div(pb.k, 2 * lanes))
-        step = ceil_div(ceil_div(pb.k, parts), lanes) * lanes
-        parts = ceil_div(pb.k, step)
+        parts, cut = _parts_of_k(pb, ceil_div(ceil_div(pb.k, parts), lanes) * lanes)
 
         def body(tile: Var) -> Stmt:
-            bt, p, k0 = tile // (across * parts), tile // parts % across, tile % parts * step
-            count: Expr = step if pb.k % step == 0 else minimum(step, pb.k - k0)
+            bt, rest = split(tile, batch, across * parts)
+            p, part = split(rest, across, parts)
+            k0, count = cut(part)
             if self._square:
                 return self._transposed((bt, p), (k0, count))
             return serial(count, lambda k: self._line(bt, (0, panels), k0 + k), "k")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, ceil_div
@@ -52,6 +53,8 @@ _SHORT_PART = 10
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
+# How much slower a tile may be that is compiled already; of how many products tiles are remembered.
+_HARDLY, _MOST_SHAPES = 0.05, 512
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Tiling:
     row_group: int  # row blocks of one parallel tile
     panel_group: int  # panels of one parallel tile
     own_panels: bool = False  # packed by the thread that needs them, into memory of its own
+    # Whether the last row block may overlap the one before, and k be odd: what is compiled for that
+    # serves all others, too.
+    m_tail: bool = True
+    k_tail: bool = True
 
     @property
     def nr(self) -> int:
@@ -96,9 +103,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
                 readable and nv * lanes <= pb.n and (pb.m <= top or _stays(pb, cpu))
             ):
                 continue
-            last = vectors - (ceil_div(vectors, nv) - 1) * nv
-            if direct or nv - last < _WORTH_A_TILE * vectors:
-                last = nv
+            last = _last(pb, lanes, nv, direct)
             for mr in range(ceil_div(top, 2), top + 1):
                 cost = time = _cycles(pb, cpu, mr, (nv, last), direct)
                 least = min(least, cost)
@@ -114,20 +119,113 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     if best is None:
         raise AssertionError(f"no tile fits {registers} registers")
     _, cost, mr, nv, last, direct = best
-    k_block = _k_block(pb, cpu, mr, nv * lanes, direct)
-    groups = _groups(pb, cpu, mr, nv * lanes, k_block)
-    tiling = Tiling(mr, nv, last, lanes, direct, k_block, *groups)
+    tiling = _with_loops(pb, cpu, Tiling(mr, nv, last, lanes, direct, 0, 0, 0))
     if alone is not None and not direct:
-        tiles = pb.batch * ceil_div(ceil_div(vectors, nv), groups[1])
-        tiles *= ceil_div(ceil_div(pb.m, mr), groups[0])
-        time = cost * _delay(tiles, cpu) + _stage(pb.k * vectors, cpu) + _for_rows(pb, cpu, tiling)
-        own, mr, nv, last = alone
-        k_block = _k_block(pb, cpu, mr, nv * lanes, False)
-        groups = (ceil_div(pb.m, mr), 1)
-        other = Tiling(mr, nv, last, lanes, False, k_block, *groups, own_panels=True)
-        if own + _for_rows(pb, cpu, other) < time:
+        _, mr, nv, last = alone
+        other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
+        if _time(pb, cpu, other) < _time(pb, cpu, tiling):
             return least, other
-    return least, replace(tiling, own_panels=not direct and _keeps(pb, cpu, tiling))
+    return least, _kept(pb, cpu, tiling)
+
+
+def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
+    """The register tile with loops around it."""
+    k_block = _k_block(pb, cpu, t.mr, t.nr, t.direct)
+    row_group, panel_group = _groups(pb, cpu, t.mr, t.nr, k_block)
+    return replace(t, k_block=k_block, row_group=row_group, panel_group=panel_group)
+
+
+def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
+    """With tiles of all rows and one panel, which the thread packs that computes it."""
+    k_block, blocks = _k_block(pb, cpu, t.mr, t.nr, False), ceil_div(pb.m, t.mr)
+    return replace(t, k_block=k_block, row_group=blocks, panel_group=1, own_panels=True)
+
+
+def _kept(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
+    """With panels that threads pack and keep, if that pays."""
+    return replace(t, own_panels=not t.direct and _keeps(pb, cpu, t))
+
+
+def _time(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
+    """Estimated cycles of all cores, idle ones included, with these loops."""
+    cost = _cycles(pb, cpu, t.mr, (t.nv, t.last_nv), t.direct)
+    blocks, vectors = ceil_div(pb.m, t.mr), ceil_div(pb.n, t.lanes)
+    if t.direct:
+        few = pb.batch * blocks <= _FEW_BLOCKS and _has_all_panels(pb, cpu, t.mr, t.nr)
+        return cost * _idle(pb.batch * blocks, cpu) if few else cost
+    panels = ceil_div(vectors, t.nv)
+    if t.own_panels and (t.row_group, t.panel_group) == (blocks, 1):
+        return cost * _delay(pb.batch * panels, cpu) + _for_rows(pb, cpu, t)
+    tiles = pb.batch * ceil_div(panels, t.panel_group) * ceil_div(blocks, t.row_group)
+    packed = _stage(pb.k * vectors, cpu) + _for_rows(pb, cpu, t)
+    return cost * _delay(tiles, cpu) + packed
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What functions of a product depend on, beside its layout."""
+
+    mr: int
+    nv: int
+    direct: bool
+    alone: bool
+    m_tail: bool
+    k_tail: bool
+
+    @classmethod
+    def of(cls, pb: Problem, t: Tiling) -> _Shape:
+        """That of loops."""
+        alone = t.own_panels and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
+        return cls(t.mr, t.nv, t.direct, alone, t.m_tail, t.k_tail)
+
+    def loops(self, pb: Problem, cpu: CpuTarget) -> Tiling | None:
+        """The loops for a problem, if they are possible."""
+        lanes = cpu.lanes(pb.itemsize)
+        top = min(pb.m, (cpu.vector_registers - self.nv - 1) // self.nv)
+        if self.mr > pb.m or (self.direct and not (pb.m <= top or _stays(pb, cpu))):
+            return None
+        if self.alone and not _may_own(pb, cpu, self.mr, self.nv * lanes):
+            return None
+        if (pb.m % self.mr and not self.m_tail) or (pb.k % 2 and not self.k_tail):
+            return None
+        last = _last(pb, lanes, self.nv, self.direct)
+        t = Tiling(self.mr, self.nv, last, lanes, self.direct, 0, 0, 0)
+        t = replace(t, m_tail=self.m_tail, k_tail=self.k_tail)
+        return _alone(pb, cpu, t) if self.alone else _kept(pb, cpu, _with_loops(pb, cpu, t))
+
+
+_SHAPES: OrderedDict[object, list[_Shape]] = OrderedDict()
+
+
+def familiar(pb: Problem, cpu: CpuTarget, chosen: Tiling) -> Tiling:
+    """Loops for a problem's rows that are compiled already, if they are hardly slower.
+
+    A product of other sizes along what is no distance in memory, as of another batch, has the same
+    functions if its register tile is the same.  No bit of a result depends on that.
+    """
+    layout = (pb.row_k_inner, pb.col_k_inner, pb.row_pitch, pb.col_pitch, pb.swapped, pb.costly)
+    k = pb.k if pb.told_k is pb.k else None
+    key = (cpu, pb.batch > 1, pb.n, k, pb.dtype, layout, pb.row_batched, pb.col_batched)
+    shapes = _SHAPES.setdefault(key, [])
+    _SHAPES.move_to_end(key)
+    if len(_SHAPES) > _MOST_SHAPES:
+        _SHAPES.popitem(last=False)
+    chosen = replace(chosen, m_tail=pb.m % chosen.mr > 0, k_tail=pb.k % 2 > 0)
+    own, most = _Shape.of(pb, chosen), (1 + _HARDLY) * _time(pb, cpu, chosen)
+    if own not in shapes:
+        for shape in shapes:
+            t = shape.loops(pb, cpu)
+            if t is not None and _time(pb, cpu, t) <= most:
+                return t
+        shapes.append(own)
+    return chosen
+
+
+def _last(pb: Problem, lanes: int, nv: int, direct: bool) -> int:
+    """Vectors of the last panel: fewer, if that saves enough."""
+    vectors = ceil_div(pb.n, lanes)
+    last = vectors - (ceil_div(vectors, nv) - 1) * nv
+    return nv if direct or nv - last < _WORTH_A_TILE * vectors else last
 
 
 def _stage(lines: int, cpu: CpuTarget) -> float:

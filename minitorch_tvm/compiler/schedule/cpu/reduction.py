@@ -27,11 +27,13 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    below,
     const,
     grid,
     load,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     seq,
     serial,
@@ -40,7 +42,7 @@ from ...loops import (
 from ...lower import Collapse, KernelCode, collapse
 from ...rowspace import place_of
 from ...target import CpuTarget
-from .accumulate import FOLD, Range, Walk, fold_length, in_folds
+from .accumulate import FEW, FOLD, Range, Walk, in_folds, told_fold
 from .combine import Combine
 from .conv_layout import div
 from .elementwise import GRAIN, tiled, unravel
@@ -237,7 +239,7 @@ def _columns(
     return seq(
         [alloc(b) for b in (acc + total if long else acc)],
         _reset(w, total, width),
-        in_folds(length, fold_length(additions, terms), some, folded)
+        in_folds(length, told_fold(length, additions, terms), some, folded)
         if long
         else some(const(0), length),
         serial(width, lambda x: done(first + x, tuple(load(b, x) for b in total))),
@@ -282,10 +284,10 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
 
 def _direct(w: _Work, cpu: CpuTarget) -> list[Stage]:
-    whole = (0, w.summed[0], w.summed[0])
     if w.reduced[-1]:
         return row_stages(w.code, w.rows(), cpu)
-    return _column_stages(w, whole)
+    terms = w.summed[0]
+    return _column_stages(w, (0, terms if terms < FEW else number(terms, "terms"), terms))
 
 
 def _blocks(w: _Work, shares: int = 1) -> list[tuple[int, int, int]]:
@@ -334,6 +336,7 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
     # Lanes need constant trip counts, so the last part gets a stage of its own.
     full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
+    each, whole = number(size, "each"), number(extent, "whole")
 
     def part(p: Expr, start: Expr, length: Expr) -> Stmt:
         def keep(flat: Expr, acc: tuple[Expr, ...]) -> Stmt:
@@ -373,9 +376,10 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     if full:
 
         def tile(t: Expr) -> Stmt:
-            start = t * size
-            even = extent % size == 0 or single
-            return part(t, start, size if even else minimum(size, extent - start))
+            if single:
+                return part(t, t * size, size)
+            start = below(t * each, extent)
+            return part(t, start, minimum(each, whole - start))
 
         stages.append(parallel_stage("reduce_parts", full, tile))
     if rest:
@@ -401,10 +405,11 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
         return seq(
             [alloc(b) for b in acc],
             _reset(w, acc, together),
-            grid((used, together), take),
+            grid((every_part, together), take),
             serial(count, finish),
         )
 
+    every_part = number(used, "parts")
     per_tile = max(1, GRAIN // (used * together))
     stages.append(tiled("reduce_merge", blocks, per_tile, merge))
     return stages

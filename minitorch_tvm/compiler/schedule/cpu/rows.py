@@ -36,6 +36,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     prefetch,
     ramp,
     seq,
@@ -474,11 +475,9 @@ def row_stages(code: KernelCode, space: Rows, cpu: CpuTarget) -> list[Stage]:
         return [tiled("rows", space.count, per_tile, block.statements)]
     count = -(-space.count // block.rows)
     # The last block overlaps the one before: whatever both compute is the same.
-    last = space.count - block.rows
+    last = number(space.count - block.rows, "last")
 
     def statements(i: Expr) -> Stmt:
-        return block.statements(
-            minimum(i * block.rows, last) if last % block.rows else i * block.rows
-        )
+        return block.statements(minimum(i * block.rows, last))
 
     return [tiled("rows", count, per_tile, statements)]

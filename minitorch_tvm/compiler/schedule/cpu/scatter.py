@@ -22,6 +22,7 @@ from ...loops import (
     grid,
     load,
     minimum,
+    number,
     parallel_stage,
     seq,
     store,
@@ -64,6 +65,9 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         else code.builder.scratch_buffer(shape, anchor.dtype.name, "rows")
     )
 
+    # Several positions of the outermost dimension, or what is told would be in the innermost loop.
+    told = (number(places[0], "places"), *places[1:]) if len(places) > 1 else places
+
     def tile(t: Expr) -> Stmt:
         *lead, block, column = unravel(t, (*before, rows, columns))
         first, left = block * height, column * width
@@ -100,7 +104,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             return code.finish(index, load(result, *index))
 
         block_of = (count, *middle, span)
-        steps = [grid(block_of, clear, "z"), grid(places, add, "i")]
+        steps = [grid(block_of, clear, "z"), grid(told, add, "i")]
         return seq(*steps, *([] if alone else [grid(block_of, finish, "f")]))
 
     return [parallel_stage("scatter", numel(before) * rows * columns, tile)]

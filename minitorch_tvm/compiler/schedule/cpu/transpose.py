@@ -28,6 +28,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     ramp,
     seq,
@@ -77,6 +78,7 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     blocks = [ceil_div(shape[d], across[d] * lanes) for d in (axis, last)]
     rest = tuple(1 if d in (axis, last) else n for d, n in enumerate(shape))
 
+    ends = {d: number(shape[d] - lanes, "end") for d in (axis, last)}
     far = None
     if lanes == LINE:
         computed = {*code.kernel.inlined, *code.kernel.members} - set(flipped)
@@ -85,8 +87,8 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def tile(t: Expr) -> Stmt:
         *head, i, j = unravel(t, (*rest, *blocks))
 
-        def corner(d: int, block: Expr, number: Expr) -> Expr:
-            return minimum((block * across[d] + number) * lanes, shape[d] - lanes)
+        def corner(d: int, block: Expr, square: Expr) -> Expr:
+            return minimum((block * across[d] + square) * lanes, ends[d])
 
         def square(q: Expr, p: Expr) -> Stmt:
             origin = list(head)
