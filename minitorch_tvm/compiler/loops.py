@@ -128,7 +128,7 @@ def number(value: int, name: str = "n") -> Expr:
 
 
 # LLVM is told no more than which of these a number stays below, or so many fewer would share code.
-_BELOW = (14, 20, 26)  # powers of two
+_BELOW = (20, 26)  # powers of two
 
 
 def below(value: Expr, most: int) -> Expr:

@@ -67,13 +67,16 @@ def mod(a: Expr, b: int) -> Expr:
 _RANGES = (1, 8, 256, 2048)
 
 
-def bounded(tiles: int, body: Callable[[Expr], Stmt]) -> Callable[[Expr], Stmt]:
+def bounded(
+    tiles: int, body: Callable[[Expr], Stmt], exactly: bool = False
+) -> Callable[[Expr], Stmt]:
     """``body`` of a tile, with a number whose range TVM can see.
 
     Its simplifier otherwise reckons with all of int32 and overflows on products of indices.  The
-    range is that of similar numbers of tiles, which share what is compiled.
+    range is that of similar numbers of tiles, which share what is compiled, unless it is to be told
+    ``exactly``.
     """
-    most = next((n for n in _RANGES if tiles <= n), tiles)
+    most = tiles if exactly else next((n for n in _RANGES if tiles <= n), tiles)
 
     def piece(tile: Expr) -> Stmt:
         index, statement = bind("piece", minimum(maximum(tile, 0), most - 1))
@@ -82,9 +85,11 @@ def bounded(tiles: int, body: Callable[[Expr], Stmt]) -> Callable[[Expr], Stmt]:
     return piece
 
 
-def bounded_stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
+def bounded_stage(
+    name: str, tiles: int, body: Callable[[Expr], Stmt], exactly: bool = False
+) -> Stage:
     """A stage of ``bounded`` tiles."""
-    return parallel_stage(name, tiles, bounded(tiles, body))
+    return parallel_stage(name, tiles, bounded(tiles, body, exactly))
 
 
 def split(index: Expr, *extents: int) -> tuple[Expr, ...]:
@@ -238,7 +243,7 @@ class ChannelsLast:
                 image, block = split(tile, self._slabs)
                 return self._slab(buffer, read, image, image, block)
 
-            stages.append(bounded_stage(f"{name}_pack", images * self._slabs, slab))
+            stages.append(bounded_stage(f"{name}_pack", images * self._slabs, slab, images == 1))
         if self._rest:
             rest = bounded_stage(
                 f"{name}_pack_rest", images, lambda t: self._remainder(buffer, read, t, t)

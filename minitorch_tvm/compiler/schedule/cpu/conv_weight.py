@@ -20,7 +20,6 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
-    below,
     bind,
     ceil_div,
     const,
@@ -171,7 +170,7 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
             size, bind_size = bind("size", minimum(images - part * each, each))
 
             def one_batch(b: Expr) -> Stmt:
-                first = below(part * each, s.n) + b * batch
+                first = part * each + b * batch
                 count = minimum(size - b * batch, batch)
 
                 def pack(image: Expr) -> Stmt:
@@ -215,12 +214,13 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     row_bytes = (s.ow * s.stride[1] * s.c + s.ow * width) * s.itemsize
     step = max(1, cpu.l2_bytes // 4 // row_bytes)
 
-    every_row, each = number(pixel_rows, "rows"), number(part_rows, "each")
+    tell = const if s.n == 1 else number  # of one image nothing is told: little is to be done
+    every_row, each = tell(pixel_rows), tell(part_rows)
 
     def matrix_stage(index: Expr) -> Stmt:
         part, block, i, group = split(index, blocks, s.kh, groups)
         where = (part, block, i, group)
-        begin, bind_begin = bind("begin", below(part * each, pixel_rows))
+        begin, bind_begin = bind("begin", part * each)
         size, bind_size = bind("size", minimum(every_row - begin, each))
 
         def row_block(b: Expr) -> Stmt:
@@ -235,7 +235,12 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
         )
 
     pieces = parts * blocks * s.kh * groups
-    return [*stages, *more, bounded_stage("conv_dw", pieces, matrix_stage), total(sums, parts)]
+    return [
+        *stages,
+        *more,
+        bounded_stage("conv_dw", pieces, matrix_stage, s.n == 1),
+        total(sums, parts),
+    ]
 
 
 def _total_of_parts(

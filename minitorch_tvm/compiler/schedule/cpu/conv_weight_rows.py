@@ -29,7 +29,6 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
-    below,
     bind,
     ceil_div,
     const,
@@ -207,11 +206,12 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
     partial = builder.scratch_buffer((parts, p.sums), s.dtype, "sums")
     zero = splat(const(0.0, s.dtype), p.lanes)
     whole = ramp(0, p.lanes)
-    units, each = number(p.units, "units"), number(per_part, "each")
-    every_part = number(parts, "parts")
+    # Of one image nothing is told: little else is to be done.
+    tell = const if s.n == 1 else number
+    units, each, every_part = tell(p.units), tell(per_part), tell(parts)
 
     def part_stage(tile: Expr) -> Stmt:
-        return bounded(parts, lambda part: sum_part(part, tile))(tile)
+        return bounded(parts, lambda part: sum_part(part, tile), exactly=s.n == 1)(tile)
 
     def sum_part(part: Expr, tile: Expr) -> Stmt:
         image = local_buffer(p.image, s.dtype, "image")
@@ -284,7 +284,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
         def blank(x: Expr) -> Stmt:
             return store(plane, const(0.0, s.dtype), x)
 
-        begin = below(part * each, p.units)
+        begin = part * each
         size, know_size = bind("size", minimum(units - begin, each))
         return seq(
             know_size,

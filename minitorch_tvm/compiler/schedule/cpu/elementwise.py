@@ -49,11 +49,13 @@ def tiled(
     per_tile: int,
     body: Callable[[Expr], Stmt],
     along: Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt] | None = None,
+    apart: bool = True,
 ) -> Stage:
     """``for i in range(count): body(i)`` in even tiles of ``per_tile`` at most, but for the last.
 
     More than one are at least four: a small and a large one would leave a thread idle.
-    ``along(start, size, body)`` makes the loop of a tile.
+    ``along(start, size, body)`` makes the loop of a tile.  What is done for one number is ``apart``
+    from the next unless LLVM is to find vectors along them.
     """
     per_tile = max(1, min(per_tile, count))
     tiles = -(-count // per_tile)
@@ -70,7 +72,9 @@ def tiled(
         start = below(t * each, count)
         size = minimum(each, all_of_them - start)
         return (
-            serial(size, lambda i: body(start + i)) if along is None else along(start, size, body)
+            serial(size, lambda i: body(below(start + i, count) if apart else start + i))
+            if along is None
+            else along(start, size, body)
         )
 
     return parallel_stage(name, tiles, tile)
@@ -107,13 +111,15 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     grain = GRAIN * (LARGER if along else 1)
     if len(shape) <= 1:
         count = numel(shape)
-        return [tiled(name, count, grain, lambda i: element((i,) * len(shape)), along)]
+        flat = (name, count, grain, lambda i: element((i,) * len(shape)), along)
+        return [tiled(*flat, apart=False)]
     outer, inner = shape[:-1], shape[-1]
     rows = numel(outer)
     if rows < 4 and inner > 2 * grain:
         # Few long rows: split the rows themselves.
         def split(r: int) -> Stage:
-            return tiled(name, inner, grain, lambda j: element((*_fixed(r, outer), j)), along)
+            line = (name, inner, grain, lambda j: element((*_fixed(r, outer), j)), along)
+            return tiled(*line, apart=False)
 
         return [split(r) for r in range(rows)]
 

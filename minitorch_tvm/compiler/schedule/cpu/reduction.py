@@ -287,7 +287,8 @@ def _direct(w: _Work, cpu: CpuTarget) -> list[Stage]:
     if w.reduced[-1]:
         return row_stages(w.code, w.rows(), cpu)
     terms = w.summed[0]
-    return _column_stages(w, (0, terms if terms < FEW else number(terms, "terms"), terms))
+    told = w.reduced[0] and terms >= FEW  # else it is a distance in memory
+    return _column_stages(w, (0, number(terms, "terms") if told else terms, terms))
 
 
 def _blocks(w: _Work, shares: int = 1) -> list[tuple[int, int, int]]:
