@@ -17,12 +17,13 @@ NO_CACHE = "this version keeps no compiled programs on disk"
 
 
 def _fresh(side: str, row: str, steps: str, folder: str) -> Answer:
-    """A new process up to the end of its first ``steps`` steps."""
+    """A new process up to the end of its first ``steps`` steps; after one, a smaller batch."""
     start = time.perf_counter()
     process = Side("train", side, row, weights_file(row), steps, **use_folder(folder))
     seconds = time.perf_counter() - start
+    smaller = process.ask(smaller=True) if steps == "1" else {}
     process.close()
-    return {**process.ready, "start_to_end": seconds}
+    return {**process.ready, **smaller, "start_to_end": seconds}
 
 
 def _each(row: str, steps: str, turns: int) -> dict[str, list[Answer]]:
@@ -75,10 +76,10 @@ def _as_installed() -> None:
 
 
 def cold(rows: list[str], turns: int, results: Answer) -> None:
-    """Seconds to the end of the first step."""
+    """Seconds to the end of the first step, and of the first one of a smaller batch after it."""
     _as_installed()
     print("\n## Cold start, seconds: median (min to max)")
-    keys = {"process": "start_to_end", "call": "first_step"}
+    keys = {"process": "start_to_end", "call": "first_step", "smaller batch": "smaller"}
     _collect(rows, "1", turns, keys, results)
 
 

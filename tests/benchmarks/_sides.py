@@ -76,6 +76,9 @@ def digest(values: Array) -> list[float]:
 
 def _loop(step: Callable[[Array, Array], Any], data: list[Batch]) -> Handler:
     def timed(request: Answer) -> Answer:
+        if request.get("smaller"):  # a step of three fourths of a batch
+            x, y = (a[: -(-len(a) * 3 // 4)] for a in data[0])
+            return {"smaller": seconds_of(lambda: float(step(x, y)), 1)}
         steps, loss = request["steps"], 0.0
         start = time.perf_counter()
         for i in range(steps):

@@ -113,10 +113,12 @@ def test_random_programs_are_valid(program: Program) -> None:
 
 def test_validate_names_a_wrong_elementwise_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     tiled = elementwise_rule.tiled
+
     # The last element of every kernel is forgotten.
-    monkeypatch.setattr(
-        elementwise_rule, "tiled", lambda n, count, *rest: tiled(n, count - 1, *rest)
-    )
+    def short(name: str, count: int, *rest: Any, **more: Any) -> Any:
+        return tiled(name, count - 1, *rest, **more)
+
+    monkeypatch.setattr(elementwise_rule, "tiled", short)
     lazy.clear_cache()
     x = mt.tensor(np.arange(1.0, 51.0, dtype=np.float32))
     poisoned = mt.tensor(np.full(50, 7.0, np.float32))
