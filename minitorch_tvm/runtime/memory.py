@@ -202,7 +202,9 @@ class Arena:
         return self._address
 
     def view(self) -> Any:
-        """The arena as bytes, for tests and the validator."""
+        """The arena as bytes, for tests and the validator; none before any program needs one."""
+        if self._raw is None:
+            return np.empty(0, np.uint8)
         start = self._address - self._raw.ctypes.data
         return self._raw[start : start + self.nbytes]
 

@@ -22,6 +22,7 @@ from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.kernel import FusedGraph
 from minitorch_tvm.nn import functional as F
+from minitorch_tvm.runtime import memory, validate
 
 # The package exports the rules under the names of their modules.
 elementwise_rule = import_module("minitorch_tvm.compiler.schedule.cpu.elementwise")
@@ -133,6 +134,15 @@ def test_validate_names_a_wrong_elementwise_kernel(monkeypatch: pytest.MonkeyPat
     assert "test_poison_and_validate.py" in message
     assert "(x * 2.0).realize()" in message
     lazy.clear_cache()
+
+
+def test_the_first_program_of_a_process_may_have_no_intermediates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(validate, "ARENA", memory.Arena())
+    x = mt.tensor(np.arange(1.0, 51.0, dtype=np.float32))
+    with config.override(validate=True):
+        np.testing.assert_array_equal((x * 2.0).numpy(), np.arange(2.0, 101.0, 2.0))
 
 
 def test_validate_names_the_first_wrong_kernel_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
