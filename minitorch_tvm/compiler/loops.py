@@ -124,7 +124,9 @@ def number(value: int, name: str = "n") -> Expr:
     serves others.  The name of the variable tells the value: on TVM's objects, of which every
     access makes another of Python's, nothing can be kept.
     """
-    return var(f"{name}{_TOLD}{value}") if abs(value) <= _NEAR else const(value)
+    if value > _NEAR:
+        raise RuntimeError(f"a kernel counts at most {_NEAR} elements or rows, not {value}")
+    return var(f"{name}{_TOLD}{value}")
 
 
 # LLVM is told no more than which of these a number stays below, or so many fewer would share code.

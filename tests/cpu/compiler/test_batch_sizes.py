@@ -215,8 +215,20 @@ def test_functions_know_about_how_large_a_number_may_be() -> None:
 
 
 def test_a_number_of_more_than_32_bits_is_an_error() -> None:
-    with pytest.raises(ValueError, match="exceeds range of int32"):
+    with pytest.raises(RuntimeError, match="a kernel counts at most 2147483647 elements or rows"):
         number(1 << 31)
+    x = mt.ones(1 << 31, dtype=mt.uint8)
+    with pytest.raises(RuntimeError, match="not 2147483648"):
+        mt.eval(x + 1)
+
+
+def test_sums_of_more_elements_than_32_bits_count() -> None:
+    n = (1 << 31) + 64
+    # Named, or pytest would hold the elements, and they would be computed, too.
+    total = mt.ones(n, dtype=mt.uint8).sum()
+    largest = (mt.ones(1 << 16, (1 << 15) + 1, dtype=mt.uint8) + 1).amax()
+    assert total.item() == n
+    assert largest.item() == 2
 
 
 def test_memory_may_have_sizes_that_are_told() -> None:

@@ -337,7 +337,7 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
     # Lanes need constant trip counts, so the last part gets a stage of its own.
     full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
-    each, whole = number(size, "each"), number(extent, "whole")
+    each, whole = (size, extent) if single else (number(size, "each"), number(extent, "whole"))
 
     def part(p: Expr, start: Expr, length: Expr) -> Stmt:
         def keep(flat: Expr, acc: tuple[Expr, ...]) -> Stmt:
