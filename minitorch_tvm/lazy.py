@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from .compiler import compile_graph
+from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import config, errors
 from .core.events import EVENTS, log
@@ -674,6 +674,7 @@ def last_executor() -> Executor | ReferenceExecutor:
 
 
 def clear_cache() -> None:
-    """Forget all compiled executors (tests and benchmarks)."""
+    """Forget all that was compiled (tests and benchmarks)."""
+    forget()
     _CACHE.clear()
     _SITES.clear()

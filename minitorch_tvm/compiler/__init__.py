@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from ..core import collector, tvm_api
 from ..ir.graph import Graph
@@ -15,3 +16,10 @@ def compile_graph(graph: Graph) -> Program:
     with collector.put_off():
         program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph)
     return program
+
+
+def forget() -> None:
+    """Let later programs share nothing with earlier ones, whoever still holds these."""
+    loaded = sys.modules.get(f"{__name__}.api")
+    if loaded is not None:
+        loaded.forget()

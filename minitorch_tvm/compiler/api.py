@@ -27,7 +27,7 @@ from . import native, plan, poison, target
 from .assemble import Assembly, Place, StageCall, assemble
 from .front import show
 from .fuse import fuse
-from .kernels import Isolated, Kernels, Ready, isolate
+from .kernels import Isolated, Kernels, Ready, forget_all, isolate
 from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
@@ -145,6 +145,12 @@ def compile_graph(graph: Graph) -> Program:
     show(1, "compiled", program.summary())
     show(2, "kernels", program.report())
     return program
+
+
+def forget() -> None:
+    """Let later programs share nothing with earlier ones."""
+    forget_all()
+    cpu.forget()
 
 
 # struct codes of runtime scalars, each padded to SCALAR_STRIDE bytes

@@ -129,6 +129,12 @@ _COMPILED: WeakValueDictionary[object, _Compiled] = WeakValueDictionary()
 _HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
 
 
+def forget_all() -> None:
+    """Share nothing of what has been made so far, though programs that call it may live on."""
+    for known in (_MADE, _COMPILED, _HELPERS):
+        known.clear()
+
+
 class Kernels:
     """The kernels of one program on their way through a build."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -52,15 +51,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     same = functools.partial(replace, target.host(), l1_bytes=48 << 10, l2_bytes=1 << 20)
     monkeypatch.setattr(target, "host", lambda _: same())
     monkeypatch.setattr(native.Build, "add", watched)
-    _forget()
+    lazy.clear_cache()
     with config.override(matrix_unit=False):
         yield symbols
-
-
-def _forget() -> None:
-    lazy.clear_cache()
-    gc.collect()
-    gemm_tiling._SHAPES.clear()
 
 
 def _values(shape: tuple[int, ...], seed: int = 0) -> mt.Tensor:
@@ -129,7 +122,7 @@ def test_another_size_needs_no_other_function(
     made.clear()
     shared = _run(case, second)
     assert len(made) <= NEW.get(case, 0)
-    _forget()
+    lazy.clear_cache()
     for a, b in zip(shared, _run(case, second), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -177,7 +170,7 @@ def test_a_model_trains_on_with_a_smaller_batch(model: str, made: list[str]) -> 
     made.clear()
     shared = _trained(model, (64, 48))
     assert 0 < len(made) <= MODELS[model][2] * first
-    _forget()
+    lazy.clear_cache()
     _trained(model, (48,))
     for a, b in zip(shared, _trained(model, (64, 48)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -196,6 +189,17 @@ def _told(values: list[int]) -> tuple[list[Stage], Functions, list[str]]:
         stages.append(parallel_stage("total", 1, body))
     symbols: list[str] = []
     return stages, Functions(lambda symbol, _: symbols.append(symbol)), symbols
+
+
+def test_who_clears_the_cache_starts_anew_whoever_holds_programs(made: list[str]) -> None:
+    """As tracebacks do, of tests that change how kernels are made."""
+    _run("elementwise", 40)
+    held = lazy.last_executor()
+    lazy.clear_cache()
+    made.clear()
+    _run("elementwise", 40)
+    assert len(made) == 1
+    assert lazy.last_executor() is not held
 
 
 def test_stages_that_differ_in_what_they_are_told_share_a_function() -> None:
@@ -251,7 +255,7 @@ def _problem(m: int, n: int, k: int) -> Problem:
 
 def test_a_tile_that_is_compiled_is_taken_if_it_is_hardly_slower() -> None:
     cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
-    gemm_tiling._SHAPES.clear()
+    gemm_tiling.forget()
     kept, slower, seen = 0, [], []
     for m in (1000, 96, 100, 60, 48, 31, 7, 1000):
         pb = _problem(m, 1024, 1024)
@@ -270,7 +274,7 @@ def test_a_tile_that_is_compiled_is_taken_if_it_is_hardly_slower() -> None:
 
 def test_products_that_are_remembered_are_so_many() -> None:
     cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
-    gemm_tiling._SHAPES.clear()
+    gemm_tiling.forget()
     for n in range(16, 16 + 2 * gemm_tiling._MOST_SHAPES):
         pb = _problem(8, n, 8)
         gemm_tiling.familiar(pb, cpu, gemm_tiling.choose(pb, cpu)[1])

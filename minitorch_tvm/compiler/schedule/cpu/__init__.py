@@ -9,6 +9,7 @@ from ...loops import Stage
 from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
+from . import gemm_tiling
 from .elementwise import elementwise
 from .generic import generic
 from .product import convolution, product
@@ -31,6 +32,11 @@ RULES: tuple[Rule, ...] = (
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )
+
+
+def forget() -> None:
+    """Schedule as if nothing had been compiled."""
+    gemm_tiling.forget()
 
 
 def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:

@@ -221,6 +221,11 @@ def familiar(pb: Problem, cpu: CpuTarget, chosen: Tiling) -> Tiling:
     return chosen
 
 
+def forget() -> None:
+    """Choose as if nothing had been compiled."""
+    _SHAPES.clear()
+
+
 def _last(pb: Problem, lanes: int, nv: int, direct: bool) -> int:
     """Vectors of the last panel: fewer, if that saves enough."""
     vectors = ceil_div(pb.n, lanes)
