@@ -29,7 +29,7 @@ from .loops import (
     below,
     const,
     count_statements,
-    free_buffers,
+    free_variables,
     load,
     on_cpu,
     pointer_buffer,
@@ -138,7 +138,7 @@ class Functions:
 
     def of(self, stage: Stage) -> tuple[Function, list[Buffer], tuple[int, ...]]:
         """The function of a stage, the buffers whose addresses it takes, and what it is told."""
-        buffers, told = free_buffers(stage.body)
+        buffers, told = free_variables(stage.body)
         queue = var("queue", "uint64") if stage.queue is None else stage.queue
         taken, known = _know(told)
         pointers, body = [*buffers, *taken], seq(known, stage.body)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from ..core import dtype as dt
-from ..core.shape import numel
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
@@ -217,7 +216,7 @@ class Kernels:
             # Who links one function of a piece links them all, with what they call.
             needs = piece.needs
             needs.update(self._pieces[helper.name] for helper in stage.helpers)
-        scratch = tuple(numel(m.shape) * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
+        scratch = tuple(m.count * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
         symbols = [info.function.symbol for info in infos]
         symbols += [helper.name for stage in stages for helper in stage.helpers]
         pieces = dict.fromkeys(self._pieces[symbol] for symbol in symbols)

@@ -124,6 +124,7 @@ def number(value: int, name: str = "n") -> Expr:
     serves others.  The name of the variable tells the value: on TVM's objects, of which every
     access makes another of Python's, nothing can be kept.
     """
+    assert value >= 0, f"{name} is {value}"  # else it would be masked, see :func:`below`
     if value > _NEAR:
         raise RuntimeError(f"a kernel counts at most {_NEAR} elements or rows, not {value}")
     return var(f"{name}{_TOLD}{value}")
@@ -560,7 +561,7 @@ def on_cpu(body: Stmt) -> Stmt:
     return attribute(zero, "device_id", zero, attribute(zero, "device_type", const(1), body))
 
 
-def free_buffers(body: Stmt) -> tuple[list[Any], list[tuple[Var, int]]]:
+def free_variables(body: Stmt) -> tuple[list[Any], list[tuple[Var, int]]]:
     """TVM's buffers that a statement uses but does not define, and the numbers that it is told."""
     t = tvm().tirx
     # The tile variable is undefined too, and the analysis also reports variables of TVM's blocks.

@@ -6,14 +6,13 @@ import gc
 import re
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
-from minitorch_tvm.compiler import crowd, kernels, native, target
+from minitorch_tvm.compiler import crowd, native, target
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
     const,
@@ -234,8 +233,6 @@ def test_what_entries_call_is_made_once_and_apart(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(native.Build, "__exit__", watched)
     lazy.clear_cache()
     gc.collect()
-    monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     x = mt.tensor(np.arange(70.0, dtype=np.float32).reshape(7, 10))
     for n in (2, 3):
         np.testing.assert_array_equal((x * float(n) + n).numpy(), x.numpy() * n + n)
@@ -264,10 +261,6 @@ def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(native.Build, "add", watched)
     lazy.clear_cache()
-    # What other tests still hold is not to be shared.
-    monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
-    monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     helpers = product(256, 256)
     packers = {"pack_rows_natural", "pack_columns_natural"}
     assert helpers == {*packers, "block_in_float32", "take_any"}
@@ -293,9 +286,6 @@ def test_a_part_with_another_programs_product_can_be_linked(
 
     lazy.clear_cache()
     gc.collect()
-    monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
-    monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-    monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
     monkeypatch.setattr(native, "_SMALLEST", 100)  # more than a product, less than a helper
     monkeypatch.setattr(native, "_LARGEST", 100)
     monkeypatch.setattr(native.Build, "__exit__", watched)

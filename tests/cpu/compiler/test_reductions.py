@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler import kernels
 from minitorch_tvm.compiler.schedule.cpu.elementwise import GRAIN
 from minitorch_tvm.core.tvm_api import global_func
 from minitorch_tvm.nn import functional as F
@@ -308,7 +306,6 @@ def test_columns_that_come_from_memory(
         found = []
         for far in (12.0, 0.0):
             monkeypatch.setattr(reduction, "_FAR", far)
-            monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
             lazy.clear_cache()
             pieces.clear()
             two, one = both_ways(lambda dtype=dtype: run(dtype))

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import pytest
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler import api, kernels, native, target
+from minitorch_tvm.compiler import api, native, target
 from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded, conv_weight_tiles
 from minitorch_tvm.core import config
 from minitorch_tvm.runtime.executor import Executor
@@ -314,9 +313,7 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
 
     def asks(make: Make) -> int:
         # What is in memory already would not be compiled.
-        monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
+        lazy.clear_cache()
         text = assembly(make, cpu, monkeypatch)
         assert "tdpbf16ps" in text
         return text.count("prefetcht0")
@@ -335,9 +332,7 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
 
     def asks(make: Make, request: str = "prefetcht0") -> tuple[int, int]:
         """Multiply-adds and requests in the loop with the most multiply-adds."""
-        monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
+        lazy.clear_cache()
         loops = innermost_loops(assembly(make, cpu, monkeypatch))
         found = [(sum("vfmadd" in x for x in q), sum(request in x for x in q)) for q in loops]
         return max(found)
@@ -389,9 +384,7 @@ def test_places_that_are_read_first_are_not_asked_for(
     columns = mt.tensor(np.arange(500))
 
     def asks(make: Make) -> int:
-        monkeypatch.setattr(kernels, "_MADE", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_HELPERS", WeakValueDictionary())
-        monkeypatch.setattr(kernels, "_COMPILED", WeakValueDictionary())
+        lazy.clear_cache()
         return assembly(make, cpu, monkeypatch).count("prefetch")
 
     alone = asks(lambda: [a @ b])

@@ -71,7 +71,7 @@ def in_folds(
 
     def block(j: Expr) -> Stmt:
         start = j * size
-        even = isinstance(length, int) and isinstance(size, int) and length % size == 0
+        even = isinstance(length, int) and length % size == 0
         return folded(some(start, size if even else minimum(size, length - start)))
 
     return serial((length + (size - 1)) // size, block)

@@ -14,7 +14,6 @@ vectors go on in the next row (``flat``).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -339,7 +338,7 @@ class _Band:
         stride = p.y.input_stride
 
         far = replace(self.copy, wide=True)
-        line = replace(far, shape=(math.prod(far.shape),))
+        line = replace(far, shape=(far.count,))
 
         def tap(c: Expr, a: Expr, b: Expr) -> Stmt:
             row = ty.base + a * p.y.advance - p.down.lowest

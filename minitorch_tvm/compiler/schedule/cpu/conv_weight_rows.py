@@ -17,7 +17,6 @@ behind the end of a row.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -221,7 +220,7 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
         plane = local_buffer((p.wide,), s.dtype, "plane")
 
         def clear(memory: Memory) -> Stmt:
-            count = math.prod(memory.shape) // p.lanes
+            count = memory.count // p.lanes
             lines = replace(memory, shape=(count, p.lanes))
             return serial(count, lambda q: store(lines, zero, q, whole), "q")
 
