@@ -606,6 +606,8 @@ def quotient(a: Expr, b: Expr) -> Expr:
 
     Rounding down, as ``//`` does, is a dozen instructions where LLVM knows neither.
     """
+    if isinstance(b, int) and b == 1:
+        return a
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     return tvm().tirx.truncdiv(_index(a), _index(b))

@@ -109,17 +109,18 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         far = None  # no line of it is whole
     along = None if far is None else partial(_along, around=far)
     grain = GRAIN * (LARGER if along else 1)
+
+    def line(count: int, one: Callable[[Expr], Stmt]) -> Stage:
+        return tiled(name, count, grain, one, along, apart=False)
+
     if len(shape) <= 1:
-        count = numel(shape)
-        flat = (name, count, grain, lambda i: element((i,) * len(shape)), along)
-        return [tiled(*flat, apart=False)]
+        return [line(numel(shape), lambda i: element((i,) * len(shape)))]
     outer, inner = shape[:-1], shape[-1]
     rows = numel(outer)
     if rows < 4 and inner > 2 * grain:
         # Few long rows: split the rows themselves.
         def split(r: int) -> Stage:
-            line = (name, inner, grain, lambda j: element((*_fixed(r, outer), j)), along)
-            return tiled(*line, apart=False)
+            return line(inner, lambda j: element((*_fixed(r, outer), j)))
 
         return [split(r) for r in range(rows)]
 

@@ -40,7 +40,7 @@ from ...loops import (
     when,
 )
 from ...target import CpuTarget
-from .gemm_problem import Problem, split, zeros
+from .gemm_problem import Problem, batch_and_part, zeros
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
@@ -204,7 +204,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     last_row, last_column = const(pb.m - nr), number(pb.n - nc, "last")
 
     def body(t: Var) -> Stmt:
-        bt, part = split(t, pb.batch, groups)
+        bt, part = batch_and_part(t, pb.batch, groups)
         first = below(part * each, blocks)
         count = 1 if group == 1 else minimum(each, every_block - first)
 

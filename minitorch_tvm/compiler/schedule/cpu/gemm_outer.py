@@ -59,11 +59,11 @@ from .gemm_problem import (
     SQUARE,
     Panels,
     Problem,
+    batch_and_part,
     fill_row_blocks,
     materialise_rows,
     pack_rows,
     row_blocks,
-    split,
     zeros,
 )
 from .gemm_tiling import PAGE, Tiling, choose, familiar, own_rows, packs_rows, pitch_bytes, turns
@@ -402,11 +402,7 @@ class _Compute:
             return seq(asks, *steps)
 
         count = self._count(k0)
-        loop: list[Stmt] = (
-            []
-            if pb.k < unroll
-            else [serial(quotient(count, unroll) if unroll > 1 else count, turn, "k")]
-        )
+        loop: list[Stmt] = [] if pb.k < unroll else [serial(quotient(count, unroll), turn, "k")]
         if unroll > 1 and self.k is not pb.k and t.k_tail:
             loop.append(when(count % unroll != 0, seq(step(count - 1))))
         elif pb.k % unroll:
@@ -614,7 +610,7 @@ def _finished_apart(pb: Problem, builder: Builder) -> tuple[Problem, list[Stage]
     sums = builder.scratch_buffer((pb.batch, pb.m, pb.n), pb.dtype, "sums")
 
     def line(flat: Expr) -> Stmt:
-        bt, i = split(flat, pb.batch, pb.m)
+        bt, i = batch_and_part(flat, pb.batch, pb.m)
         return serial(pb.n, lambda j: pb.write(bt, i, j, load(sums, bt, i, j)), "j")
 
     stage = tiled("gemm_finish", pb.batch * pb.m, max(1, GRAIN // pb.n), line)

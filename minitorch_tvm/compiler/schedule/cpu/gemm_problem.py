@@ -256,13 +256,13 @@ def pack_rows(pb: Problem, packed: Memory) -> Stage:
     every = number(blocks, "blocks")
 
     def body(tile: Var) -> Stmt:
-        bt, part = split(tile, batch, parts)
+        bt, part = batch_and_part(tile, batch, parts)
         return fill_row_blocks(pb, packed, bt, (const(0), every), cut(part))
 
     return parallel_stage("gemm_pack_rows", batch * parts, body)
 
 
-def split(tile: Var, outer: int, inner: int) -> tuple[Expr, Expr]:
+def batch_and_part(tile: Var, outer: int, inner: int) -> tuple[Expr, Expr]:
     """The two parts of a tile's number, of which there are so many."""
     if outer == 1:
         return 0, tile
@@ -343,8 +343,8 @@ class Panels:
         parts, cut = _parts_of_k(pb, ceil_div(ceil_div(pb.k, parts), lanes) * lanes)
 
         def body(tile: Var) -> Stmt:
-            bt, rest = split(tile, batch, across * parts)
-            p, part = split(rest, across, parts)
+            bt, rest = batch_and_part(tile, batch, across * parts)
+            p, part = batch_and_part(rest, across, parts)
             k0, count = cut(part)
             if self._square:
                 return self._transposed((bt, p), (k0, count))
