@@ -243,12 +243,13 @@ def test_memory_may_have_sizes_that_are_told() -> None:
     assert [n for _, n in free_variables(store(told, const(0.0, "float32"), 1, 2, 1))[1]] == [5]
 
 
-def _problem(m: int, n: int, k: int) -> Problem:
-    def none(*_: object) -> object:
-        raise AssertionError("nothing is read while a tiling is chosen")
+def _nothing(*_: object) -> object:
+    raise AssertionError("nothing is read while a tiling is chosen")
 
-    plain = (True, False, k, n, none, True, True, False)
-    return Problem(1, m, n, k, "float32", none, none, *plain)
+
+def _problem(m: int, n: int, k: int) -> Problem:
+    plain = (True, False, k, n, _nothing, True, True, False)
+    return Problem(1, m, n, k, "float32", _nothing, _nothing, *plain)
 
 
 def test_a_tile_that_is_compiled_is_taken_if_it_is_hardly_slower() -> None:
@@ -268,6 +269,18 @@ def test_a_tile_that_is_compiled_is_taken_if_it_is_hardly_slower() -> None:
     assert 1 < max(slower) <= 1 + gemm_tiling._HARDLY
     assert len(set(seen)) < len(seen)
     assert seen[0] == seen[-1]  # what it had chosen before
+
+
+def test_a_much_larger_product_has_a_tile_of_its_own() -> None:
+    """What estimates do not see is little in a product that is over before it is compiled."""
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
+    layout = (False, False, 4096, 4096, _nothing, True, True, False)
+    gemm_tiling.forget()
+    for k, own in ((16, True), (24, False), (4096, True)):
+        pb = Problem(1, 4096, 4096, k, "float32", _nothing, _nothing, *layout)
+        best = gemm_tiling.choose(pb, cpu)[1]
+        found = gemm_tiling.familiar(pb, cpu, best)
+        assert ((found.mr, found.nv) == (best.mr, best.nv)) == own
 
 
 def test_products_that_are_remembered_are_so_many() -> None:

@@ -53,8 +53,10 @@ _SHORT_PART = 10
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
-# How much slower a tile may be that is compiled already; of how many products tiles are remembered.
-_HARDLY, _MOST_SHAPES = 0.05, 512
+# How much slower a tile may be that is compiled already, for how many times the size of a product
+# that it was chosen for (of a larger one, estimates are to decide alone: two that they found equal
+# took 1 and 1.17), and of how many products tiles are remembered.
+_HARDLY, _SIMILAR, _MOST_SHAPES = 0.05, 2, 512
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,8 @@ class _Shape:
         return _alone(pb, cpu, t) if self.alone else _kept(pb, cpu, _with_loops(pb, cpu, t))
 
 
-_SHAPES: OrderedDict[object, list[_Shape]] = OrderedDict()
+# By layout: for each shape, the largest m * k that it was chosen for.
+_SHAPES: OrderedDict[object, dict[_Shape, int]] = OrderedDict()
 
 
 def familiar(pb: Problem, cpu: CpuTarget, chosen: Tiling) -> Tiling:
@@ -206,18 +209,19 @@ def familiar(pb: Problem, cpu: CpuTarget, chosen: Tiling) -> Tiling:
     layout = (pb.row_k_inner, pb.col_k_inner, pb.row_pitch, pb.col_pitch, pb.swapped, pb.costly)
     k = pb.k if pb.told_k is pb.k else None
     key = (cpu, pb.batch > 1, pb.n, k, pb.dtype, layout, pb.row_batched, pb.col_batched)
-    shapes = _SHAPES.setdefault(key, [])
+    shapes = _SHAPES.setdefault(key, {})
     _SHAPES.move_to_end(key)
     if len(_SHAPES) > _MOST_SHAPES:
         _SHAPES.popitem(last=False)
     chosen = replace(chosen, m_tail=pb.m % chosen.mr > 0, k_tail=pb.k % 2 > 0)
     own, most = _Shape.of(pb, chosen), (1 + _HARDLY) * _time(pb, cpu, chosen)
+    size = pb.m * pb.k
     if own not in shapes:
-        for shape in shapes:
-            t = shape.loops(pb, cpu)
+        for shape, largest in shapes.items():
+            t = shape.loops(pb, cpu) if size <= _SIMILAR * largest else None
             if t is not None and _time(pb, cpu, t) <= most:
                 return t
-        shapes.append(own)
+    shapes[own] = max(size, shapes.get(own, 0))
     return chosen
 
 
