@@ -1,25 +1,30 @@
-"""Products whose columns fill whole vectors but for a few: those few are dot products along k.
+"""Products whose columns fill whole vectors but for a few: those few are computed in other ways.
 
 A vector with 4 of 16 columns takes as long as a full one: of 100 columns' seven vectors that is an
-eighth of the work.  The few are computed as by :mod:`.gemm_dot`, by the same tiles as the others:
-a stage of their own would have all threads wait for each other once more.
+eighth of the work.  If the rows are stored along k, the few are dot products, as in
+:mod:`.gemm_dot`; if they are stored along m, the few are scalars that meet vectors of m.  The same
+tiles compute them as the others: a stage of their own would have all threads wait for each other
+once more.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...loops import Builder, Stage
+from ...loops import Builder, Expr, Stage, Stmt, alloc, load, local_buffer, serial, store
 from ...target import CpuTarget
 from .gemm_dot import dot_stages, suits
-from .gemm_outer import outer_stages
+from .gemm_outer import Beside, beside_in_place, outer_stages
 from .gemm_problem import Problem
 from .gemm_tiling import fastest
 
 _SHARE = 4  # of a vector that is left, at most a fourth
-_LEAST = 1 << 21  # terms: dot products are another register tile to compile
-# Cycles of a vector of terms, and of a sum whose lanes are added up; what must be saved.
-_TERM_CYCLES, _SUM_CYCLES, _WORTH = 0.9, 12, 0.03
+_LEAST = 1 << 21  # terms: the few are another register tile to compile
+# Share of the first-level cache for a thread's copy of the few columns.
+_NEAR = 0.5
+# Cycles of a vector of terms, of a sum whose lanes are added up, of an element that every thread
+# copies; what must be saved.
+_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.03
 
 
 def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
@@ -27,23 +32,21 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
     if problem.batch > 1 or problem.m * problem.n * problem.k < _LEAST:
         return None
     lanes = cpu.lanes(problem.itemsize)
-    best: tuple[float, Problem, Problem] | None = None
+    best: tuple[float, Problem, Beside] | None = None
     for pb in (problem, problem.swap()):
         edge = pb.n % lanes
         if not 0 < edge <= lanes // _SHARE or pb.n < lanes:
             continue
         main, rest = _cut(pb, pb.n - edge)
-        # Both operands as they lie in memory: a copy would be a stage of its own.
-        if not (suits(rest, cpu) and rest.row_k_inner and rest.row_plain):
-            continue
-        cost = edge * pb.m * (pb.k / lanes * _TERM_CYCLES + _SUM_CYCLES) + fastest(main, cpu)[0]
-        if best is None or cost < best[0]:
-            best = (cost, main, rest)
+        few = _dots(rest, cpu) if suits(rest, cpu) else beside_in_place(rest, cpu)
+        if few is not None:
+            cost = few[0] + fastest(main, cpu)[0]
+            if best is None or cost < best[0]:
+                best = (cost, main, few[1])
     if best is None or best[0] > (1 - _WORTH) * fastest(problem, cpu)[0]:
         return None
-    _, main, rest = best
-    (few,) = dot_stages(rest, builder, cpu)
-    return outer_stages(main.swap() if main.swapped else main, builder, cpu, beside=few)
+    _, main, beside = best
+    return outer_stages(main.swap() if main.swapped else main, builder, cpu, beside)
 
 
 def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
@@ -56,3 +59,29 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
         write=lambda bt, i, j, value: write(bt, i, n + j, value),
     )
     return replace(pb, n=n), rest.swap()
+
+
+def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Beside] | None:
+    """The few by dot products, and estimated cycles."""
+    cycles = rest.m * rest.n * (rest.k / cpu.lanes(rest.itemsize) * _TERM_CYCLES + _SUM_CYCLES)
+    start: list[Stmt] = []
+    if not (rest.row_k_inner and rest.row_plain):
+        if rest.m * rest.k * rest.itemsize > _NEAR * cpu.l1_bytes:
+            return None
+        start, rest = _copied(rest)
+        cycles += 2 * _COPY_CYCLES * rest.m * rest.k  # what is computed must not depend on threads
+    (few,) = dot_stages(rest, Builder(), cpu)
+    return cycles, Beside(few, start)
+
+
+def _copied(rest: Problem) -> tuple[list[Stmt], Problem]:
+    """Statements with which a thread copies the few, so that k are neighbours; what reads that."""
+    copy, row = local_buffer((rest.m, rest.k), rest.dtype, "few"), rest.row
+
+    def line(i: Expr) -> Stmt:
+        return serial(rest.k, lambda k: store(copy, row(0, i, k), i, k), "k")
+
+    near = replace(
+        rest, row=lambda _, i, k: load(copy, i, k), row_k_inner=True, row_pitch=rest.k
+    )
+    return [alloc(copy), serial(rest.m, line, "i")], near

@@ -17,7 +17,7 @@ one base, and no second body is compiled); only new rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -99,6 +99,14 @@ class _Panel:
     j0: Expr
     # Of a panel that is not the last, of the last: columns that the panel before has, and the rest.
     parts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A stage whose tiles those of another compute, too, and what every thread does before."""
+
+    stage: Stage
+    start: Sequence[Stmt] = ()
 
 
 @dataclass(frozen=True)
@@ -186,27 +194,33 @@ class _Compute:
         pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
         return local_buffer((t.mr, pitch), pb.dtype, "strip")
 
-    def stage(self, beside: Stage | None = None) -> Stage:
+    def stage(self, beside: Beside | None = None) -> Stage:
         """The stage; every tile computes its share of the tiles of ``beside``, too."""
         tiles = self.pb.batch * self.row_groups * self.panel_groups
-        helpers = () if beside is None else beside.helpers
+        few, helpers, start = None, (), list[Stmt]()
+        if beside is not None:
+            few, helpers, start = beside.stage, beside.stage.helpers, [*beside.start]
         columns = self.columns
-        if columns is None or not columns.own:
+        own = columns if columns is not None and columns.own else None
+        if own is None and not start:
             tile = var("tile")
-            body = self._whole_tile(tile, tiles, beside, lambda _: [])
+            body = self._whole_tile(tile, tiles, few, lambda _: [])
             return Stage("gemm", tiles, tile, body, helpers)
         held = local_buffer((1,), "int32", "held")
-        start = seq(alloc(columns.memory), alloc(held), store(held, const(-1), 0))
+        if own is not None:
+            start += [alloc(own.memory), alloc(held), store(held, const(-1), 0)]
 
         def one(taken: Expr) -> Stmt:
             tile, know = bind("tile", taken)
 
             def first(where: _Tile) -> list[Stmt]:
-                fill = columns.fill(where.bt, where.panels)
+                if own is None:
+                    return []
+                fill = own.fill(where.bt, where.panels)
                 new = seq(fill, store(held, where.group, 0))
                 return [when(load(held, 0) != where.group, new)]
 
-            return seq(know, self._whole_tile(tile, tiles, beside, first))
+            return seq(know, self._whole_tile(tile, tiles, few, first))
 
         return stage_with_start("gemm", tiles, (start, []), one, helpers)
 
@@ -568,8 +582,19 @@ class _Compute:
         return turned, [alloc(turned), serial(columns // edge, group, "q")]
 
 
+def beside_in_place(pb: Problem, cpu: CpuTarget) -> tuple[float, Beside] | None:
+    """A product of a few rows and columns that are read in place, and estimated cycles.
+
+    None if that is not what suits it best.
+    """
+    cost, tiling = choose(pb, cpu)
+    if not tiling.direct or packs_rows(pb, cpu, tiling.mr):
+        return None
+    return cost, Beside(_Compute(pb, tiling, None, None, cpu).stage())
+
+
 def outer_stages(
-    problem: Problem, builder: Builder, cpu: CpuTarget, beside: Stage | None = None
+    problem: Problem, builder: Builder, cpu: CpuTarget, beside: Beside | None = None
 ) -> list[Stage]:
     """Stages of the product, whose tiles compute those of ``beside``, too."""
     stages: list[Stage] = []

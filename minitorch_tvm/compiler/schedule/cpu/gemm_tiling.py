@@ -93,7 +93,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     registers = cpu.vector_registers
     vectors = ceil_div(pb.n, lanes)
     readable = pb.col_plain and not pb.col_k_inner
-    best: tuple[float, float, int, int, int, bool] | None = None
+    best: dict[bool, tuple[float, float, int, int, int]] = {}
     least = math.inf
     alone: tuple[float, int, int, int] | None = None
     for direct in (False, True):
@@ -112,22 +112,33 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
                 blocks = pb.batch * ceil_div(pb.m, mr)
                 if direct and blocks <= _FEW_BLOCKS and _has_all_panels(pb, cpu, mr, nv * lanes):
                     time = cost * _idle(blocks, cpu)
-                if best is None or time < best[0]:
-                    best = (time, cost, mr, nv, last, direct)
+                if direct not in best or time < best[direct][0]:
+                    best[direct] = (time, cost, mr, nv, last)
                 if not direct and _may_own(pb, cpu, mr, nv * lanes):
                     time = cost * _delay(pb.batch * ceil_div(vectors, nv), cpu)
                     if alone is None or time < alone[0]:
                         alone = (time, mr, nv, last)
-    if best is None:
+    if not best:
         raise AssertionError(f"no tile fits {registers} registers")
-    _, cost, mr, nv, last, direct = best
-    tiling = _with_loops(pb, cpu, Tiling(mr, nv, last, lanes, direct, 0, 0, 0))
-    if alone is not None and not direct:
+
+    def with_loops(direct: bool) -> Tiling:
+        _, _, mr, nv, last = best[direct]
+        return _with_loops(pb, cpu, Tiling(mr, nv, last, lanes, direct, 0, 0, 0))
+
+    if True in best and best[True][0] < best[False][0]:
+        return least, with_loops(True)
+    tiling = with_loops(False)
+    if alone is not None:
         _, mr, nv, last = alone
         other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
         if _time(pb, cpu, other) < _time(pb, cpu, tiling):
             return least, other
-    return least, _kept(pb, cpu, tiling)
+    tiling = _kept(pb, cpu, tiling)
+    if True in best and not tiling.own_panels:  # which a stage of its own packs
+        other = with_loops(True)
+        if _time(pb, cpu, other) < _time(pb, cpu, tiling):
+            return least, other
+    return least, tiling
 
 
 def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
