@@ -17,6 +17,7 @@ one base, and no second body is compiled); only new rows are written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,6 +74,9 @@ from .gemm_tiling import PAGE, Tiling, choose, familiar, own_rows, packs_rows, p
 _AHEAD, _AHEAD_APART = 16, 8
 # The same for rows stored along m, packed or in place, which come from further away.
 _ROWS_AHEAD = 64
+# Share of the first-level cache's places for lines at some distance from the start of a page that
+# the rows of a block, read in place, may need.
+_PLACES = 0.4
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
 
@@ -188,7 +192,8 @@ class _Compute:
         if self.rows is not None or not pb.row_k_inner:
             return None
         # In place, rows a power of two apart would evict each other from the first-level cache.
-        apart = t.mr > 4 and (pb.row_pitch or 0) * pb.itemsize % 1024 == 0
+        pitch = (pb.row_pitch or 0) * pb.itemsize
+        apart = t.mr * math.gcd(pitch, PAGE) > _PLACES * self.cpu.l1_bytes
         if pb.row_plain and not (apart and t.panel_group > 1):
             return None
         pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes

@@ -44,6 +44,8 @@ _FOREIGN_CYCLES = 10
 # Share of the second-level cache for panels that a thread packs and keeps, and groups of panels for
 # every other thread, of which two threads may pack one.
 _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
+# Where there is one: what packing it again by every other thread may cost, against the product.
+_LITTLE = 0.03
 # What the last tiles cost where cores differ in speed, in tiles.
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
@@ -133,12 +135,12 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
         other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
         if _time(pb, cpu, other) < _time(pb, cpu, tiling):
             return least, other
-    tiling = _kept(pb, cpu, tiling)
-    if True in best and not tiling.own_panels:  # which a stage of its own packs
+    if True in best and not _has_many_groups(pb, cpu, tiling):
+        # Read in place they need no packing, by a stage or by every thread.
         other = with_loops(True)
         if _time(pb, cpu, other) < _time(pb, cpu, tiling):
             return least, other
-    return least, tiling
+    return least, _kept(pb, cpu, tiling)
 
 
 def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
@@ -270,16 +272,30 @@ def own_rows(pb: Problem, t: Tiling) -> bool:
     return t.panel_group * t.nr >= pb.n and (pb.row_batched or pb.batch == 1)
 
 
-def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
-    """Whether threads pack the panels of their tiles, and keep them for tiles with the same.
+def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
+    """Whether threads that pack the panels of their tiles pack few of them twice.
 
     Neighbouring tiles have the same, and a thread takes neighbours.  Where one takes over tiles of
     another, both pack a panel.
     """
     groups = pb.batch * ceil_div(ceil_div(pb.n, t.nr), t.panel_group)
+    return groups >= _MANY_GROUPS * (cpu.workers - 1)
+
+
+def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
+    """Whether threads pack the panels of their tiles, and keep them for tiles with the same.
+
+    Where all tiles have the same, every thread packs all, if that is little: it takes as long as
+    getting them from another core, and nobody waits.  Two or three groups are packed by a stage:
+    threads with tiles in their order would write columns of what others read by rows.
+    """
     near = t.panel_group * t.nr * pb.k * pb.itemsize <= _KEPT_SHARE * cpu.l2_bytes
     shared = pb.batch > 1 and not pb.col_batched
-    return near and not shared and groups >= _MANY_GROUPS * (cpu.workers - 1)
+    if not near or shared or _has_many_groups(pb, cpu, t):
+        return near and not shared
+    again = _PACK_CYCLES * pb.k * ceil_div(pb.n, t.lanes) * (cpu.workers - 1)
+    little = again <= _LITTLE * _cycles(pb, cpu, t.mr, (t.nv, t.last_nv), t.direct)
+    return little and pb.batch == 1 and t.panel_group * t.nr >= pb.n
 
 
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
