@@ -24,7 +24,7 @@ _LEAST = 1 << 21  # terms: the few are another register tile to compile
 _NEAR = 0.5
 # Cycles of a vector of terms, of a sum whose lanes are added up, of an element that every thread
 # copies; what must be saved.
-_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.03
+_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.01
 
 
 def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
