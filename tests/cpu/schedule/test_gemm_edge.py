@@ -1,4 +1,4 @@
-"""Products whose last columns fill no vector and are dot products: layouts, epilogues, choice."""
+"""Products whose last columns fill no vector: how these are computed, layouts, choice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_gemm import LAYOUTS, Case, build, run_and_check
+from test_gemm import LAYOUTS, Case, build, check, run_and_check
 
 from minitorch_tvm.compiler.loops import Builder, const
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_edge
@@ -25,13 +25,13 @@ LANES = HOST.lanes(4)
 
 
 @pytest.fixture
-def edges() -> Iterator[list[gemm_edge.Stage]]:
-    """Whatever has an edge is computed with one; the list has those products' dot products."""
-    found: list[gemm_edge.Stage] = []
+def edges() -> Iterator[list[gemm_edge.Beside]]:
+    """Whatever has an edge is computed with one; the list has what computes those."""
+    found: list[gemm_edge.Beside] = []
     outer_stages = gemm_edge.outer_stages
 
     def counted(
-        *arguments: Any, beside: gemm_edge.Stage | None = None
+        *arguments: Any, beside: gemm_edge.Beside | None = None
     ) -> Sequence[gemm_edge.Stage]:
         if beside is not None:
             found.append(beside)
@@ -53,12 +53,15 @@ def product(m: int, n: int, k: int, layout: tuple[bool, bool], dtype: str = "flo
 @pytest.mark.parametrize("columns", [1, 2, LANES // 4])
 @pytest.mark.parametrize("epilogue", ["bias_relu", "accumulate"])
 def test_layouts(
-    layout: tuple[bool, bool], columns: int, epilogue: str, edges: list[object]
+    layout: tuple[bool, bool], columns: int, epilogue: str, edges: list[gemm_edge.Beside]
 ) -> None:
     case = build(product(70, 3 * LANES + columns, 90, layout), cpu=HOST, epilogue=epilogue)
     run_and_check(case, epilogue)
-    # Dot products need both operands along k.
-    assert len(edges) == (layout == (False, True))
+    (few,) = edges
+    # Rows stored along m are vectors; else there are dot products, whose columns are copied if they
+    # are not stored along k.
+    assert few.stage.name == ("gemm" if layout[0] else "gemm_dot")
+    assert bool(few.start) == (layout == (False, False))
 
 
 @pytest.mark.parametrize("m", [LANES + 1, 2 * LANES, 61])
@@ -75,15 +78,32 @@ def test_fuller_vectors_are_left_alone(extra: int, edges: list[object]) -> None:
     assert not edges
 
 
-def test_computed_operands_and_batches_are_left_alone(edges: list[object]) -> None:
-    spec = product(48, 33, 80, (False, True))
-    for case in (
-        build(spec, cpu=HOST, a_scale=2.0),
-        build(spec, cpu=HOST, b_scale=0.5),
-        build(dataclasses.replace(spec, batch=2), cpu=HOST),
-    ):
-        case.run()
+def test_computed_rows_and_batches_are_left_alone(edges: list[object]) -> None:
+    for layout in LAYOUTS:
+        spec = product(48, 33, 80, layout)
+        for case in (
+            build(spec, cpu=HOST, a_scale=2.0),
+            build(dataclasses.replace(spec, batch=2), cpu=HOST),
+        ):
+            case.run()
     assert not edges
+
+
+@pytest.mark.parametrize("b_transposed", [False, True])
+def test_computed_columns_are_copied_once(
+    b_transposed: bool, edges: list[gemm_edge.Beside]
+) -> None:
+    case = build(product(48, 2 * LANES + 1, 80, (False, b_transposed)), cpu=HOST, b_scale=0.5)
+    case.run()
+    check(case, 0.5 * case.want())
+    assert [bool(few.start) for few in edges] == [True]
+
+
+def test_more_than_a_thread_can_keep_is_left_alone(edges: list[object]) -> None:
+    """Of its copy of the few columns."""
+    for k in (HOST.l1_bytes // 8, HOST.l1_bytes):
+        run_and_check(build(product(20, LANES + 1, k, (False, False)), cpu=HOST), "plain")
+        assert len(edges) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -113,8 +133,11 @@ def test_costly_epilogues_run_along_rows(edges: list[object]) -> None:
         assert case.stage_names[-2:] == ["gemm", "gemm_finish"]
 
 
-def test_thread_count_does_not_change_a_bit(edges: list[object]) -> None:
-    case = build(product(100, 6 * LANES + 3, 300, (False, True)), cpu=HOST)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_thread_count_does_not_change_a_bit(
+    layout: tuple[bool, bool], edges: list[object]
+) -> None:
+    case = build(product(100, 6 * LANES + 3, 300, layout), cpu=HOST)
     case.run()
     many = case.out.copy()
     configure = global_func("runtime.config_threadpool")

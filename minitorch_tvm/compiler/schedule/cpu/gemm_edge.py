@@ -9,14 +9,17 @@ once more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, alloc, load, local_buffer, serial, store
 from ...target import CpuTarget
 from .gemm_dot import dot_stages, suits
-from .gemm_outer import Beside, beside_in_place, outer_stages
+from .gemm_outer import Beside, outer_stages, stage_in_place
 from .gemm_problem import Problem
-from .gemm_tiling import fastest
+from .gemm_tiling import choose, packs_rows, time_of
+
+Make = Callable[[], Beside]
 
 _SHARE = 4  # of a vector that is left, at most a fourth
 _LEAST = 1 << 21  # terms: the few are another register tile to compile
@@ -24,7 +27,7 @@ _LEAST = 1 << 21  # terms: the few are another register tile to compile
 _NEAR = 0.5
 # Cycles of a vector of terms, of a sum whose lanes are added up, of an element that every thread
 # copies; what must be saved.
-_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.01
+_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.02
 
 
 def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
@@ -32,21 +35,21 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
     if problem.batch > 1 or problem.m * problem.n * problem.k < _LEAST:
         return None
     lanes = cpu.lanes(problem.itemsize)
-    best: tuple[float, Problem, Beside] | None = None
+    best: tuple[float, Problem, Make] | None = None
     for pb in (problem, problem.swap()):
         edge = pb.n % lanes
         if not 0 < edge <= lanes // _SHARE or pb.n < lanes:
             continue
         main, rest = _cut(pb, pb.n - edge)
-        few = _dots(rest, cpu) if suits(rest, cpu) else beside_in_place(rest, cpu)
+        few = _dots(rest, cpu) if suits(rest, cpu) else _scalars(rest, cpu)
         if few is not None:
-            cost = few[0] + fastest(main, cpu)[0]
+            cost = few[0] + time_of(main, cpu)
             if best is None or cost < best[0]:
                 best = (cost, main, few[1])
-    if best is None or best[0] > (1 - _WORTH) * fastest(problem, cpu)[0]:
+    if best is None or best[0] > (1 - _WORTH) * time_of(problem, cpu):
         return None
-    _, main, beside = best
-    return outer_stages(main.swap() if main.swapped else main, builder, cpu, beside)
+    _, main, make = best
+    return outer_stages(main.swap() if main.swapped else main, builder, cpu, beside=make())
 
 
 def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
@@ -61,17 +64,29 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
     return replace(pb, n=n), rest.swap()
 
 
-def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Beside] | None:
-    """The few by dot products, and estimated cycles."""
+def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Make] | None:
+    """Estimated cycles of the few as dot products, and what makes them."""
     cycles = rest.m * rest.n * (rest.k / cpu.lanes(rest.itemsize) * _TERM_CYCLES + _SUM_CYCLES)
-    start: list[Stmt] = []
-    if not (rest.row_k_inner and rest.row_plain):
+    in_place = rest.row_k_inner and rest.row_plain
+    if not in_place:
         if rest.m * rest.k * rest.itemsize > _NEAR * cpu.l1_bytes:
             return None
-        start, rest = _copied(rest)
         cycles += 2 * _COPY_CYCLES * rest.m * rest.k  # what is computed must not depend on threads
-    (few,) = dot_stages(rest, Builder(), cpu)
-    return cycles, Beside(few, start)
+
+    def make() -> Beside:
+        start, pb = ([], rest) if in_place else _copied(rest)
+        (few,) = dot_stages(pb, Builder(), cpu)
+        return Beside(few, start)
+
+    return cycles, make
+
+
+def _scalars(rest: Problem, cpu: CpuTarget) -> tuple[float, Make] | None:
+    """The same of the few as scalars, if the others are vectors that are read in place."""
+    cycles, tiling = choose(rest, cpu)
+    if not tiling.direct or packs_rows(rest, cpu, tiling.mr):
+        return None
+    return cycles, lambda: Beside(stage_in_place(rest, tiling, cpu))
 
 
 def _copied(rest: Problem) -> tuple[list[Stmt], Problem]:

@@ -67,7 +67,17 @@ from .gemm_problem import (
     row_blocks,
     zeros,
 )
-from .gemm_tiling import PAGE, Tiling, choose, familiar, own_rows, packs_rows, pitch_bytes, turns
+from .gemm_tiling import (
+    PAGE,
+    Tiling,
+    choose,
+    familiar,
+    keeps_rows,
+    own_rows,
+    packs_rows,
+    pitch_bytes,
+    turns,
+)
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -181,6 +191,7 @@ class _Compute:
         self.strip = self._strip()
         self.tile: Expr = var("tile")
         self.own_rows = own_rows(pb, tiling)
+        self.thread_rows = keeps_rows(pb, tiling) and not self.own_rows
         # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
         # then read and write rows of their own, as those do that compute rows or elements.
         whole = pb.k * self.panels * tiling.nr * pb.itemsize <= cpu.l2_bytes // 2
@@ -214,6 +225,9 @@ class _Compute:
         held = local_buffer((1,), "int32", "held")
         if own is not None:
             start += [alloc(own.memory), alloc(held), store(held, const(-1), 0)]
+        if self.rows is not None and self.thread_rows:
+            every = (const(0), self.blocks), (const(0), self.k)
+            start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, const(0), *every)]
 
         def one(taken: Expr) -> Stmt:
             tile, know = bind("tile", taken)
@@ -587,15 +601,9 @@ class _Compute:
         return turned, [alloc(turned), serial(columns // edge, group, "q")]
 
 
-def beside_in_place(pb: Problem, cpu: CpuTarget) -> tuple[float, Beside] | None:
-    """A product of a few rows and columns that are read in place, and estimated cycles.
-
-    None if that is not what suits it best.
-    """
-    cost, tiling = choose(pb, cpu)
-    if not tiling.direct or packs_rows(pb, cpu, tiling.mr):
-        return None
-    return cost, Beside(_Compute(pb, tiling, None, None, cpu).stage())
+def stage_in_place(pb: Problem, tiling: Tiling, cpu: CpuTarget) -> Stage:
+    """The product of operands that are read where they are, as it stands."""
+    return _Compute(pb, tiling, None, None, cpu).stage()
 
 
 def outer_stages(
@@ -613,7 +621,8 @@ def outer_stages(
     tiling = familiar(pb, cpu, tiling)
     rows: Memory | None = None
     if packs_rows(pb, cpu, tiling.mr):
-        rows = row_blocks(pb, builder, tiling.mr)
+        threads = keeps_rows(pb, tiling) and not own_rows(pb, tiling)
+        rows = row_blocks(pb, None if threads else builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
@@ -627,7 +636,7 @@ def outer_stages(
             columns = Panels.shared(pb, cpu, builder, *width)
             stages.append(columns.stage())
     compute = _Compute(pb, tiling, columns, rows, cpu)
-    if rows is not None and not compute.own_rows:
+    if rows is not None and not (compute.own_rows or compute.thread_rows):
         stages.append(pack_rows(pb, rows))
     return [*stages, compute.stage(beside), *finish]
 

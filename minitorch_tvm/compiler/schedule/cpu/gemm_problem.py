@@ -197,14 +197,16 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     return stage, replace(pb, row=again, row_pitch=pb.k)
 
 
-def row_blocks(pb: Problem, builder: Builder, mr: int) -> Memory:
+def row_blocks(pb: Problem, builder: Builder | None, mr: int) -> Memory:
     """Memory for rows stored ``[k, m]`` as blocks ``[batch, block, k, mr]``.
 
     The last block starts early, at row ``m - mr``.  Rows that all batches share are packed once:
-    the batch extent is then 1.
+    the batch extent is then 1.  Without a builder it is memory of a thread.
     """
     batch = pb.batch if pb.row_batched else 1
     shape = (batch, ceil_div(pb.m, mr), pb.k, mr)
+    if builder is None:
+        return local_buffer(shape, pb.dtype, "blocks")
     memory = builder.scratch_buffer(shape, pb.dtype, "blocks")
     return replace(memory, shape=(*shape[:2], pb.told_k, mr))
 

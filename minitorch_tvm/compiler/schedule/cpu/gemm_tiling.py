@@ -33,6 +33,8 @@ _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles of packing a vector of a panel, turned in registers or copied (its line must come first),
 # and an element of rows that are stored along m.
 _PACK_CYCLES, _PACK_ROW_CYCLES = 10, 1.5
+# The same of rows that come from the second-level cache, all of them, for another thread.
+_PACK_AGAIN_CYCLES = 0.4
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -40,7 +42,7 @@ _SHARED_CYCLES = 100
 # How much longer groups of panels take, by the share that the last one lacks.
 _UNEVEN = 0.3
 # Cycles per line that another core has packed.
-_FOREIGN_CYCLES = 10
+_FOREIGN_CYCLES = 20
 # Share of the second-level cache for panels that a thread packs and keeps, and groups of panels for
 # every other thread, of which two threads may pack one.
 _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
@@ -55,6 +57,8 @@ _SHORT_PART = 10
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
+# What reading columns in place must be estimated to save where packing them is cheaper by itself.
+_WORTH_NO_COPY = 0.04
 # How much slower a tile may be that is compiled already, for how many times the size of a product
 # that it was chosen for (of a larger one, estimates are to decide alone: two that they found equal
 # took 1 and 1.17), and of how many products tiles are remembered.
@@ -130,17 +134,18 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     if True in best and best[True][0] < best[False][0]:
         return least, with_loops(True)
     tiling = with_loops(False)
+    many, time = _has_many_groups(pb, cpu, tiling), _time(pb, cpu, tiling)
     if alone is not None:
         _, mr, nv, last = alone
         other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
-        if _time(pb, cpu, other) < _time(pb, cpu, tiling):
-            return least, other
-    if True in best and not _has_many_groups(pb, cpu, tiling):
+        if _time(pb, cpu, other) < time:
+            tiling, time = other, _time(pb, cpu, other)
+    if True in best and not many:
         # Read in place they need no packing, by a stage or by every thread.
         other = with_loops(True)
-        if _time(pb, cpu, other) < _time(pb, cpu, tiling):
+        if _time(pb, cpu, other) < (1 - _WORTH_NO_COPY) * time:
             return least, other
-    return least, _kept(pb, cpu, tiling)
+    return least, tiling if tiling.own_panels else _kept(pb, cpu, tiling)
 
 
 def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
@@ -156,6 +161,11 @@ def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     return replace(t, k_block=k_block, row_group=blocks, panel_group=1, own_panels=True)
 
 
+def is_alone(pb: Problem, t: Tiling) -> bool:
+    """Whether the loops are such."""
+    return t.own_panels and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
+
+
 def _kept(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     """With panels that threads pack and keep, if that pays."""
     return replace(t, own_panels=not t.direct and _keeps(pb, cpu, t))
@@ -169,7 +179,7 @@ def _time(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
         few = pb.batch * blocks <= _FEW_BLOCKS and _has_all_panels(pb, cpu, t.mr, t.nr)
         return cost * _idle(pb.batch * blocks, cpu) if few else cost
     panels = ceil_div(vectors, t.nv)
-    if t.own_panels and (t.row_group, t.panel_group) == (blocks, 1):
+    if is_alone(pb, t):
         return cost * _delay(pb.batch * panels, cpu) + _for_rows(pb, cpu, t)
     tiles = pb.batch * ceil_div(panels, t.panel_group) * ceil_div(blocks, t.row_group)
     packed = _stage(pb.k * vectors, cpu) + _for_rows(pb, cpu, t)
@@ -190,8 +200,7 @@ class _Shape:
     @classmethod
     def of(cls, pb: Problem, t: Tiling) -> _Shape:
         """That of loops."""
-        alone = t.own_panels and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
-        return cls(t.mr, t.nv, t.direct, alone, t.m_tail, t.k_tail)
+        return cls(t.mr, t.nv, t.direct, is_alone(pb, t), t.m_tail, t.k_tail)
 
     def loops(self, pb: Problem, cpu: CpuTarget) -> Tiling | None:
         """The loops for a problem, if they are possible."""
@@ -259,6 +268,8 @@ def _for_rows(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
     """The same for rows that a stage packs, or 0: a tile with all panels packs its own."""
     if not packs_rows(pb, cpu, t.mr) or own_rows(pb, t):
         return 0.0
+    if keeps_rows(pb, t):
+        return _PACK_AGAIN_CYCLES * pb.k * pb.m * (cpu.workers - 1)
     return _stage(pb.k * ceil_div(pb.m, t.lanes), cpu)
 
 
@@ -270,6 +281,11 @@ def packs_rows(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
 def own_rows(pb: Problem, t: Tiling) -> bool:
     """Whether a tile packs its own: nobody else needs the rows of one that has all panels."""
     return t.panel_group * t.nr >= pb.n and (pb.row_batched or pb.batch == 1)
+
+
+def keeps_rows(pb: Problem, t: Tiling) -> bool:
+    """Whether every thread packs all rows: its tiles have all of them, and one panel each."""
+    return is_alone(pb, t) and pb.batch == 1
 
 
 def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
@@ -301,6 +317,19 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer."""
     return min((choose(p, cpu) for p in (pb, pb.swap())), key=lambda found: found[0])
+
+
+def time_of(pb: Problem, cpu: CpuTarget) -> float:
+    """Estimated cycles with the loops that :func:`outer_stages` takes, those of packing included.
+
+    What is computed, and in which order, must not depend on threads: this reckons with two.
+    """
+    two = replace(cpu, workers=2)
+    _, transposed, tiling = min(
+        (cost, p.swapped != pb.swapped, t)
+        for p, (cost, t) in ((p, choose(p, two)) for p in (pb, pb.swap()))
+    )
+    return _time(pb.swap() if transposed else pb, two, tiling)
 
 
 def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
