@@ -13,6 +13,8 @@ from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget
 
+ZEN = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
+
 
 @pytest.mark.parametrize(
     ("shape", "workers", "kept"),
@@ -39,13 +41,32 @@ def test_few_tiles_are_shared_out_evenly(workers: int, k: int) -> None:
     assert -(-100 // tiling.mr) % workers == 0
 
 
-@pytest.mark.parametrize("n", [255, 257])
-def test_rows_that_a_stage_would_pack_are_packed_by_tiles_with_all_panels(n: int) -> None:
-    """Tiles with all rows have a panel each, so a stage packs rows stored along m for all."""
-    along_k = _tiling(n, n, n, False, l2_bytes=1 << 20)
-    assert along_k.row_group * along_k.mr >= n
-    across = _tiling(n, n, n, False, l2_bytes=1 << 20, a_transposed=True)
-    assert across.panel_group * across.nr >= n
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("a_transposed", [False, True])
+@pytest.mark.parametrize("n", [255, 256, 257])
+def test_products_that_stay_in_caches_have_no_packing_stage(
+    n: int, a_transposed: bool, b_transposed: bool
+) -> None:
+    """Nothing comes from another core: tiles or threads pack rows and columns, or read them."""
+    spec = Gemm(1, n, n, n, "float32", a_transposed, b_transposed)
+    assert _stage_names(spec, ZEN) == ["gemm"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        # One group of panels, which every thread packs, or reads where they are.
+        ((1024, 384, 128), ["gemm"]),
+        ((1000, 100, 256), ["gemm"]),
+        # Two of them, of which a stage packs each once.
+        ((1024, 512, 128), ["gemm_pack", "gemm"]),
+        # One, but packing it twice takes longer than a stage.
+        ((256, 32, 784), ["gemm_pack", "gemm"]),
+    ],
+    ids=str,
+)
+def test_where_a_stage_packs_panels(shape: tuple[int, int, int], names: list[str]) -> None:
+    assert _stage_names(Gemm(1, *shape, "float32", False, True), ZEN) == names
 
 
 @pytest.mark.parametrize("unit", [False, True])
@@ -158,10 +179,9 @@ def _stage_names(spec: Gemm, cpu: CpuTarget) -> list[str]:
 @pytest.mark.parametrize("n", [500, 1024])
 def test_few_rows_are_multiplied_from_the_other_side(n: int) -> None:
     """Both operands transposed: as it stands rows are packed, the other way results are turned."""
-    cpu = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
-    assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), cpu)
+    assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), ZEN)
     # As it stands, all of B would be packed for a fourth of the multiply-adds.
-    few = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), cpu)
+    few = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), ZEN)
     assert "gemm_pack_rows" not in few
 
 

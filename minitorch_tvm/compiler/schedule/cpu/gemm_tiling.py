@@ -33,8 +33,8 @@ _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 # Cycles of packing a vector of a panel, turned in registers or copied (its line must come first),
 # and an element of rows that are stored along m.
 _PACK_CYCLES, _PACK_ROW_CYCLES = 10, 1.5
-# The same of rows that come from the second-level cache, all of them, for another thread.
-_PACK_AGAIN_CYCLES = 0.4
+# The same where all rows stay in the second-level cache, and the share of it that they may be.
+_PACK_NEAR_ROW_CYCLES, _NEAR_ROWS_SHARE = 0.4, 0.3
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -269,7 +269,7 @@ def _for_rows(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
     if not packs_rows(pb, cpu, t.mr) or own_rows(pb, t):
         return 0.0
     if keeps_rows(pb, t):
-        return _PACK_AGAIN_CYCLES * pb.k * pb.m * (cpu.workers - 1)
+        return _PACK_NEAR_ROW_CYCLES * pb.k * pb.m * (cpu.workers - 1)
     return _stage(pb.k * ceil_div(pb.m, t.lanes), cpu)
 
 
@@ -385,7 +385,8 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if not direct:
         cost += _PACK_CYCLES * pb.k * vectors
     if packs_rows(pb, cpu, mr):
-        cost += _PACK_ROW_CYCLES * pb.k * pb.m
+        near = pb.k * pb.m * pb.itemsize <= _NEAR_ROWS_SHARE * cpu.l2_bytes
+        cost += (_PACK_NEAR_ROW_CYCLES if near else _PACK_ROW_CYCLES) * pb.k * pb.m
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
