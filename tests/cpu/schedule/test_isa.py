@@ -367,7 +367,7 @@ def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their tiles are columns of the result, of which rows would be gathered."""
-    a, b = filled(784, 1000), filled(256, 784)
+    a, b = filled(1024, 512), filled(128, 1024)
     text = assembly(lambda: [a.T @ b.T], ISAS["avx512"].cpu, monkeypatch)
     assert "vfmadd" in text
     assert not re.search(r"vgather|vscatter", text)
