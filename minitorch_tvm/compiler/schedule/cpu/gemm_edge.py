@@ -69,7 +69,7 @@ def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Make] | None:
     cycles = rest.m * rest.n * (rest.k / cpu.lanes(rest.itemsize) * _TERM_CYCLES + _SUM_CYCLES)
     in_place = rest.row_k_inner and rest.row_plain
     if not in_place:
-        if rest.m * rest.k * rest.itemsize > _NEAR * cpu.l1_bytes:
+        if rest.m * rest.k * rest.itemsize > 0.1 * cpu.l2_bytes:
             return None
         cycles += 2 * _COPY_CYCLES * rest.m * rest.k  # what is computed must not depend on threads
 
