@@ -415,7 +415,7 @@ def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     Lines whose distance is a large power of two share few of its places.
     """
     way = cpu.l2_bytes // 16
-    return pb.k * math.gcd(pitch_bytes(pb), way) <= cpu.l2_bytes // 2
+    return pb.k * math.gcd(pitch_bytes(pb), way) <= cpu.l2_bytes
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
