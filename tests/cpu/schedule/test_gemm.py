@@ -348,6 +348,35 @@ def test_a_small_product_is_one_stage(
     np.testing.assert_array_equal(one.out, two.out)
 
 
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 130, 200, 90), (1, 97, 301, 89)])
+def test_rows_that_every_thread_packs(
+    shape: tuple[int, ...], dtype: str, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored along m, for tiles with all rows; same bits as from a stage that packs them."""
+    spec = Gemm(*shape, dtype, True, b_transposed)
+    cpu = dataclasses.replace(host(), l1_bytes=16 << 10, l2_bytes=1 << 20, matrix_unit=False)
+    monkeypatch.setattr(gemm_tiling, "_stays", lambda *_: False)  # columns read in place
+    monkeypatch.setattr(gemm_tiling, "_NEAR_ROWS_SHARE", 1.0)
+    monkeypatch.setattr(gemm_tiling, "_STAGE_CYCLES", 1e6)
+
+    def made() -> Case:
+        return build(spec, cpu=cpu, epilogue="accumulate")
+
+    one = made()
+    assert one.stage_names == ["gemm"]
+    before = one.out.copy()
+    one.run()
+    check(one, before + one.want())
+    monkeypatch.setattr(gemm_outer, "keeps_rows", lambda *_: False)
+    two = made()
+    assert two.stage_names == ["gemm_pack_rows", "gemm"]
+    two.a[...], two.b[...], two.out[...] = one.a, one.b, before
+    two.run()
+    np.testing.assert_array_equal(one.out, two.out)
+
+
 @pytest.fixture
 def keeping(monkeypatch: pytest.MonkeyPatch) -> CpuTarget:
     """Threads pack panels, and keep them for all of their tiles that need the same ones."""

@@ -101,10 +101,10 @@ def test_computed_columns_are_copied_once(
 
 def test_more_than_a_thread_can_keep_is_left_alone(edges: list[object]) -> None:
     """Of its copy of the few columns."""
-    small = dataclasses.replace(HOST, l1_bytes=1 << 10)
-    for k in (128, 129):
-        run_and_check(build(product(48, 2 * LANES + 1, k, (False, False)), cpu=small), "plain")
-        assert len(edges) == 1
+    with mock.patch.object(gemm_edge, "_NEAR", 80 * 4 / HOST.l2_bytes):
+        for k in (80, 81):
+            run_and_check(build(product(48, 2 * LANES + 1, k, (False, False)), cpu=HOST), "plain")
+            assert len(edges) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -135,9 +135,7 @@ def test_costly_epilogues_run_along_rows(edges: list[object]) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_thread_count_does_not_change_a_bit(
-    layout: tuple[bool, bool], edges: list[object]
-) -> None:
+def test_thread_count_does_not_change_a_bit(layout: tuple[bool, bool], edges: list[object]) -> None:
     case = build(product(100, 6 * LANES + 3, 300, layout), cpu=HOST)
     case.run()
     many = case.out.copy()
@@ -192,3 +190,28 @@ def test_where_it_is_chosen(shape: tuple[int, int, int]) -> None:
     ):
         gemm_edge.stages_with_edge(problem, Builder(), machine)
     assert used.called == CHOSEN[shape]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_threads_have_no_say_in_it(layout: tuple[bool, bool]) -> None:
+    """Dot products add terms in another order than scalars that meet vectors."""
+
+    def read(*_: object) -> object:
+        return const(0.0, "float32")
+
+    for m, n, k in ((257, 257, 257), (100, 100, 256), (1000, 100, 256), (98, 1602, 300)):
+        pitches = {"a_pitch": m if layout[0] else k, "b_pitch": k if layout[1] else n}
+        spec = dataclasses.replace(product(m, n, k, layout), **pitches)
+        problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
+        found = set()
+        for workers in (1, 2, 3, 8, 64):
+            machine = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=workers)
+            with (
+                mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
+                mock.patch.object(gemm_edge, "dot_stages", return_value=["dots"]),
+                mock.patch.object(gemm_edge, "stage_in_place", return_value="scalars"),
+            ):
+                gemm_edge.stages_with_edge(problem, Builder(), machine)
+            call = used.call_args
+            found.add(call and (call.args[0].m, call.args[0].n, call.kwargs["beside"].stage))
+        assert len(found) == 1

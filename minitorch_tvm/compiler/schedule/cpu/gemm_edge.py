@@ -23,8 +23,8 @@ Make = Callable[[], Beside]
 
 _SHARE = 4  # of a vector that is left, at most a fourth
 _LEAST = 1 << 21  # terms: the few are another register tile to compile
-# Share of the first-level cache for a thread's copy of the few columns.
-_NEAR = 0.5
+# Share of the second-level cache for a thread's copy of the few columns.
+_NEAR = 0.1
 # Cycles of a vector of terms, of a sum whose lanes are added up, of an element that every thread
 # copies; what must be saved.
 _TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.02
@@ -41,7 +41,8 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
         if not 0 < edge <= lanes // _SHARE or pb.n < lanes:
             continue
         main, rest = _cut(pb, pb.n - edge)
-        few = _dots(rest, cpu) if suits(rest, cpu) else _scalars(rest, cpu)
+        # What is computed must not depend on threads: this reckons with two.
+        few = (_dots if suits(rest, cpu) else _scalars)(rest, replace(cpu, workers=2))
         if few is not None:
             cost = few[0] + time_of(main, cpu)
             if best is None or cost < best[0]:
@@ -69,9 +70,9 @@ def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Make] | None:
     cycles = rest.m * rest.n * (rest.k / cpu.lanes(rest.itemsize) * _TERM_CYCLES + _SUM_CYCLES)
     in_place = rest.row_k_inner and rest.row_plain
     if not in_place:
-        if rest.m * rest.k * rest.itemsize > 0.1 * cpu.l2_bytes:
+        if rest.m * rest.k * rest.itemsize > _NEAR * cpu.l2_bytes:
             return None
-        cycles += 2 * _COPY_CYCLES * rest.m * rest.k  # what is computed must not depend on threads
+        cycles += cpu.workers * _COPY_CYCLES * rest.m * rest.k
 
     def make() -> Beside:
         start, pb = ([], rest) if in_place else _copied(rest)
@@ -96,7 +97,5 @@ def _copied(rest: Problem) -> tuple[list[Stmt], Problem]:
     def line(i: Expr) -> Stmt:
         return serial(rest.k, lambda k: store(copy, row(0, i, k), i, k), "k")
 
-    near = replace(
-        rest, row=lambda _, i, k: load(copy, i, k), row_k_inner=True, row_pitch=rest.k
-    )
+    near = replace(rest, row=lambda _, i, k: load(copy, i, k), row_k_inner=True, row_pitch=rest.k)
     return [alloc(copy), serial(rest.m, line, "i")], near

@@ -213,11 +213,9 @@ class _Compute:
     def stage(self, beside: Beside | None = None) -> Stage:
         """The stage; every tile computes its share of the tiles of ``beside``, too."""
         tiles = self.pb.batch * self.row_groups * self.panel_groups
-        few, helpers, start = None, (), list[Stmt]()
-        if beside is not None:
-            few, helpers, start = beside.stage, beside.stage.helpers, [*beside.start]
-        columns = self.columns
-        own = columns if columns is not None and columns.own else None
+        few, start = (None, []) if beside is None else (beside.stage, [*beside.start])
+        helpers = () if few is None else few.helpers
+        own = self.columns if self.columns is not None and self.columns.own else None
         if own is None and not start:
             tile = var("tile")
             body = self._whole_tile(tile, tiles, few, lambda _: [])

@@ -133,19 +133,18 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
 
     if True in best and best[True][0] < best[False][0]:
         return least, with_loops(True)
-    tiling = with_loops(False)
-    many, time = _has_many_groups(pb, cpu, tiling), _time(pb, cpu, tiling)
+    packed = with_loops(False)
+    few_groups = not _has_many_groups(pb, cpu, packed)
     if alone is not None:
         _, mr, nv, last = alone
         other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
-        if _time(pb, cpu, other) < time:
-            tiling, time = other, _time(pb, cpu, other)
-    if True in best and not many:
-        # Read in place they need no packing, by a stage or by every thread.
+        packed = min(packed, other, key=lambda t: _time(pb, cpu, t))
+    if True in best and few_groups:
+        # In place they need no packing, by a stage or by every thread.
         other = with_loops(True)
-        if _time(pb, cpu, other) < (1 - _WORTH_NO_COPY) * time:
+        if _time(pb, cpu, other) < (1 - _WORTH_NO_COPY) * _time(pb, cpu, packed):
             return least, other
-    return least, tiling if tiling.own_panels else _kept(pb, cpu, tiling)
+    return least, packed if packed.own_panels else _kept(pb, cpu, packed)
 
 
 def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
