@@ -350,7 +350,7 @@ def test_a_small_product_is_one_stage(
 
 @pytest.mark.parametrize("b_transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 130, 200, 90), (1, 97, 301, 89)])
+@pytest.mark.parametrize("shape", [(1, 150, 200, 90), (1, 149, 301, 89)])
 def test_rows_that_every_thread_packs(
     shape: tuple[int, ...], dtype: str, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
