@@ -32,6 +32,7 @@ from .loops import (
     load,
     local_buffer,
     minimum,
+    number,
     pointer_buffer,
     pointer_type,
     seq,
@@ -210,7 +211,8 @@ def stage_with_start(
     now = local_buffer((1,), "int32", "now")
     pointer = tvm().ir.Call("tirx.reinterpret", [queue], ret_ty=pointer_type("int32"))
     following = load(now, 0) + 1
-    alone = store(now, t.Select(following < tiles, following, const(-1)), 0)
+    more = following < number(tiles, "tiles")
+    alone = store(now, t.Select(more, following, const(-1)), 0)
     other = _TAKE_ANY.call(pointer, t.address_of(load(now, 0)))
     work = seq(
         alloc(now),

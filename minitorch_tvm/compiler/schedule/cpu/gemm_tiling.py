@@ -310,7 +310,8 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
         return near and not shared
     again = _PACK_CYCLES * pb.k * ceil_div(pb.n, t.lanes) * (cpu.workers - 1)
     little = again <= _LITTLE * _cycles(pb, cpu, t.mr, (t.nv, t.last_nv), t.direct)
-    return little and pb.batch == 1 and t.panel_group * t.nr >= pb.n
+    told = pb.told_k is not pb.k  # memory of a thread has a size that is known
+    return little and not told and pb.batch == 1 and t.panel_group * t.nr >= pb.n
 
 
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
