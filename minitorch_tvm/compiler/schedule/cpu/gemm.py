@@ -4,8 +4,8 @@
   with k innermost.  The wide operand is streamed once.
 * whole rows of a large matrix, streamed once (:mod:`.gemm_stream`): one row times such a matrix.
 * outer products in registers (:mod:`.gemm_outer`): everything else, as it stands or transposed,
-  whichever packs less and fills vectors better; a few columns that fill no vector are dot products
-  (:mod:`.gemm_edge`).
+  whichever packs less and fills vectors better; a few columns that fill no vector are computed in
+  other ways by the same tiles (:mod:`.gemm_edge`).
 
 All add the terms of one element in an order that depends on the shape and the target only, never
 on the number of threads.

@@ -3,8 +3,8 @@
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
 few rows would use them; rows stored along m are packed into blocks, unless all of them stay in the
-first-level cache.  Many panels that stay in a core's own cache are packed by the thread whose tile
-needs them, unless the tile before had the same: no other core's lines, and no barrier.
+first-level cache.  Where that is not much more work, the thread whose tile needs them packs panels
+and blocks, unless the tile before had the same: no other core's lines, and no barrier.
 
 A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k,
 through its row blocks and, innermost, through its panels: the scalars of one row block stay in the
@@ -191,7 +191,7 @@ class _Compute:
         self.strip = self._strip()
         self.tile: Expr = var("tile")
         self.own_rows = own_rows(pb, tiling)
-        self.thread_rows = keeps_rows(pb, tiling) and not self.own_rows
+        self.thread_rows = keeps_rows(pb, tiling)
         # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
         # then read and write rows of their own, as those do that compute rows or elements.
         whole = pb.k * self.panels * tiling.nr * pb.itemsize <= cpu.l2_bytes // 2
@@ -223,7 +223,7 @@ class _Compute:
         held = local_buffer((1,), "int32", "held")
         if own is not None:
             start += [alloc(own.memory), alloc(held), store(held, const(-1), 0)]
-        if self.rows is not None and self.thread_rows:
+        if self.rows is not None and self.thread_rows:  # those of all tiles
             every = (const(0), self.blocks), (const(0), self.k)
             start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, const(0), *every)]
 
@@ -619,8 +619,7 @@ def outer_stages(
     tiling = familiar(pb, cpu, tiling)
     rows: Memory | None = None
     if packs_rows(pb, cpu, tiling.mr):
-        threads = keeps_rows(pb, tiling) and not own_rows(pb, tiling)
-        rows = row_blocks(pb, None if threads else builder, tiling.mr)
+        rows = row_blocks(pb, None if keeps_rows(pb, tiling) else builder, tiling.mr)
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)

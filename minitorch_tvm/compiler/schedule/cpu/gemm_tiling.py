@@ -283,8 +283,8 @@ def own_rows(pb: Problem, t: Tiling) -> bool:
 
 
 def keeps_rows(pb: Problem, t: Tiling) -> bool:
-    """Whether every thread packs all rows: its tiles have all of them, and one panel each."""
-    return is_alone(pb, t) and pb.batch == 1
+    """Whether every thread packs all rows, for its tiles: each has all of them, and one panel."""
+    return is_alone(pb, t) and pb.batch == 1 and not own_rows(pb, t)
 
 
 def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
