@@ -48,7 +48,6 @@ from ...loops import (
     splat,
     store,
     var,
-    vectorized,
     view,
     when,
 )
@@ -389,6 +388,15 @@ class _Compute:
         k0 = self._first_k(kp)
         apart = t.direct and pitch_bytes(pb) >= PAGE // 2
         ahead_by = _AHEAD if self.blocks > 1 else _AHEAD_APART
+        declare: list[Stmt] = []
+        if self.columns is None:
+            memory, known = view(pb.col(bt, k0, panel.j0), "column")
+            declare.append(known)
+
+        def near(k: Expr, j: int, lanes: int = 1) -> Expr:
+            """Columns in place, from ``j`` of the panel on."""
+            at = k * pb.col_pitch + j
+            return load(memory, ramp(at, lanes) if lanes > 1 else at)
 
         def step(k: Expr) -> list[Stmt]:
             ahead: list[Stmt] = []
@@ -396,13 +404,12 @@ class _Compute:
             for v in range(panel.nv):
                 if self.columns is None:
                     vectors.append(load(line[v], every))
-                    ahead.append(self._read(bt, panel.j0 + v * lanes, k0 + k, line[v]))
+                    ahead.append(store(line[v], near(k, v * lanes, lanes), every))
                     if self.blocks == 1 and self.k_parts > 1:  # the next panel's, on the same pages
                         beside = minimum(panel.j0 + (t.nr + v * lanes), pb.n - 1)
                         ahead.append(prefetch(pb.col(bt, k0 + k, beside)))
                     elif self.blocks > 1 or apart:
-                        later = pb.col(bt, k0 + k + ahead_by, panel.j0 + v * lanes)
-                        ahead.append(prefetch(later))
+                        ahead.append(prefetch(near(k + ahead_by, v * lanes)))
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
                 packed, at = self.columns.memory, self.columns.at(bt, panel.number)
@@ -452,7 +459,7 @@ class _Compute:
             ]
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, self.last_part), finish, seq(keep))
-        return seq([alloc(b) for b in (*acc.values(), *line)], clear, loop, finish)
+        return seq([alloc(b) for b in (*acc.values(), *line)], declare, clear, loop, finish)
 
     def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, turn: Expr, q: Expr) -> Stmt:
         """Prefetch of a scalar of the next row block, at k of panel q.
@@ -529,10 +536,6 @@ class _Compute:
             return []
         asks = (ask_for(minimum(turn * share + n, height * across - 1)) for n in range(share))
         return [statement for some in asks for statement in some]
-
-    def _read(self, bt: Expr, j: Expr, k: Expr, line: Memory) -> Stmt:
-        col = self.pb.col
-        return vectorized(self.t.lanes, lambda c: store(line, col(bt, k, j + c), c))
 
     def _finish(
         self,
