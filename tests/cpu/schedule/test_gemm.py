@@ -589,7 +589,7 @@ def test_tiles_that_are_turned(
         return turn(self, out)
 
     monkeypatch.setattr(gemm_tiling, "LARGE", 0)
-    monkeypatch.setattr(gemm_outer, "choose", _transposed_tiling)
+    monkeypatch.setattr(gemm_tiling, "choose", _transposed_tiling)
     monkeypatch.setattr(gemm_outer._Compute, "_turned", watched)
     cpu = dataclasses.replace(host(), matrix_unit=False)
     if narrow:

@@ -60,13 +60,47 @@ def test_products_that_stay_in_caches_have_no_packing_stage(
         ((1000, 100, 256), ["gemm"]),
         # Two of them, of which a stage packs each once.
         ((1024, 512, 128), ["gemm_pack", "gemm"]),
-        # One, but packing it twice takes longer than a stage.
+        # One, but packing it twice is more than a little of the product.
         ((256, 32, 784), ["gemm_pack", "gemm"]),
     ],
     ids=str,
 )
 def test_where_a_stage_packs_panels(shape: tuple[int, int, int], names: list[str]) -> None:
     assert _stage_names(Gemm(1, *shape, "float32", False, True), ZEN) == names
+
+
+@pytest.mark.parametrize("b_transposed", [False, True])
+def test_columns_that_a_stage_would_pack_are_read_in_place(b_transposed: bool) -> None:
+    """If they are stored along n, though packing them is cheaper by itself."""
+    names = _stage_names(Gemm(1, 512, 128, 1024, "float32", False, b_transposed), ZEN)
+    assert names == (["gemm_pack", "gemm"] if b_transposed else ["gemm"])
+
+
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_a_group_is_packed_by_a_stage_where_its_size_is_told(a_transposed: bool) -> None:
+    """Of weight gradients it is the batch, and memory of a thread has one size."""
+    tiling = _tiling(1000, 256, 100, False, l2_bytes=1 << 20, a_transposed=a_transposed)
+    assert not tiling.direct
+    assert tiling.panel_group * tiling.nr >= 256
+    assert tiling.own_panels != a_transposed
+
+
+@pytest.mark.parametrize(("pitch", "copied"), [(256, False), (512, False), (1024, True)])
+def test_rows_are_copied_where_they_would_evict_each_other(pitch: int, copied: bool) -> None:
+    """Eight rows 4096 bytes apart lie in the same places of a first-level cache."""
+    pb, cpu, tiling = _chosen(1000, 256, 200, True, 2, 1 << 20)
+    pb = dataclasses.replace(pb, row_pitch=pitch)
+    tiling = dataclasses.replace(tiling, mr=8, panel_group=2, own_panels=False)
+    compute = gemm_outer._Compute(pb, tiling, None, None, cpu)
+    assert (compute.strip is not None) == copied
+
+
+@pytest.mark.parametrize(("pitch", "direct"), [(256, True), (1024, False)])
+def test_columns_in_place_may_fill_a_second_level_cache(pitch: int, direct: bool) -> None:
+    """784 lines a kilobyte apart have as many places there, of 4096 bytes a fourth of them."""
+    pb, cpu, _ = _chosen(100, 256, 784, False, 2, 1 << 20)
+    tiling = gemm_tiling.choose(dataclasses.replace(pb, col_pitch=pitch), cpu)[1]
+    assert tiling.direct == direct
 
 
 @pytest.mark.parametrize("unit", [False, True])

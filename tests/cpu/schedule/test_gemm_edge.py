@@ -162,56 +162,62 @@ def test_any_shape(m: int, n: int, k: int, layout: tuple[bool, bool]) -> None:
         run_and_check(case, "accumulate")
 
 
+def _edge(spec: Gemm, machine: CpuTarget) -> Any:
+    """What a product of memory gives to ``outer_stages`` if it has an edge."""
+
+    def read(*_: object) -> object:
+        return const(0.0, "float32")
+
+    pitches = {
+        "a_pitch": spec.m if spec.a_transposed else spec.k,
+        "b_pitch": spec.k if spec.b_transposed else spec.n,
+    }
+    spec = dataclasses.replace(spec, **pitches)
+    problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
+    with (
+        mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
+        mock.patch.object(gemm_edge, "dot_stages", return_value=["dots"]),
+        mock.patch.object(gemm_edge, "stage_in_place", return_value="scalars"),
+    ):
+        gemm_edge.stages_with_edge(problem, Builder(), machine)
+    return used.call_args
+
+
 # Where it was measured to be faster; and small or even products.
 CHOSEN = {
     (100, 256, 784): False,
     (100, 100, 256): True,
     (1024, 65, 128): True,
     (257, 257, 257): True,
+    (1000, 100, 256): True,
     (33, 65, 129): False,
     (1000, 256, 784): False,
     (96, 256, 784): False,
 }
+ANY_LAYOUT = [(257, 257, 257), (1000, 100, 256), (33, 65, 129), (1000, 256, 784)]
 
 
-@pytest.mark.parametrize("shape", CHOSEN)
-def test_where_it_is_chosen(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [(s, (False, True)) for s in CHOSEN]
+    + [(s, layout) for s in ANY_LAYOUT for layout in LAYOUTS if layout != (False, True)],
+)
+def test_where_it_is_chosen(shape: tuple[int, int, int], layout: tuple[bool, bool]) -> None:
     machine = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
     m, n, k = shape
-
-    def read(*_: object) -> object:
-        return const(0.0, "float32")
-
-    spec = dataclasses.replace(product(m, n, k, (False, True)), a_pitch=k, b_pitch=k)
-    problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
-    with (
-        mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
-        mock.patch.object(gemm_edge, "dot_stages", return_value=[None]),
-    ):
-        gemm_edge.stages_with_edge(problem, Builder(), machine)
-    assert used.called == CHOSEN[shape]
+    call = _edge(product(m, n, k, layout), machine)
+    assert (call is not None) == CHOSEN[shape]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_threads_have_no_say_in_it(layout: tuple[bool, bool]) -> None:
     """Dot products add terms in another order than scalars that meet vectors."""
-
-    def read(*_: object) -> object:
-        return const(0.0, "float32")
-
-    for m, n, k in ((257, 257, 257), (100, 100, 256), (1000, 100, 256), (98, 1602, 300)):
-        pitches = {"a_pitch": m if layout[0] else k, "b_pitch": k if layout[1] else n}
-        spec = dataclasses.replace(product(m, n, k, layout), **pitches)
-        problem = gemm._problem(spec, read, read, lambda *values: gemm.seq([]))
+    for m, n, k in ((257, 257, 257), (100, 100, 256), (1000, 100, 256)):
         found = set()
         for workers in (1, 2, 3, 8, 64):
             machine = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=workers)
-            with (
-                mock.patch.object(gemm_edge, "outer_stages", return_value=[]) as used,
-                mock.patch.object(gemm_edge, "dot_stages", return_value=["dots"]),
-                mock.patch.object(gemm_edge, "stage_in_place", return_value="scalars"),
-            ):
-                gemm_edge.stages_with_edge(problem, Builder(), machine)
-            call = used.call_args
-            found.add(call and (call.args[0].m, call.args[0].n, call.kwargs["beside"].stage))
+            call = _edge(product(m, n, k, layout), machine)
+            assert call is not None
+            main = call.args[0]
+            found.add((main.m, main.n, call.kwargs["beside"].stage))
         assert len(found) == 1

@@ -69,8 +69,8 @@ from .gemm_problem import (
 from .gemm_tiling import (
     PAGE,
     Tiling,
-    choose,
     familiar,
+    fastest,
     keeps_rows,
     own_rows,
     packs_rows,
@@ -612,13 +612,11 @@ def outer_stages(
 ) -> list[Stage]:
     """Stages of the product, whose tiles compute those of ``beside``, too."""
     stages: list[Stage] = []
-    (cost, tiling), pb = choose(problem, cpu), problem
-    other, transposed = choose(problem.swap(), cpu)
     finish: list[Stage] = []
-    if other < cost:
-        if problem.costly:
-            problem, finish = _finished_apart(problem, builder)
-        tiling, pb = transposed, problem.swap()
+    _, tiling, pb = fastest(problem, cpu)
+    if pb.swapped != problem.swapped and problem.costly:
+        bare, finish = _finished_apart(problem, builder)
+        pb = bare.swap()
     tiling = familiar(pb, cpu, tiling)
     rows: Memory | None = None
     if packs_rows(pb, cpu, tiling.mr):

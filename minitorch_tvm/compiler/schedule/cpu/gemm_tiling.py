@@ -99,7 +99,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     registers = cpu.vector_registers
     vectors = ceil_div(pb.n, lanes)
     readable = pb.col_plain and not pb.col_k_inner
-    best: dict[bool, tuple[float, float, int, int, int]] = {}
+    best: dict[bool, tuple[float, int, int, int]] = {}
     least = math.inf
     alone: tuple[float, int, int, int] | None = None
     for direct in (False, True):
@@ -119,7 +119,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
                 if direct and blocks <= _FEW_BLOCKS and _has_all_panels(pb, cpu, mr, nv * lanes):
                     time = cost * _idle(blocks, cpu)
                 if direct not in best or time < best[direct][0]:
-                    best[direct] = (time, cost, mr, nv, last)
+                    best[direct] = (time, mr, nv, last)
                 if not direct and _may_own(pb, cpu, mr, nv * lanes):
                     time = cost * _delay(pb.batch * ceil_div(vectors, nv), cpu)
                     if alone is None or time < alone[0]:
@@ -128,7 +128,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
         raise AssertionError(f"no tile fits {registers} registers")
 
     def with_loops(direct: bool) -> Tiling:
-        _, _, mr, nv, last = best[direct]
+        _, mr, nv, last = best[direct]
         return _with_loops(pb, cpu, Tiling(mr, nv, last, lanes, direct, 0, 0, 0))
 
     if True in best and best[True][0] < best[False][0]:
@@ -314,22 +314,19 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
     return little and not told and pb.batch == 1 and t.panel_group * t.nr >= pb.n
 
 
-def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
+def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling, Problem]:
     """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer."""
-    return min((choose(p, cpu) for p in (pb, pb.swap())), key=lambda found: found[0])
+    return min(((*choose(p, cpu), p) for p in (pb, pb.swap())), key=lambda found: found[0])
 
 
 def time_of(pb: Problem, cpu: CpuTarget) -> float:
-    """Estimated cycles with the loops that :func:`outer_stages` takes, those of packing included.
+    """Estimated cycles with these loops, those of packing included.
 
     What is computed, and in which order, must not depend on threads: this reckons with two.
     """
     two = replace(cpu, workers=2)
-    _, transposed, tiling = min(
-        (cost, p.swapped != pb.swapped, t)
-        for p, (cost, t) in ((p, choose(p, two)) for p in (pb, pb.swap()))
-    )
-    return _time(pb.swap() if transposed else pb, two, tiling)
+    _, tiling, found = fastest(pb, two)
+    return _time(found, two, tiling)
 
 
 def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
