@@ -431,13 +431,15 @@ def lanes_of(vector: Expr, first: int, count: int) -> Expr:
 
 
 def seq(*statements: Stmt | Sequence[Stmt]) -> Stmt:
-    """Run statements in order (nested lists are flattened)."""
+    """Run statements in order (nested lists are flattened); none at all do nothing."""
     flat: list[Stmt] = []
     for s in statements:
         if isinstance(s, (list, tuple)):
             flat.extend(s)
         else:
             flat.append(s)
+    if not flat:
+        return tvm().tirx.Evaluate(const(0))
     return flat[0] if len(flat) == 1 else tvm().tirx.SeqStmt(flat)
 
 

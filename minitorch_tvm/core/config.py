@@ -96,7 +96,11 @@ VARIABLES = (
         ("0", "1", "2", "3", "4", "5"),
     ),
     Variable("MTVM_LOG", "", "Comma separated topics logged to standard error: compile, sync."),
-    Variable("MTVM_NUM_THREADS", "", "Worker threads of a kernel; default: the usable cores."),
+    Variable(
+        "MTVM_NUM_THREADS",
+        "",
+        "Worker threads of a kernel, at most 1024; default: the usable cores.",
+    ),
     Variable("MTVM_MAX_PENDING", "5000", "Pending nodes after which recording evaluates."),
     Variable("MTVM_CACHE_SIZE", "128", "Compiled executors kept in memory (least recently used)."),
     Variable(
@@ -154,6 +158,9 @@ class Config:
         )
 
 
+_MOST_THREADS = 1024  # many more a system may refuse to start, which would end the process
+
+
 def _from_env(env: Mapping[str, str]) -> Config:
     raw = {}
     for v in VARIABLES:
@@ -164,17 +171,20 @@ def _from_env(env: Mapping[str, str]) -> Config:
             )
         raw[v.name] = value
 
-    def integer(name: str, least: int) -> int:
+    def integer(name: str, least: int, most: int | None = None) -> int:
         try:
             number = int(raw[name])
         except ValueError:
             number = least - 1
-        if number < least:
+        if number < least or (most is not None and number > most):
+            wanted = f">= {least}" if most is None else f"from {least} to {most}"
             raise ValueError(
-                f"environment variable {name}={raw[name]!r}: expected an integer >= {least}"
+                f"environment variable {name}={raw[name]!r}: expected an integer {wanted}"
             )
         return number
 
+    named = raw["MTVM_NUM_THREADS"]
+    threads = integer("MTVM_NUM_THREADS", 1, _MOST_THREADS) if named else None
     return Config(
         schedule=raw["MTVM_SCHEDULE"],
         target=raw["MTVM_TARGET"],
@@ -189,7 +199,7 @@ def _from_env(env: Mapping[str, str]) -> Config:
         profile=raw["MTVM_PROFILE"] == "1",
         debug=integer("MTVM_DEBUG", 0),
         log=frozenset(filter(None, (s.strip() for s in raw["MTVM_LOG"].split(",")))),
-        num_threads=integer("MTVM_NUM_THREADS", 1) if raw["MTVM_NUM_THREADS"] else None,
+        num_threads=threads,
         max_pending=integer("MTVM_MAX_PENDING", 1),
         cache_size=integer("MTVM_CACHE_SIZE", 1),
         cache_dir=_cache_dir(env),

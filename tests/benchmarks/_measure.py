@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import mmap
 import multiprocessing
 import os
@@ -227,6 +228,22 @@ class Limits:
         }
 
 
+def describe(limits: Iterable[Answer]) -> str:
+    """A line about the machine's limits: medians of several summaries."""
+    found = list(limits)
+
+    def median(kind: str, name: str) -> str:
+        return figure(statistics.median(f[kind][name] for f in found))
+
+    peaks = ", ".join(f"{isa} {median('fma_gflops', isa)}" for isa in found[0]["fma_gflops"])
+    copies = ", ".join(f"{n} {median('copy_gb_per_s', n)}" for n in found[0]["copy_gb_per_s"])
+    launch = figure(statistics.median(f["launch_us"] for f in found))
+    return (
+        f"Limits: multiply-adds, GFLOP/s: {peaks}; copies, read plus written, GB/s: {copies}; "
+        f"empty native call: {launch} us"
+    )
+
+
 def machine() -> Answer:
     """What the numbers hold for: processor, threads and versions."""
     model = ""
@@ -241,6 +258,7 @@ def machine() -> Answer:
             versions[name] = "not installed"
     return {
         "processor": model or platform.processor(),
+        "isa": os.environ.get("MTVM_ISA", "host"),
         "cores": len(os.sched_getaffinity(0)),
         "versions": versions,
         "load": os.getloadavg()[0],  # of the minute before: above 0.5, somebody else is at work
@@ -271,11 +289,21 @@ def table(head: list[str], rows: Iterable[list[str]]) -> None:
 
 
 def apart(losses: list[float], reference: list[float]) -> float:
-    """Largest relative difference of two loss curves (of what both have)."""
-    pairs = zip(losses, reference, strict=False)
-    return max(abs(a - b) / max(abs(b), 0.1) for a, b in pairs)
+    """Largest relative difference of two loss curves.
+
+    It is infinite if a loss is not a finite number, or if one curve is longer.
+    """
+    if len(losses) != len(reference):
+        return math.inf
+    found = [abs(a - b) / max(abs(b), 0.1) for a, b in zip(losses, reference, strict=True)]
+    return max(x if math.isfinite(x) else math.inf for x in found)  # max() may pass over NaN
 
 
 def digests_agree(a: list[float], b: list[float], tolerance: float) -> bool:
-    """Whether two results are the same up to rounding (signed sum and norm of each)."""
-    return max(abs(x - y) for x, y in zip(a, b, strict=True)) <= tolerance * max(b[1], 1e-6)
+    """Whether two results are the same up to rounding (signed sum and norm of each).
+
+    Results that are not finite agree with nothing.
+    """
+    limit = tolerance * max(b[1], 1e-6)
+    pairs = zip(a, b, strict=True)
+    return math.isfinite(limit) and all(abs(x - y) <= limit for x, y in pairs)

@@ -181,8 +181,8 @@ def _expression(case: Case, tensors: list[Any]) -> Any:
     return expression(case)(mt, *tensors)
 
 
-def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
-    """A call that computes the case as a cached step would, and one that reads its result."""
+def _compiled(case: Case, arrays: list[Array]) -> tuple[Executor, tuple[Any, ...], Any]:
+    """What computes the case, what it is run with, and the result."""
     ran: list[tuple[Any, ...]] = []
     run = Executor.run
 
@@ -195,9 +195,27 @@ def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable
         # Transposes and the forward value have no holder now: only what is wanted is computed.
         out = _expression(case, tensors).realize()
     executor, inputs, scalars, targets, *_ = ran[-1]
+    return executor, (inputs, scalars, targets), out
+
+
+def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    """A call that computes the case as a cached step would, and one that reads its result."""
+    executor, given, out = _compiled(case, arrays)
 
     def call() -> None:
         # As with the other sides, nobody keeps the result: its memory is the next one's.
-        executor.run(inputs, scalars, targets, _nothing)
+        executor.run(*given, _nothing)
 
     return call, out.numpy
+
+
+def native(case: Case, arrays: list[Array]) -> Callable[[], None]:
+    """The native part of :func:`kernel` alone, always to the same memory."""
+    executor, (inputs, scalars, targets), out = _compiled(case, arrays)
+    kept = executor.run(inputs, scalars, targets, _nothing)
+    entry, argument = executor._entry, executor._argument
+
+    def call(_: Any = (inputs, kept, out)) -> None:
+        entry(argument)
+
+    return call

@@ -40,9 +40,15 @@ from minitorch_tvm.compiler.loops import (
 )
 from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
+from minitorch_tvm.core import config
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.native import link
+
+
+def allowed() -> CpuTarget:
+    """The instructions that kernels may use: MTVM_ISA restricts them, and the limits with them."""
+    return host(config.CONFIG.isa)
 
 
 def aligned(elements: int, dtype: str) -> np.ndarray:
@@ -82,7 +88,7 @@ class Kernel:
         made |= assembly.functions
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
-        self.executable: Any = native.compile_module(module, cpu or host())
+        self.executable: Any = native.compile_module(module, cpu or allowed())
         self._entry = link(native.object_code(self.executable), entry=ENTRY)
         steps = aligned(assembly.steps_nbytes, "uint8")
         steps[: len(assembly.steps)] = np.frombuffer(assembly.steps, np.uint8)
@@ -124,7 +130,7 @@ def fma_peak(
         probe = fma_peak("float32")
         print(max(probe.run() for _ in range(20)) / 1e9, "GFLOP/s")
     """
-    cpu = cpu or host()
+    cpu = cpu or allowed()
     lanes = cpu.lanes(np.dtype(dtype).itemsize)
     chains = min(24, cpu.vector_registers - 4)  # more than latency times ports on any core
     tiles = 16 * usable_cores()  # as any kernel's, they go to the threads as these get ready
@@ -158,8 +164,8 @@ def fma_peak(
 
 
 def isa_peaks() -> dict[str, Probe]:
-    """Floating-point probes by instruction set: the machine's own, and AVX2 where it has more."""
-    cpu = host()
+    """Floating-point probes by instruction set: the one in use, and AVX2 where it has more."""
+    cpu = allowed()
     if cpu.vector_bytes != 64:
         return {cpu.mcpu: fma_peak()}
     narrow = from_features("x86-64-v3", {"avx2": True})

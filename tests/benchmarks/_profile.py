@@ -29,8 +29,9 @@ def _row(row: str, turns: int) -> Answer:
         if side.unavailable:
             raise SystemExit(side.unavailable)
         steps = max(2, round(STEPS / side.ask(steps=10)["seconds"]))
-        answers = take_turns({"ours": side}, QUARTERS * turns, lambda _: {"steps": steps})
-        measured = Limits(take_turns({"limits": limits}, turns, lambda _: {})["limits"])
+        both = {"ours": side, "limits": limits}
+        answers = take_turns(both, QUARTERS * turns, lambda _: {"steps": steps})
+    measured = Limits(answers["limits"])
     ordered = sorted(answers["ours"], key=lambda answer: answer["seconds"])
     (fast, fast_kernels), (slow, slow_kernels) = (
         _means(part) for part in (ordered[:turns], ordered[-turns:])

@@ -169,6 +169,26 @@ def kernels(side: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def native(side: str) -> tuple[Answer, Handler]:
+    """Native calls of single kernels by themselves, and the FMA peak behind each turn of them."""
+    from _peak import fma_peak
+
+    sides, current, peak = framework(side), "", fma_peak()
+    call: Callable[[], object] = dict
+
+    def timed(request: Answer) -> Answer:
+        nonlocal call, current
+        if request["case"] != current:
+            case = find(request["case"])
+            call, current = sides.native(case, case.arrays()), request["case"]
+        call()
+        seconds = seconds_of(call, request["repeat"])
+        flops = statistics.harmonic_mean([peak.run() for _ in range(20)])
+        return {"seconds": seconds, "flops": flops}
+
+    return {}, timed
+
+
 def limits(side: str) -> tuple[Answer, Handler]:
     """The machine's limits: flops per second, copied bytes per second by size, launch seconds."""
     from _peak import copy_peak, empty_launch, isa_peaks
@@ -302,7 +322,7 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
-        *(train, profile, weights, infer, kernels, limits, overhead, scaling, loader),
+        *(train, profile, weights, infer, kernels, native, limits, overhead, scaling, loader),
         *(epoch, pipeline),
     )
 }

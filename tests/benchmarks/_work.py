@@ -14,6 +14,7 @@ from _measure import (
     digests_agree,
     figure,
     ratio,
+    spread,
     table,
     take_turns,
 )
@@ -22,6 +23,7 @@ SIDES = ("ours", "torch", "jax", "numpy")
 TURN = 0.02  # seconds of repeated calls per turn
 REFINED = 3  # times that the number of calls in a turn is estimated
 ROUNDING = 1e-3  # of the norm
+LARGE = 2 * 255**3  # flops of the kernels that should come near the FMA peak
 
 
 def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> Answer:
@@ -107,6 +109,45 @@ def kernels(rows: list[str], turns: int, results: Answer) -> None:
     """All cases, or those whose names begin with one of ``rows``."""
     wanted = {n: c for n, c in cases().items() if not rows or n.startswith(tuple(rows))}
     _run(wanted, turns, results)
+
+
+def native(rows: list[str], turns: int, results: Answer) -> None:
+    """Native calls alone against the FMA peak between them: large cases, or those of ``rows``."""
+    prefixes = tuple(rows)
+    wanted = [
+        case
+        for name, case in cases().items()
+        if (name.startswith(prefixes) and case.flops if rows else case.flops >= LARGE)
+    ]
+    side = Side("native", "ours")
+
+    def measure(case: Case) -> Answer:
+        seconds = 0.0
+        for repeat in (1, 3):
+            seconds = side.ask(case=case.name, repeat=repeat)["seconds"]
+        repeat = max(1, round(TURN / seconds))
+        answers = take_turns({"ours": side}, turns, lambda _: {"case": case.name, "repeat": repeat})
+        rates = [case.flops / a["seconds"] for a in answers["ours"]]
+        peaks = [a["flops"] for a in answers["ours"]]
+        return {"rate": rates, "peak": peaks}
+
+    def lines() -> Iterator[list[str]]:
+        for case in wanted:
+            found = results[case.name] = measure(case)
+            rates, peaks = ([x / 1e9 for x in found[k]] for k in ("rate", "peak"))
+            shares = [100 * a / b for a, b in zip(rates, peaks, strict=True)]
+            found["share"] = statistics.median(shares) / 100
+            yield [case.name, spread(rates), figure(statistics.median(peaks)), spread(shares)]
+
+    print("\n## Native calls alone, and the FMA peak between them: median (min to max)")
+    with closing({"ours": side}):
+        if side.unavailable:
+            raise SystemExit(side.unavailable)
+        table(["kernel", "GFLOP/s", "peak", "share, %"], lines())
+    for kind, goal in (("matmul", 0.92), ("conv", 0.85)):
+        shares = [results[c.name]["share"] for c in wanted if c.kind.startswith(kind)]
+        if shares:
+            print(f"{kind}: {sum(s >= goal for s in shares)} of {len(shares)} reach {goal:.0%}")
 
 
 def matmul(rows: list[str], turns: int, results: Answer) -> None:

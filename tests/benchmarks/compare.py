@@ -7,6 +7,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
 * kernels: single kernels against torch, JAX, numpy and the machine's limits; matmul: a few.
+* native: large products and convolutions, native calls alone, against the FMA peak between them.
 * cold: from the start of the process, and from the call, to the result of the first step; then a
   first step of three fourths of the batch.
 * memory: peak resident memory after 50 steps.
@@ -31,14 +32,16 @@ import _profile
 import _scaling
 import _steps
 import _work
+from _cases import cases
 from _measure import NEIGHBOURS, SCRATCH, Answer, machine, set_threads, use_folder
-from _rows import ROWS
+from _rows import INFERENCE, ROWS, SCALED
 
 COMMANDS = {
     "train": _steps.train,
     "profile": _profile.profile,
     "infer": _steps.infer,
     "kernels": _work.kernels,
+    "native": _work.native,
     "matmul": _work.matmul,
     "cold": _fresh.cold,
     "memory": _fresh.memory,
@@ -48,6 +51,31 @@ COMMANDS = {
     "pipeline": _steps.pipeline,
     "determinism": _determinism.determinism,
 }
+ROWS_OF = {"infer": INFERENCE, "scaling": tuple(SCALED)} | dict.fromkeys(
+    ("matmul", "epoch", "pipeline"), ()
+)
+"""Of the commands that do not take those of the table."""
+
+
+def refusal(what: str, rows: list[str]) -> str:
+    """Why a command does not take these rows, or nothing."""
+    if what in ("kernels", "native"):
+        names = list(cases())
+        unknown = [r for r in rows if not any(n.startswith(r) for n in names)]
+        return f"no name begins with {', '.join(unknown)}" if unknown else ""
+    known = ROWS_OF.get(what, tuple(ROWS))
+    unknown = [r for r in rows if r not in known]
+    if not unknown:
+        return ""
+    expected = f"expected {', '.join(known)}" if known else "it takes no rows"
+    return f"{what} has no row {', '.join(unknown)}: {expected}"
+
+
+def positive(text: str) -> int:
+    """A number of turns, steps or threads."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
 
 
 def main() -> None:
@@ -56,13 +84,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="+", choices=list(COMMANDS))
-    parser.add_argument("--turns", type=int, default=15, help="turns per measurement")
-    parser.add_argument("--steps", type=int, default=200, help="training steps of determinism")
-    parser.add_argument("--threads", type=int, default=2, help="cores for every side")
+    parser.add_argument("--turns", type=positive, default=15, help="turns per measurement")
+    parser.add_argument("--steps", type=positive, default=200, help="training steps of determinism")
+    parser.add_argument("--threads", type=positive, default=2, help="cores for every side")
     parser.add_argument(
         "--rows",
         default="",
-        help=f"comma separated: {', '.join(ROWS)}; for kernels, beginnings of their names",
+        help=f"comma separated: {', '.join(ROWS)}; for kernels and native, beginnings of names",
     )
     parser.add_argument("--busy", type=int, default=0, help="processes that only spin, meanwhile")
     parser.add_argument(
@@ -71,6 +99,9 @@ def main() -> None:
     parser.add_argument("--json", help="add the results to this file")
     arguments = parser.parse_args()
     rows = [r for r in arguments.rows.split(",") if r]
+    for reason in (refusal(what, rows) for what in arguments.what):
+        if reason:
+            parser.error(reason)
     set_threads(arguments.threads)
     os.environ.update(use_folder(SCRATCH.name))
     path = Path(arguments.json) if arguments.json else None
@@ -79,6 +110,8 @@ def main() -> None:
     results["machine"] |= {"busy": arguments.busy, "beside_torch": arguments.beside_torch}
     if results["machine"]["load"] > 0.5:
         print("note: other programs use this machine, so the times below are disturbed")
+    if results["machine"]["isa"] != "host":
+        print("note: MTVM_ISA restricts this package and the limits, not the other sides")
     if arguments.beside_torch:
         os.environ["BENCH_BESIDE"] = "torch"
     for what in arguments.what:

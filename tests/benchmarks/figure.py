@@ -25,7 +25,7 @@ def draw(results: dict[str, Any], path: str) -> None:
 
     Raises ValueError if no row is left.
     """
-    rows = {name: found for name, found in results["train"].items() if "speedup" in found}
+    rows = {n: found for n, found in results.get("train", {}).items() if "speedup" in found}
     if not rows:
         raise ValueError("no row has both a peer's time and ours")
     figure, axes = plt.subplots(

@@ -127,7 +127,10 @@ def test_environment_table_is_current() -> None:
     [
         ("MTVM_TARGET", "cuda", "MTVM_TARGET='cuda': expected one of cpu, numpy"),
         ("MTVM_MAX_PENDING", "0", "MTVM_MAX_PENDING='0': expected an integer >= 1"),
-        ("MTVM_NUM_THREADS", "two", "MTVM_NUM_THREADS='two': expected an integer >= 1"),
+        ("MTVM_NUM_THREADS", "two", "NUM_THREADS='two': expected an integer from 1 to 1024"),
+        ("MTVM_NUM_THREADS", "0", "NUM_THREADS='0': expected an integer from 1 to 1024"),
+        # The system would refuse to start so many, and the process would be aborted.
+        ("MTVM_NUM_THREADS", "100000", "='100000': expected an integer from 1 to 1024"),
     ],
 )
 def test_a_wrong_setting_is_refused(name: str, value: str, words: str) -> None:

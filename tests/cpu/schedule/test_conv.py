@@ -253,6 +253,9 @@ CASES = {
     "patches": spec(2, 3, (16, 16), 24, (8, 8), (8, 8)),
     "one channel": spec(2, 1, (6, 6), 1, (3, 3)),
     "one pixel": spec(1, 40, (1, 1), 40, (1, 1)),
+    "border only": spec(2, 33, (1, 1), 17, (1, 1), (3, 3), (1, 1)),
+    "columns of border only": spec(2, 33, (16, 1), 32, (1, 1), (2, 2), (1, 1)),
+    "border only, dilated": spec(2, 33, (5, 1), 17, (1, 1), (3, 3), (2, 2), (2, 2)),
     "long rows": spec(1, 2, (2, 1200), 40, (3, 3), padding=(1, 1)),
     "wide": spec(1, 128, (5, 5), 80, (3, 3), padding=(1, 1)),
 }

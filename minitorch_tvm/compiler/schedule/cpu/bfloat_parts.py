@@ -458,10 +458,6 @@ def _words(value: int) -> Expr:
     return splat(const(value, "uint32"), LANES)
 
 
-def _floats(value: float) -> Expr:
-    return splat(const(value, "float32"), LANES)
-
-
 def _bits(x: Expr) -> Expr:
     return tvm().tirx.reinterpret(f"uint32x{LANES}", x)
 
