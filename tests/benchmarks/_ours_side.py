@@ -84,7 +84,8 @@ def pipeline(
     way: str, row: Row, weights: Weights, images: Array, labels: Array
 ) -> Callable[[], float]:
     """An epoch on shuffled batches, which returns its last loss: images that are kept as float32
-    and gathered by the loader, or kept as bytes, gathered and converted in the compiled step."""
+    and gathered by the loader, or kept as bytes, which the compiled step converts, and gathers if
+    the loader does not."""
     loss_of, optimizer = parts(mt, row, model(mt, row, weights))
     rng = np.random.default_rng(0)
     mt.manual_seed(0)
@@ -98,10 +99,11 @@ def pipeline(
                 chosen = order[i : i + row.batch]
                 yield chosen, labels[chosen]
     else:
-        kept = mt.from_numpy(images.astype(np.float32) / row.levels)
-        plain = parts(mt, replace(row, levels=0), model(mt, row, weights))
-        step = mt.compile(training_step(*plain))
-        data = mt.utils.data.TensorDataset(kept, mt.from_numpy(labels))
+        if way.startswith("floats"):
+            images = images.astype(np.float32) / row.levels
+            row = replace(row, levels=0)
+        step = mt.compile(training_step(*parts(mt, row, model(mt, row, weights))))
+        data = mt.utils.data.TensorDataset(mt.from_numpy(images), mt.from_numpy(labels))
         workers = int("worker" in way)
         batches = mt.utils.data.DataLoader(
             data, row.batch, shuffle=True, num_workers=workers

@@ -27,7 +27,7 @@ from _rows import INFERENCE, ROWS
 
 PEERS = ("torch", "torch.compile", "jax")
 OURS = ("ours", "mt.compile")
-PIPELINES = ("floats", "floats, one worker", "bytes")
+PIPELINES = ("floats", "floats, one worker", "bytes", "bytes, by the loader")
 SIDES = (*PEERS, *OURS)
 CHECKED = "20"  # steps whose losses are compared
 ROUNDING = 1e-3  # of the norm: allowed difference of a forward pass

@@ -116,3 +116,15 @@ def test_a_training_step_moves_the_sum_over_its_layers() -> None:
     # Each weight's reads input and gradient, the weight and the rate, and stores both.
     update = sum(n * i + n * o + 3 * i * o + 1 for i, o in pairwise(sizes))
     assert found["matmul_sub"] == 4 * update
+
+
+def test_reports_print_what_a_kernel_does() -> None:
+    lazy.clear_cache()
+    a, b = (mt.tensor(RNG.standard_normal(s).astype(np.float32)) for s in ((600, 500), (500, 700)))
+    (a @ b).relu().realize()
+    head, row = (line.split() for line in mt.debug.explain().splitlines()[-2:])
+    printed = dict(zip(head, row, strict=False))  # the last column's name is of two words
+    mbytes = 4 * (600 * 500 + 500 * 700 + 600 * 700) / 1e6
+    assert printed["kernel"] == "matmul_relu"
+    assert float(printed["MB"]) == pytest.approx(mbytes, abs=5e-4)
+    assert float(printed["MFLOP"]) == pytest.approx(2 * 600 * 500 * 700 / 1e6)
