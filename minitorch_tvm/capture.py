@@ -38,6 +38,11 @@ _STATES = 4
 """States of the rest for each of them: where gradients add up, there is one without any."""
 
 
+_OFTEN = 256
+"""Calls, a power of two: up to that number those whose number is one run the function itself, to
+see that it still does the same, and then every call whose number is a multiple of it."""
+
+
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
 
 
@@ -153,8 +158,7 @@ class Compiled:
                 arguments = entry.accept(args)
                 if arguments is not None:
                     calls = entry.calls + 1
-                    # At powers of two the function runs itself, to see that it still does the same.
-                    if calls & (calls - 1):
+                    if calls & (calls - 1 if calls < _OFTEN else _OFTEN - 1):
                         entry.calls = calls
                         result = entry.repeat(arguments, ())
                         if result is not CHANGED:
@@ -199,7 +203,7 @@ class Compiled:
                 if entry.moves > _ATTEMPTS:
                     self._give_up(entry, f"{moved} changes from call to call")
                     return self._looked_up(args, kwargs)
-            elif entry.calls & (entry.calls - 1):
+            elif entry.calls & (entry.calls - 1 if entry.calls < _OFTEN else _OFTEN - 1):
                 result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
@@ -346,12 +350,13 @@ def compile(function: Callable[..., Any]) -> Compiled:
     random numbers behave as without it.
 
     Other effects on Python's state happen only in the calls that run the function: the first two
-    or three for each combination of shapes, every call whose number is a power of two, and calls
-    before which something has changed that it finds without being given it: globals, variables of
+    or three for each combination of shapes, every call whose number is a power of two up to 256 or
+    a multiple of 256, and calls before which something has changed that it finds without being given it: globals, variables of
     functions around it, attributes of the objects and classes that it reaches through them or its
     arguments, attributes and hooks of modules.  That is told by identity, for numbers and strings
-    by value: what lists, dictionaries, slots and default arguments hold is only seen at powers of
-    two (a change is reported by a warning then).  What cannot be repeated (reading values inside,
+    by value: what lists, dictionaries, arrays, slots and default arguments hold, and what files and
+    the environment say, is only seen at calls of such numbers (a change is reported by a warning
+    then).  What cannot be repeated (reading values inside,
     keeping tensors made inside) is reported by a RuntimeWarning, and the function then runs at
     every call, as it does once it has been called with 64 combinations of shapes and constants.
 

@@ -457,6 +457,31 @@ def test_a_change_that_is_found_late_is_reported() -> None:
     assert values[-1] == 2.0
 
 
+def test_the_function_is_run_again_at_least_every_256_calls() -> None:
+    scale, ran = [1.0], []
+
+    @mt.compile
+    def function(x: mt.Tensor) -> mt.Tensor:
+        ran.append(None)
+        return x * scale[0]
+
+    numbers = []
+    for number in range(1, 1101):
+        before = len(ran)
+        function(mt.ones(1))
+        if len(ran) > before:
+            numbers.append(number)
+    late = numbers[-4:]
+    # The two calls after which it is known are not counted.
+    assert late == [258, 514, 770, 1026]
+    assert len(numbers) < 20
+    scale[0] = 2.0
+    with pytest.warns(match="changed what it does after"):
+        values = [function(mt.ones(1)).item() for _ in range(256)]
+    assert values[0] == 1.0
+    assert values[-1] == 2.0
+
+
 def test_an_error_inside_leaves_nothing_behind() -> None:
     @mt.compile
     def function(x: mt.Tensor) -> mt.Tensor:
