@@ -349,16 +349,16 @@ def compile(function: Callable[..., Any]) -> Compiled:
     optimizer state, running statistics, gradients, the learning rate, schedulers called inside and
     random numbers behave as without it.
 
-    Other effects on Python's state happen only in the calls that run the function: the first two
-    or three for each combination of shapes, every call whose number is a power of two up to 256 or
-    a multiple of 256, and calls before which something has changed that it finds without being given it: globals, variables of
-    functions around it, attributes of the objects and classes that it reaches through them or its
-    arguments, attributes and hooks of modules.  That is told by identity, for numbers and strings
-    by value: what lists, dictionaries, arrays, slots and default arguments hold, and what files and
-    the environment say, is only seen at calls of such numbers (a change is reported by a warning
-    then).  What cannot be repeated (reading values inside,
-    keeping tensors made inside) is reported by a RuntimeWarning, and the function then runs at
-    every call, as it does once it has been called with 64 combinations of shapes and constants.
+    Other effects on Python's state happen only in the calls that run the function: the first two or
+    three for each combination of shapes, every call whose number is a power of two up to 256 or a
+    multiple of 256, and calls before which something has changed that it finds without being given
+    it: globals, variables of functions around it, attributes of the objects and classes that it
+    reaches through them or its arguments, attributes and hooks of modules.  That is told by
+    identity, for numbers and strings by value: what lists, dictionaries, arrays, slots and default
+    arguments hold, and what files and the environment say, is only seen at calls of such numbers (a
+    change is reported by a warning then).  What cannot be repeated (reading values inside, keeping
+    tensors made inside) is reported by a RuntimeWarning, and the function then runs at every call,
+    as it does once it has been called with 64 combinations of shapes and constants.
 
     Example::
 
