@@ -214,13 +214,15 @@ def stage_with_start(
     more = following < number(tiles, "tiles")
     alone = store(now, t.Select(more, following, const(-1)), 0)
     other = _TAKE_ANY.call(pointer, t.address_of(load(now, 0)))
+    # Large memory that a body declares TVM gives back where a loop ends, but not where a While does.
+    once = t.For(var("once"), const(0), const(1), t.ForKind.SERIAL, body(load(now, 0)))
     work = seq(
         alloc(now),
         store(now, tile, 0),
         around[0],
         t.While(
             load(now, 0) >= 0,
-            seq(body(load(now, 0)), when(queue == const(0, "uint64"), alone, other)),
+            seq(once, when(queue == const(0, "uint64"), alone, other)),
         ),
         around[1],
     )

@@ -19,6 +19,7 @@ from minitorch_tvm.compiler.loops import (
     local_buffer,
     pointer_buffer,
     seq,
+    serial,
     store,
     when,
 )
@@ -82,6 +83,28 @@ def test_every_tile_is_taken_once(workers: int, tiles: int, threads: int) -> Non
             np.testing.assert_array_equal(ends > 0, starts > 0)
     finally:
         configure(1, 2)
+
+
+def test_a_tile_may_have_memory_that_is_large_for_a_stack() -> None:
+    result = pointer_buffer((TILES, 16), "int32", "result")
+    large = local_buffer((20_000,), "int32", "large")
+
+    def body(tile: Any) -> Any:
+        filled = serial(20_000, lambda i: store(large, tile + i, i))
+        return seq(alloc(large), filled, store(result, load(large, tile), tile, 0))
+
+    stage = stage_with_start("large", TILES, ([], []), body, ())
+    array = np.zeros((TILES, 16), np.int32)
+    Linked([stage], lambda _: Place(0), 2)([array])
+    np.testing.assert_array_equal(array[:, 0], 2 * np.arange(TILES))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_far_apart_are_copied_to_memory_of_a_tile(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(dtype) for s in ((32, 1540), (770, 2)))
+    found = (mt.from_numpy(a)[:, ::2] @ mt.from_numpy(b)).numpy()
+    np.testing.assert_allclose(found, a[:, ::2].astype("f8") @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_memory_is_planned_for_those_who_take_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
