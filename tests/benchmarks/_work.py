@@ -23,7 +23,8 @@ SIDES = ("ours", "torch", "jax", "numpy")
 TURN = 0.02  # seconds of repeated calls per turn
 REFINED = 3  # times that the number of calls in a turn is estimated
 ROUNDING = 1e-3  # of the norm
-LARGE = 2 * 255**3  # flops of the kernels that should come near the FMA peak
+# Flops, and flops per byte, of the kernels that should come near the FMA peak.
+LARGE, INTENSIVE = 2 * 255**3, 10
 
 
 def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> Answer:
@@ -113,12 +114,9 @@ def kernels(rows: list[str], turns: int, results: Answer) -> None:
 
 def native(rows: list[str], turns: int, results: Answer) -> None:
     """Native calls alone against the FMA peak between them: large cases, or those of ``rows``."""
-    prefixes = tuple(rows)
-    wanted = [
-        case
-        for name, case in cases().items()
-        if (name.startswith(prefixes) and case.flops if rows else case.flops >= LARGE)
-    ]
+    near = [c for c in cases().values() if c.flops >= max(LARGE, INTENSIVE * c.nbytes)]
+    named = [c for c in cases().values() if c.flops and c.name.startswith(tuple(rows))]
+    wanted = named if rows else near
     side = Side("native", "ours")
 
     def measure(case: Case) -> Answer:
