@@ -214,7 +214,7 @@ def stage_with_start(
     more = following < number(tiles, "tiles")
     alone = store(now, t.Select(more, following, const(-1)), 0)
     other = _TAKE_ANY.call(pointer, t.address_of(load(now, 0)))
-    # Large memory that a body declares TVM gives back where a loop ends, but not where a While does.
+    # TVM gives large memory that a body declares back where a loop ends, not where a While does.
     once = t.For(var("once"), const(0), const(1), t.ForKind.SERIAL, body(load(now, 0)))
     work = seq(
         alloc(now),
