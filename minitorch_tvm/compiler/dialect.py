@@ -44,6 +44,15 @@ class Reduce:
     fn: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
 
 
+def _fma(product: Expr, term: Expr) -> Expr:
+    """The product, not rounded, plus the term.
+
+    LLVM contracts a sum of two products on its own, but which of them it rounds differs between
+    loops in vectors and what is left behind them, and where these end depends on threads.
+    """
+    return tvm().ir.Call("tirx.fma", [product.a, product.b, term], ret_ty=product.ty)
+
+
 def index_key(index: tuple[Expr, ...]) -> tuple[object, ...]:
     """A hashable stand-in for index expressions, equal when they are structurally equal."""
     return tuple(i if isinstance(i, int) else ffi.StructuralKey(i) for i in index)
@@ -56,6 +65,7 @@ class Scope:
         self.statements: list[Stmt] = []
         self._guards = 0
         self._cells: set[object] = set()  # loads of memory that is written once, here
+        self._products: dict[object, Expr] = {}  # those of products of floating-point numbers
 
     # --- structure ----------------------------------------------------------------------------
 
@@ -71,7 +81,11 @@ class Scope:
         v, statements = cell("v", x)
         self.statements.extend(statements)
         if not isinstance(v, t.ir.Var):
-            self._cells.add(ffi.StructuralKey(v))
+            key = ffi.StructuralKey(v)
+            self._cells.add(key)
+            product = self._product(x)
+            if product is not None:
+                self._products[key] = product
         return v
 
     @property
@@ -202,10 +216,24 @@ class Scope:
         return tvm().tirx.Div(a, b)
 
     def add(self, a: Expr, b: Expr) -> Expr:
-        return wrapped(operator.add, a, b)
+        products = self._products_of(a, b)
+        return wrapped(operator.add, a, b) if products is None else _fma(products[0], b)
 
     def sub(self, a: Expr, b: Expr) -> Expr:
-        return wrapped(operator.sub, a, b)
+        products = self._products_of(a, b)
+        return wrapped(operator.sub, a, b) if products is None else _fma(products[0], -b)
+
+    def _products_of(self, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+        """What both are products of, if both are products of floating-point numbers."""
+        found = self._product(a), self._product(b)
+        return None if found[0] is None or found[1] is None else found
+
+    def _product(self, x: Expr) -> Expr | None:
+        t = tvm()
+        if isinstance(x, t.ir.TensorLoad):
+            return self._products.get(ffi.StructuralKey(x)) if self._products else None
+        plain = isinstance(x, t.tirx.Mul) and dt.by_name(str(x.ty.dtype)).is_floating_point
+        return x if plain else None
 
     def mul(self, a: Expr, b: Expr) -> Expr:
         return wrapped(operator.mul, a, b)

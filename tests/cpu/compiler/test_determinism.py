@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import copy_package, finish, start
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api
+from minitorch_tvm.compiler.schedule.cpu import gemm_tiling
+from minitorch_tvm.core import config
 
 PROGRAM = """
 import hashlib, sys
@@ -115,3 +122,39 @@ def test_threads_cache_and_capture_change_no_bit(copy: Path, tmp_path: Path) -> 
         bits, did = _bits(copy, folder, threads, loop, pool)
         assert did == expected
         assert bits == first, (threads, loop, pool)
+
+
+EPILOGUES = {
+    "sum of products": lambda y, m: m * 0.9 + y * 0.1,
+    "turned round": lambda y, m: y * 0.1 + m * 0.9,
+    "difference of products": lambda y, m: m * 0.9 - y * 0.1,
+    "by a negative number": lambda y, m: m * 0.9 - y * -0.1,
+    "of squares": lambda y, m: y * y + m * m,
+    "product used twice": lambda y, m: (m * 0.9 + y * 0.1) * (y * 0.1),
+    "three": lambda y, m: m * 0.9 + y * 0.1 + m * y,
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("shape", [(300, 85, 50), (70, 707, 131), (129, 31, 260)])
+def test_what_is_done_behind_a_product_does_not_depend_on_threads(
+    name: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads have a say in tiles, hence in which elements are left for shorter vectors: whatever
+    LLVM does to an element there, it must do to all."""
+    m, n, k = shape
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((k, m), (k, n), (m, n)))
+    found = []
+    for workers in (1, 2, 3):
+        monkeypatch.setattr(api, "usable_cores", lambda workers=workers: workers)
+        lazy.clear_cache()
+        gemm_tiling.forget()
+        with config.override(cache_dir=None):
+            x, y, z = map(mt.from_numpy, (a, b, c))
+            found.append(EPILOGUES[name](x.T @ y, z).numpy().copy())
+    lazy.clear_cache()
+    product = a.T.astype("f8") @ b
+    expected = EPILOGUES[name](product, c.astype("f8"))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=1e-2)
+    assert len({values.tobytes() for values in found}) == 1
