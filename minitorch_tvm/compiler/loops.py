@@ -125,8 +125,8 @@ def number(value: int, name: str = "n") -> Expr:
     access makes another of Python's, nothing can be kept.
     """
     assert value >= 0, f"{name} is {value}"  # else it would be masked, see :func:`below`
-    if value > _NEAR:
-        raise RuntimeError(f"a kernel counts at most {_NEAR} elements or rows, not {value}")
+    if value > NEAR:
+        raise RuntimeError(f"a kernel counts at most {NEAR} elements or rows, not {value}")
     return var(f"{name}{_TOLD}{value}")
 
 
@@ -223,14 +223,14 @@ def pointer_type(dtype: str) -> Any:
 
 
 # Elements of memory that a function is given: positions of 32 bits reach them all, or do not.
-_NEAR, _FAR = (1 << 31) - 1, 1 << 62
+NEAR, _FAR = (1 << 31) - 1, 1 << 62
 
 
 def _memory(shape: Sequence[int], dtype: str, name: str, scope: str, wide: bool = False) -> Memory:
     count = extent = math.prod(shape)
-    wide = wide or count > _NEAR
+    wide = wide or count > NEAR
     if not scope:
-        extent = _FAR if count > _NEAR else _NEAR  # no code depends on it, so none is to differ
+        extent = _FAR if count > NEAR else NEAR  # no code depends on it, so none is to differ
     size = const(max(extent, 1), "int64" if wide else "int32")
     raw = tvm().tirx.decl_buffer([size], dtype, name, scope=scope, layout=None)
     return Memory(raw, tuple(shape), dtype, count, wide)

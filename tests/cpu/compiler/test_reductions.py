@@ -318,3 +318,11 @@ def test_columns_that_come_from_memory(
             assert near.tobytes() == there.tobytes()
         # Whether LLVM contracts a square with the addition depends on the loop around.
         np.testing.assert_allclose(squares, far_squares, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [(1 << 31) - 1, 1 << 31, 2_147_484_000])
+def test_more_elements_than_32_bits_count(n: int) -> None:
+    a = np.zeros(n, np.uint8)  # of which the system keeps the pages that are written
+    a[[0, n // 2, -1]] = 3, 5, 9
+    x = mt.from_numpy(a)
+    assert (x.sum().item(), x.amax().item(), x.argmax().item()) == (17, 9, n - 1)

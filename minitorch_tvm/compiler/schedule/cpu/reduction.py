@@ -22,6 +22,7 @@ from ....ir.kernel import Rows
 from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
+    NEAR,
     Expr,
     Memory,
     Stage,
@@ -337,6 +338,8 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
     # Lanes need constant trip counts, so the last part gets a stage of its own.
     full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
+    far = single and extent > NEAR  # positions do not fit into 32 bits
+    kind = "int64" if far else "int32"
     each, whole = (size, extent) if single else (number(size, "each"), number(extent, "whole"))
 
     def part(p: Expr, start: Expr, length: Expr) -> Stmt:
@@ -378,14 +381,16 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
 
         def tile(t: Expr) -> Stmt:
             if single:
-                return part(t, t * size, size)
+                return part(t, (t.astype("int64") if far else t) * size, size)
             start = below(t * each, extent)
             return part(t, start, minimum(each, whole - start))
 
         stages.append(parallel_stage("reduce_parts", full, tile))
     if rest:
         stages.append(
-            parallel_stage("reduce_parts", 1, lambda t: part(t + full, const(full * size), rest))
+            parallel_stage(
+                "reduce_parts", 1, lambda t: part(t + full, const(full * size, kind), rest)
+            )
         )
 
     def merge(block: Expr) -> Stmt:
