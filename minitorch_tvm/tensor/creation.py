@@ -60,9 +60,10 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor on the memory of ``array`` where that is possible without a copy.
 
     A C-contiguous, writable array is shared: in-place operations on the tensor write to it, and
-    its elements are read when the tensor is evaluated, so do not change them in between.  Arrays
-    that are read-only, strided or of foreign byte order are copied.  Raises TypeError for dtypes
-    without a counterpart.
+    its elements are read when the tensor is evaluated, so do not change them in between.  That
+    holds for several tensors on one array, too: what has been done to one of them in place, the
+    others show once it is evaluated (``mt.eval``).  Arrays that are read-only, strided or of
+    foreign byte order are copied.  Raises TypeError for dtypes without a counterpart.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
