@@ -38,9 +38,9 @@ _STATES = 4
 """States of the rest for each of them: where gradients add up, there is one without any."""
 
 
-_OFTEN = 256
-"""Calls, a power of two: up to that number those whose number is one run the function itself, to
-see that it still does the same, and then every call whose number is a multiple of it."""
+_OFTEN = 2048
+"""A power of two: calls whose number is one run the function itself, to see that it still does the
+same, and from this one on all calls whose number is a multiple of it."""
 
 
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
@@ -350,8 +350,8 @@ def compile(function: Callable[..., Any]) -> Compiled:
     random numbers behave as without it.
 
     Other effects on Python's state happen only in the calls that run the function: the first two or
-    three for each combination of shapes, every call whose number is a power of two up to 256 or a
-    multiple of 256, and calls before which something has changed that it finds without being given
+    three for each combination of shapes, every call whose number is a power of two or a multiple
+    of 2048, and calls before which something has changed that it finds without being given
     it: globals, variables of functions around it, attributes of the objects and classes that it
     reaches through them or its arguments, attributes and hooks of modules.  That is told by
     identity, for numbers and strings by value: what lists, dictionaries, arrays, slots and default
