@@ -22,7 +22,7 @@ from . import autograd, lazy
 from .core import config, errors
 from .core.events import EVENTS
 from .given import Given
-from .ir.node import MODE, WATCHED, leaf
+from .ir.node import LEAF_HOOKS, MODE, WATCHED, leaf
 from .runtime.memory import Buffer
 from .script import CHANGED, Refused, Repeat, Script, Watch, flatten, unflatten
 from .surroundings import Surroundings
@@ -243,6 +243,7 @@ class Compiled:
         """Run the function and see; ``moved`` is what has changed around it since the last time."""
         before, tensors = entry.script, arguments.tensors
         watch = Watch()
+        watch.at_end(LEAF_HOOKS, "changes")
         given = list(tensors)
         surroundings = Surroundings(self._function, *arguments.positional_and_named)
         found = set(map(id, surroundings.tensors()))

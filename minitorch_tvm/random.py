@@ -7,6 +7,7 @@ whether a program is replayed.  Sequences differ from PyTorch's for the same see
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -17,7 +18,7 @@ from .core import dtype as dt
 from .core.arguments import floating
 from .core.dtype import DType
 from .core.shape import Shape, numel
-from .ir.node import Node, apply, numbers
+from .ir.node import Node, apply, effect, numbers
 from .ir.op import intern
 from .ops import build as b
 from .ops.random import RandomBits, ShiftRight, threefry
@@ -45,10 +46,12 @@ class Generator:
         """
         if not hasattr(seed, "__index__"):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
-        with self._lock:
-            self._seed = int(seed) % (1 << 64)
-            self._draws = 0
+        effect(functools.partial(self._restart, int(seed) % (1 << 64), 0))
         return self
+
+    def _restart(self, seed: int, draws: int) -> None:
+        with self._lock:
+            self._seed, self._draws = seed, draws
 
     def seed(self) -> int:
         """Seed from the operating system; returns the seed."""
@@ -66,8 +69,7 @@ class Generator:
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Continue from a state that :meth:`get_state` returned."""
-        with self._lock:
-            self._seed, self._draws = int(state[0]), int(state[1])
+        effect(functools.partial(self._restart, int(state[0]), int(state[1])))
 
     def _next(self) -> tuple[int, int, int]:
         """(key word 0, key word 1, draw number) of the next draw."""

@@ -323,7 +323,7 @@ class Script:
     def moved(self) -> str | None:
         """What has changed around the function, but not by a call of it."""
         if any(where.get(name, MISSING) is not value for where, name, value in self.lasting):
-            return "an attribute or a hook of a module"
+            return "an attribute or a hook of a module, or a hook of a tensor,"
         name = self.surroundings.changed()
         return None if name is None else f"'{name}'"
 

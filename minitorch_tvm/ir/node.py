@@ -363,6 +363,10 @@ def scalar(value: float | int | bool, dtype: DType) -> Node:
     return node
 
 
+LEAF_HOOKS = {"changes": 0}
+"""How often a hook of a tensor that is no result has come or gone: it changes what calls do."""
+
+
 def effect(action: Callable[[], Any]) -> Any:
     """Run a side effect of a training step on Python's state; returns its result."""
     result = action()

@@ -63,7 +63,7 @@ class Module:
     def __init__(self) -> None:
         self.__dict__.update(
             training=True,
-            _changes=0,  # of plain attributes and hooks: mt.compile looks at it
+            _changes=0,  # of attributes and hooks, and what is new: mt.compile looks at it
             _parameters={},
             _buffers={},
             _modules={},
@@ -93,10 +93,14 @@ class Module:
         """Say what of this module decides what a call does."""
         capture.at_end(self.__dict__, "_changes")
         capture.entry(self.__dict__, "training")
-        tables: tuple[dict[str, Any], ...] = (self._parameters, self._modules)
+        tables: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules)
         for table in tables:
             for name in table:
                 capture.entry(table, name)
+        for child in self._modules.values():
+            # A list of modules, say, which nothing calls.
+            if child is not None and type(child).forward is Module.forward:
+                child._seen_by(capture)
 
     _plain: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
     """Names of the attributes and of the parameters that decide what ``forward`` records, if these
@@ -216,6 +220,7 @@ class Module:
             modules = self._table("_modules", "module")
             if name not in modules:
                 self._forget(name)
+                self._changed()
             modules[name] = value
             return
         for table, kind, expected in (
@@ -287,6 +292,8 @@ class Module:
                 f"cannot assign '{type_name(param)}' object to parameter '{name}' "
                 "(torch.nn.Parameter or None required)"
             )
+        if name not in table:
+            self._changed()
         table[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -301,6 +308,8 @@ class Module:
                 f"cannot assign '{type_name(tensor)}' object to buffer '{name}' (torch Tensor or "
                 "None required)"
             )
+        if name not in table:
+            self._changed()
         table[name] = tensor
         if persistent:
             self._non_persistent.discard(name)
@@ -313,6 +322,8 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module", table)
+        if name not in table:
+            self._changed()
         table[name] = module
 
     register_module = add_module

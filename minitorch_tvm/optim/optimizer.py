@@ -170,6 +170,10 @@ class Optimizer:
         trace = MODE.trace
         if trace.capture is not None:
             trace.capture.condition(self._structure)
+            for state in self.state.values():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        trace.capture.entry(state, name)
         if trace.checks:
             lazy.run_checks()
         key: repeated.Key | None = None
@@ -254,7 +258,11 @@ class Optimizer:
 
     def _structure(self) -> object:
         """What decides which operations an update records."""
-        return id(self.state), [[*map(bool, group.values())] for group in self.param_groups]
+        groups = [
+            (id(group), [*map(id, group["params"])], [*map(bool, group.values())])
+            for group in self.param_groups
+        ]
+        return id(self.state), [*map(id, self.state.values())], groups
 
     def _count(self) -> None:
         self._steps_done += 1

@@ -16,7 +16,7 @@ from ..core import strides as st
 from ..core.dtype import DType
 from ..core.handle import RemovableHandle
 from ..core.shape import Size, numel, wrap_dim
-from ..ir.node import MODE, WATCHED, Node, leaf
+from ..ir.node import LEAF_HOOKS, MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 Number = bool | int | float
+
+_MANY_HANDLES = 8  # then those that are gone are forgotten
 
 
 class TensorBase(Gradient):
@@ -39,6 +41,7 @@ class TensorBase(Gradient):
         "__weakref__",
         "_base",
         "_detached",
+        "_handles",
         "_node",
         "_replay",
         "_seen",
@@ -51,6 +54,7 @@ class TensorBase(Gradient):
     _write: Callable[[Node, Node], Node]
     _seen: int  # version of the base that has been read
     _detached: bool  # shares the memory of its base, but not its history
+    _handles: list[weakref.ref[Any]]  # what detach() gave, if it was asked
 
     _grad_is_copied: ClassVar[bool] = True  # by copy.deepcopy
 
@@ -425,16 +429,27 @@ class TensorBase(Gradient):
         # A leaf hands this list on when it is updated in place, so removal works after updates.
         hooks = node.hooks
         hooks.append(call)
+        if node.grad_leaf:
+            LEAF_HOOKS["changes"] += 1
 
         def remove() -> None:
             if call in hooks:
                 hooks.remove(call)
+                if node.grad_leaf:
+                    LEAF_HOOKS["changes"] += 1
 
         return RemovableHandle(remove)
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-        return self._view(history.detached, lambda _, value: value, self._strides, True)
+        handle = self._view(history.detached, lambda _, value: value, self._strides, True)
+        base = handle._base
+        if base is not None and (base._node.grad_leaf or not base._node.requires_grad):
+            known = getattr(base, "_handles", [])
+            if len(known) >= _MANY_HANDLES:
+                known = [h for h in known if h() is not None]
+            base._handles = [*known, weakref.ref(handle)]
+        return handle
 
     def detach_(self) -> Self:
         """Drop this tensor's history: it becomes a leaf that requires no grad; returns self.
@@ -454,8 +469,9 @@ class TensorBase(Gradient):
     def data(self) -> Tensor:
         """As :meth:`detach`; writing to it changes this tensor, but not its history.
 
-        Assigning to it is such a write too, and for a leaf may change shape and dtype.  Raises
-        RuntimeError where they would no longer fit a tensor's history.
+        Assigning to it gives this tensor another value, for a leaf also of another shape or dtype;
+        what :meth:`detach` and ``data`` gave before keeps the old one.  Raises RuntimeError where
+        shape or dtype would no longer fit a tensor's history.
         """
         return self.detach()
 
@@ -466,8 +482,23 @@ class TensorBase(Gradient):
             raise RuntimeError(
                 f"the data of a tensor with history must remain {old.spec}, but got {node.spec}"
             )
+        self._leave_handles()
         with autograd.no_grad():
             self._rebind(history.without_history(node))
+
+    def _leave_handles(self) -> None:
+        """Leave the value of now, and each other, to what shares data with this tensor."""
+        found = [handle() for handle in getattr(self, "_handles", ())]
+        handles = [h for h in found if h is not None and h._base is self]
+        self._handles = []
+        if handles:
+            for h in handles:
+                _ = h.node  # what has been written so far shows
+            old = self._wrap(history.detached(self.node))
+            old._version = self._version
+            old._handles = [weakref.ref(h) for h in handles]
+            for h in handles:
+                h._base = old
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates).

@@ -241,7 +241,7 @@ def test_repeated_calls_take_memory_for_what_is_large(
     monkeypatch.setattr(replay, "_SMALL", small)
     monkeypatch.setattr(replay, "_SMALL_UNREAD", unread)
     step = mt.compile(Loop(*LAST).step)
-    for n in range(7):  # the sixth is watched again, those that follow repeat
+    for n in range(8):  # the seventh is watched again, those that follow repeat
         step(*batch(n))
     taken: list[int] = []
     make = replay.Buffer

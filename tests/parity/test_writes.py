@@ -372,6 +372,37 @@ def copied_over(m: Any) -> Any:
     return _after(y, x)
 
 
+def assigned_data_leaves_earlier_handles(m: Any) -> Any:
+    a, b = m.nn.Parameter(m.ones(2)), m.nn.Parameter(m.zeros(2))
+    a.data, b.data = b.data, a.data
+    p = m.nn.Parameter(m.ones(2))
+    handle, part = p.detach(), p.data[0]
+    handle.mul_(3.0)
+    p.data = m.full((2,), 7.0)
+    before = [handle.clone(), part.clone(), p.detach().clone()]
+    handle.add_(1.0)  # still shared by those that came before, but not by the parameter
+    with m.no_grad():
+        p.mul_(2.0)
+    after = [handle.clone(), p.detach().clone(), p.data.clone()]
+    p.data = handle
+    return [a, b, *before, *after, p]
+
+
+def averaged_weights_come_and_go(m: Any) -> Any:
+    w = m.nn.Parameter(m.ones(3))
+    optimizer, shadow, seen = m.optim.SGD([w], lr=0.5), w.data.clone(), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+        shadow = shadow * 0.9 + w.data * 0.1
+        own, w.data = w.data, shadow
+        seen.append((w * 2).detach())
+        w.data = own
+        seen.append(w.detach().clone())
+    return seen
+
+
 CASES: list[Callable[[Any], Any]] = [
     zeroed,
     filled_in_part,
@@ -406,6 +437,8 @@ CASES: list[Callable[[Any], Any]] = [
     twice_with_retain_graph,
     after_backward,
     data_is_assigned,
+    assigned_data_leaves_earlier_handles,
+    averaged_weights_come_and_go,
     an_accumulated_gradient_keeps_its_history,
     a_zeroed_gradient_has_none,
     detached_in_place,
