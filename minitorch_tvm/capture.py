@@ -10,6 +10,7 @@ the same, later calls fill in pointers and numbers and run the programs.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from collections.abc import Callable, Sequence
@@ -147,6 +148,10 @@ class Compiled:
         self._entries: dict[object, list[_Entry]] = {}
         self._others = _Entry()  # stands for calls of further kinds
         self._ready: tuple[_Entry, ...] = ()  # the last to become so first
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        """A copy of the function, of which nothing is known yet."""
+        return Compiled(copy.deepcopy(self._function, memo))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """In a class: a method, for which each instance is a constant."""
@@ -305,9 +310,13 @@ class Compiled:
         for t in results:
             _follow_instead(t, originals)
         if any(id(t) in originals for t in results):
-            result = unflatten(template, [originals.get(id(t), t) for t in results])
+            results = [originals.get(id(t), t) for t in results]
+            result = unflatten(template, results)
         if script is None:
             return result
+        if any(t.requires_grad and not t.is_leaf for t in results):  # as those of repeated calls
+            free = [t if t.is_leaf or not t.requires_grad else t.detach() for t in results]
+            result = unflatten(template, free)
         same = before is not None and before.signature == script.signature
         if entry.ready and not same:
             errors.warn(
@@ -373,4 +382,6 @@ def compile(function: Callable[..., Any]) -> Compiled:
 
     Dropped behind the step, large gradients are not stored when the call is repeated.
     """
+    if not callable(function):
+        raise TypeError(f"mt.compile expects a function or a module, got {type(function).__name__}")
     return Compiled(function)

@@ -41,6 +41,8 @@ def _chains(code: types.CodeType) -> tuple[Chain, ...]:
         if start is not None and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             names.append(name)
             continue
+        if start is not None and instruction.opname == "COPY":  # of a.b += c, which reads a.b too
+            continue
         if start is not None:
             found[(*start, tuple(names))] = None
         start, names = None, []

@@ -183,7 +183,7 @@ def test_a_bad_label_raises_and_changes_nothing(compiled: bool) -> None:
     loop = Loop(OPTIMIZERS["adam"])
     step = mt.compile(loop.step) if compiled else loop.step
     (x, y), *_ = batches(1)
-    for _ in range(10):
+    for _ in range(11):
         step(x, y)
     before, calls = loop.weights(), loop.calls
     captured = EVENTS.get("captured_calls")

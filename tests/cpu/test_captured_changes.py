@@ -204,3 +204,67 @@ def test_copies_of_a_model_are_models_of_their_own() -> None:
         other = copy.deepcopy(model)
     other.append(nn.ReLU())
     assert call(x).tolist() == before
+
+
+def test_an_attribute_that_is_only_added_to() -> None:
+    class Meter:
+        total: Any
+
+    meter = Meter()
+    meter.total = mt.zeros(())
+
+    @mt.compile
+    def step(x: mt.Tensor) -> mt.Tensor:
+        loss = (x * x).sum()
+        meter.total += loss
+        return loss
+
+    for _ in range(BEFORE):
+        step(mt.ones(2))
+    meter.total = mt.zeros(())
+    for _ in range(AFTER):
+        step(mt.ones(2))
+    assert meter.total.item() == 2.0 * AFTER
+
+
+def test_results_are_always_detached() -> None:
+    w = nn.Parameter(mt.ones(2))
+
+    @mt.compile
+    def step(x: mt.Tensor) -> tuple[mt.Tensor, mt.Tensor]:
+        w.grad = None
+        loss = (w * x).sum()
+        loss.backward()
+        return loss, w
+
+    for _ in range(10):
+        loss, weight = step(mt.ones(2))
+        assert not loss.requires_grad
+        assert loss.numpy() == 2.0
+        assert weight is w
+
+
+class _Trainer:
+    def __init__(self) -> None:
+        self.w = nn.Parameter(mt.ones(2))
+        self.step = mt.compile(self._step)
+
+    def _step(self, x: mt.Tensor) -> mt.Tensor:
+        return (self.w * x).detach()
+
+
+def test_what_holds_a_compiled_function_can_be_copied() -> None:
+    trainer = _Trainer()
+    for _ in range(4):
+        trainer.step(mt.ones(2))
+    other = copy.deepcopy(trainer)
+    with mt.no_grad():
+        other.w.mul_(3.0)
+    for _ in range(4):
+        assert other.step(mt.ones(2)).tolist() == [3.0, 3.0]
+        assert trainer.step(mt.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_only_functions_are_compiled() -> None:
+    with pytest.raises(TypeError, match="expects a function or a module, got NoneType"):
+        mt.compile(None)  # type: ignore[arg-type]
