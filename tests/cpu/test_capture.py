@@ -183,7 +183,7 @@ def test_a_bad_label_raises_and_changes_nothing(compiled: bool) -> None:
     loop = Loop(OPTIMIZERS["adam"])
     step = mt.compile(loop.step) if compiled else loop.step
     (x, y), *_ = batches(1)
-    for _ in range(11):
+    for _ in range(10):
         step(x, y)
     before, calls = loop.weights(), loop.calls
     captured = EVENTS.get("captured_calls")
@@ -194,8 +194,9 @@ def test_a_bad_label_raises_and_changes_nothing(compiled: bool) -> None:
     assert any(entry.name == "step" and str(entry.path) == __file__ for entry in caught.traceback)
     for a, b in zip(before, loop.weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    step(x, y)
-    assert EVENTS.get("captured_calls") == captured + compiled
+    for _ in range(6):  # the function has counted its call, which is a change around it
+        step(x, y)
+    assert (EVENTS.get("captured_calls") > captured) == compiled
 
 
 @pytest.mark.parametrize("layer", ["dropout", "norm"])
