@@ -216,17 +216,16 @@ class Scope:
         return tvm().tirx.Div(a, b)
 
     def add(self, a: Expr, b: Expr) -> Expr:
-        products = self._products_of(a, b)
-        return wrapped(operator.add, a, b) if products is None else _fma(products[0], b)
+        product = self._first_of_two_products(a, b)
+        return wrapped(operator.add, a, b) if product is None else _fma(product, b)
 
     def sub(self, a: Expr, b: Expr) -> Expr:
-        products = self._products_of(a, b)
-        return wrapped(operator.sub, a, b) if products is None else _fma(products[0], -b)
+        product = self._first_of_two_products(a, b)
+        return wrapped(operator.sub, a, b) if product is None else _fma(product, -b)
 
-    def _products_of(self, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-        """What both are products of, if both are products of floating-point numbers."""
-        found = self._product(a), self._product(b)
-        return None if found[0] is None or found[1] is None else found
+    def _first_of_two_products(self, a: Expr, b: Expr) -> Expr | None:
+        """``a`` as a product, if both are products of floating-point numbers."""
+        return None if self._product(b) is None else self._product(a)
 
     def _product(self, x: Expr) -> Expr | None:
         t = tvm()
