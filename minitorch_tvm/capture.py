@@ -37,14 +37,19 @@ _KINDS = 64
 """Combinations of shapes and constants for which calls are watched."""
 _STATES = 4
 """States of the rest for each of them: where gradients add up, there is one without any."""
-
-
 _OFTEN = 2048
-"""A power of two: calls whose number is one run the function itself, to see that it still does the
-same, and from this one on all calls whose number is a multiple of it."""
+"""A power of two, see :func:`_repeats`."""
 
 
 Accept = Callable[[Sequence[Any]], Sequence[Buffer] | None]
+
+
+def _repeats(number: int) -> int:
+    """0 if the call of that number runs the function itself, to see that it still does the same.
+
+    Those are powers of two, and multiples of ``_OFTEN``.
+    """
+    return number & (number - 1 if number < _OFTEN else _OFTEN - 1)
 
 
 @dataclass
@@ -163,7 +168,7 @@ class Compiled:
                 arguments = entry.accept(args)
                 if arguments is not None:
                     calls = entry.calls + 1
-                    if calls & (calls - 1 if calls < _OFTEN else _OFTEN - 1):
+                    if _repeats(calls):
                         entry.calls = calls
                         result = entry.repeat(arguments, ())
                         if result is not CHANGED:
@@ -208,7 +213,7 @@ class Compiled:
                 if entry.moves > _ATTEMPTS:
                     self._give_up(entry, f"{moved} changes from call to call")
                     return self._looked_up(args, kwargs)
-            elif entry.calls & (entry.calls - 1 if entry.calls < _OFTEN else _OFTEN - 1):
+            elif _repeats(entry.calls):
                 result = entry.repeat([t._node.buffer for t in tensors], tensors)
                 if result is not CHANGED:
                     return result
@@ -314,9 +319,8 @@ class Compiled:
             result = unflatten(template, results)
         if script is None:
             return result
-        if any(t.requires_grad and not t.is_leaf for t in results):  # as those of repeated calls
-            free = [t if t.is_leaf or not t.requires_grad else t.detach() for t in results]
-            result = unflatten(template, free)
+        if not all(t.is_leaf for t in results):  # those of repeated calls are, too
+            result = unflatten(template, [t if t.is_leaf else t.detach() for t in results])
         same = before is not None and before.signature == script.signature
         if entry.ready and not same:
             errors.warn(

@@ -257,7 +257,10 @@ class Optimizer:
         return nodes
 
     def _structure(self) -> object:
-        """What decides which operations an update records."""
+        """What decides which operations an update records, and of what.
+
+        By numbers: who compares them keeps what they are of, so that none is given away again.
+        """
         groups = [
             (id(group), [*map(id, group["params"])], [*map(bool, group.values())])
             for group in self.param_groups

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Number = bool | int | float
 
-_MANY_HANDLES = 8  # then those that are gone are forgotten
-
 
 class TensorBase(Gradient):
     """State of a tensor: its value, views of it, gradients and evaluation.
@@ -54,7 +52,7 @@ class TensorBase(Gradient):
     _write: Callable[[Node, Node], Node]
     _seen: int  # version of the base that has been read
     _detached: bool  # shares the memory of its base, but not its history
-    _handles: list[weakref.ref[Any]]  # what detach() gave, if it was asked
+    _handles: weakref.WeakSet[Any]  # what detach() gave, once it was asked
 
     _grad_is_copied: ClassVar[bool] = True  # by copy.deepcopy
 
@@ -445,10 +443,9 @@ class TensorBase(Gradient):
         handle = self._view(history.detached, lambda _, value: value, self._strides, True)
         base = handle._base
         if base is not None and (base._node.grad_leaf or not base._node.requires_grad):
-            known = getattr(base, "_handles", [])
-            if len(known) >= _MANY_HANDLES:
-                known = [h for h in known if h() is not None]
-            base._handles = [*known, weakref.ref(handle)]
+            if not hasattr(base, "_handles"):
+                base._handles = weakref.WeakSet()
+            base._handles.add(handle)
         return handle
 
     def detach_(self) -> Self:
@@ -488,17 +485,15 @@ class TensorBase(Gradient):
 
     def _leave_handles(self) -> None:
         """Leave the value of now, and each other, to what shares data with this tensor."""
-        found = [handle() for handle in getattr(self, "_handles", ())]
-        handles = [h for h in found if h is not None and h._base is self]
-        self._handles = []
+        handles = [h for h in getattr(self, "_handles", ()) if h._base is self]
         if handles:
             for h in handles:
                 _ = h.node  # what has been written so far shows
             old = self._wrap(history.detached(self.node))
             old._version = self._version
-            old._handles = [weakref.ref(h) for h in handles]
             for h in handles:
                 h._base = old
+            old._handles, self._handles = self._handles, weakref.WeakSet()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates).
