@@ -135,6 +135,28 @@ EPILOGUES = {
 }
 
 
+def test_adam_behind_a_product_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight of which 85 columns leave an element behind vectors of 16 and of 4."""
+    found = []
+    for workers in (1, 2, 3):
+        monkeypatch.setattr(api, "usable_cores", lambda workers=workers: workers)
+        lazy.clear_cache()
+        gemm_tiling.forget()
+        rng = np.random.default_rng(0)
+        mt.manual_seed(0)
+        with config.override(cache_dir=None):
+            layer = mt.nn.Linear(85, 300, bias=False)
+            optimizer = mt.optim.Adam(layer.parameters(), lr=1e-3)
+            x, t = (mt.tensor(rng.standard_normal((50, n)).astype(np.float32)) for n in (85, 300))
+            for _ in range(3):
+                optimizer.zero_grad()
+                ((layer(x) - t) ** 2).mean().backward()
+                optimizer.step()
+            found.append(layer.weight.detach().numpy().tobytes())
+    lazy.clear_cache()
+    assert len(set(found)) == 1
+
+
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("shape", [(300, 85, 50), (70, 707, 131), (129, 31, 260)])
 def test_what_is_done_behind_a_product_does_not_depend_on_threads(
