@@ -261,11 +261,12 @@ class Optimizer:
 
         By numbers: who compares them keeps what they are of, so that none is given away again.
         """
-        groups = [
-            (id(group), [*map(id, group["params"])], [*map(bool, group.values())])
-            for group in self.param_groups
-        ]
-        return id(self.state), [*map(id, self.state.values())], groups
+        found = [id(self.state), *map(id, self.state.values())]
+        for group in self.param_groups:  # one list: every repeated call makes it
+            found.append(id(group))
+            found += map(id, group["params"])
+            found += map(bool, group.values())
+        return found
 
     def _count(self) -> None:
         self._steps_done += 1
