@@ -49,6 +49,13 @@ class Generator:
         effect(functools.partial(self._restart, int(seed) % (1 << 64), 0))
         return self
 
+    def __getstate__(self) -> tuple[int, int]:
+        return self.get_state()
+
+    def __setstate__(self, state: tuple[int, int]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._restart(*state)
+
     def _restart(self, seed: int, draws: int) -> None:
         with self._lock:
             self._seed, self._draws = seed, draws

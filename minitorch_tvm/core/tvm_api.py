@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .interrupts import interrupts_wait
 from .threads import usable_cores
 
 
@@ -71,7 +72,7 @@ def _load_runtime() -> None:
 @functools.cache
 def _session() -> Any:
     _load_runtime()
-    with _names_read_once():
+    with interrupts_wait(), _names_read_once():
         orcjit = importlib.import_module("tvm_ffi_orcjit")
     return orcjit.default_session()
 
@@ -198,6 +199,12 @@ def tvm() -> Any:
     """
     if "tvm" in sys.modules:
         return importlib.import_module("tvm")
+    # Half imported, it could not be imported again in this process.
+    with interrupts_wait():
+        return _import_tvm()
+
+
+def _import_tvm() -> Any:
     for part in _UNUSED:
         _defer(f"tvm.{part}", _library_folder().parent.joinpath(*part.split(".")))
     chosen = os.environ.get(_BACKENDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -21,7 +20,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
 from . import history, indexing, literals
-from .gradient import Gradient
+from .copies import Copies
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 Number = bool | int | float
 
 
-class TensorBase(Gradient):
+class TensorBase(Copies):
     """State of a tensor: its value, views of it, gradients and evaluation.
 
     The final class, with operators and methods, is :class:`minitorch_tvm.Tensor`.
@@ -53,8 +52,6 @@ class TensorBase(Gradient):
     _seen: int  # version of the base that has been read
     _detached: bool  # shares the memory of its base, but not its history
     _handles: weakref.WeakSet[Any]  # what detach() gave, once it was asked
-
-    _grad_is_copied: ClassVar[bool] = True  # by copy.deepcopy
 
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
@@ -494,26 +491,6 @@ class TensorBase(Gradient):
             for h in handles:
                 h._base = old
             old._handles, self._handles = self._handles, weakref.WeakSet()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A leaf of the same class with a copy of the data and of ``.grad`` (evaluates).
-
-        A copy of a :class:`Parameter` has no gradient, as in PyTorch.
-        """
-        if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment."
-            )
-        copied = type(self).__new__(type(self))
-        memo[id(self)] = copied
-        array = self._array("deepcopy")
-        copied._attach(leaf(buffer_of(array, self.dtype), array.shape, self.dtype))
-        if self.requires_grad:
-            copied.requires_grad_()
-        if self._grad_is_copied:
-            copied._grad = copy.deepcopy(self._grad, memo)
-        return copied
 
     # --- evaluation -------------------------------------------------------------------------
 

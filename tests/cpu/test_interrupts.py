@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -123,3 +126,40 @@ def test_a_program_that_fails_computes_nothing(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(RuntimeError, match="no threads"):
             mt.eval(w)
     assert w.tolist() == [3.0] * 4
+
+
+_WHILE_IMPORTING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import minitorch_tvm as mt
+interrupted = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1] and not interrupted:
+            interrupted.append(name)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+x = mt.ones(3) + 1
+try:
+    x.realize()
+except KeyboardInterrupt:
+    print("interrupted", x.tolist(), (mt.ones(3) + 2).tolist(), interrupted)
+"""
+
+
+@pytest.mark.parametrize("module", ["tvm.tirx", "tvm_ffi_orcjit.session"])
+def test_an_interrupted_import_of_the_compiler_is_finished(module: str) -> None:
+    """Half of a package in a process is worse than none: it cannot be imported again."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WHILE_IMPORTING, module],
+        env={**os.environ, "MTVM_CACHE_DIR": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.split() == f"interrupted [2.0, 2.0, 2.0] [3.0, 3.0, 3.0] ['{module}']".split()
+    )
