@@ -51,6 +51,22 @@ def _measured(row: str, turns: int) -> Answer:
     }
 
 
+def cells(row: str, found: Answer) -> list[str]:
+    """The line of a size."""
+    values = found["values"]
+    return [
+        row,
+        figure(found["flops"] / 1e6),
+        str(values),
+        figure(1e3 * found["step"]),
+        f"{found['bound'] / found['step']:.0%}",
+        figure(1e6 * found["python"]),
+        figure(1e6 * found["python"] / values),
+        figure(found["first"]),
+        figure(1e3 * found["first"] / values),
+    ]
+
+
 def scaling(rows: list[str], turns: int, results: Answer) -> None:
     """A line per size; programs are compiled anew."""
     print("\n## Growth: training steps of an mlp in the plain loop, medians")
@@ -61,17 +77,6 @@ def scaling(rows: list[str], turns: int, results: Answer) -> None:
             if "missing" in found:
                 yield [row, found["missing"], *[""] * (len(HEAD) - 2)]
                 continue
-            values = found["values"]
-            yield [
-                row,
-                figure(found["flops"] / 1e6),
-                str(values),
-                figure(1e3 * found["step"]),
-                f"{found['bound'] / found['step']:.0%}",
-                figure(1e6 * found["python"]),
-                figure(1e6 * found["python"] / values),
-                figure(found["first"]),
-                figure(1e3 * found["first"] / values),
-            ]
+            yield cells(row, found)
 
     table(HEAD, lines())

@@ -32,6 +32,8 @@ SIDES = (*PEERS, *OURS)
 CHECKED = "20"  # steps whose losses are compared
 ROUNDING = 1e-3  # of the norm: allowed difference of a forward pass
 
+HEAD = ["row", "bound", *SIDES, "fastest peer / best of ours", "bound / best of ours"]
+
 Agreement = Callable[[Answer, Answer], str]
 
 
@@ -77,32 +79,32 @@ def _measured(kind: str, row: str, turns: int, agreement: Agreement, *arguments:
     return found
 
 
-def _cells(row: str, found: Answer) -> list[str]:
+def cells(row: str, found: Answer) -> list[str]:
+    """The line of a row, whose ratio it adds to what was found."""
     ms: dict[str, list[float]] = found.get("ms", {})
     bound = found.get("bound_ms")
-    cells = [row, f"{bound:.3g}" if bound else "-"]
+    line = [row, f"{bound:.3g}" if bound else "-"]
     for name in SIDES:
         missing = "void" if found["missing"].get(name, "").startswith("void") else "n/a"
-        cells.append(spread(ms[name]) if name in ms else missing)
+        line.append(spread(ms[name]) if name in ms else missing)
     best = {n: statistics.median(t) for n, t in ms.items()}
     peer = min((n for n in PEERS if n in best), key=best.__getitem__, default=None)
     ours = min((n for n in OURS if n in best), key=best.__getitem__, default=None)
     if peer and ours:
         found["fastest_peer"], found["best_of_ours"] = peer, ours
         found["speedup"] = ratio(ms[peer], ms[ours])
-    cells.append(f"{found['speedup']:.2f} ({peer})" if "speedup" in found else "-")
-    cells.append(f"{bound / best[ours]:.0%}" if bound and ours else "-")
-    return cells
+    line.append(f"{found['speedup']:.2f} ({peer})" if "speedup" in found else "-")
+    line.append(f"{bound / best[ours]:.0%}" if bound and ours else "-")
+    return line
 
 
 def _table(rows: list[str], measure: Callable[[str], Answer], results: Answer) -> None:
     def lines() -> Iterator[list[str]]:
         for row in rows:
             results[row] = measure(row)
-            yield _cells(row, results[row])
+            yield cells(row, results[row])
 
-    head = ["row", "bound", *SIDES, "fastest peer / best of ours", "bound / best of ours"]
-    table(head, lines())
+    table(HEAD, lines())
     measured = [results[row]["limits"] for row in rows if "limits" in results[row]]
     if measured:
         print(describe(measured))

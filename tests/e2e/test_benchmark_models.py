@@ -41,3 +41,14 @@ def test_arena_is_near_the_lower_bound(rows: Any, name: str) -> None:
     program = lazy.last_executor().program
     assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound
     assert program.arena_bytes < program.naive_bytes
+
+
+@pytest.mark.parametrize("mebibytes", [1 / 8, 4])
+def test_the_copy_that_is_measured_reads_memory_of_its_own(rows: Any, mebibytes: float) -> None:
+    """Memory never written to is one page, again and again, which stays in the caches."""
+    probe = importlib.import_module("_peak").copy_peak(mebibytes)
+    source, target = probe.kernel._arrays[1:]
+    assert source.all()
+    target.fill(0)
+    assert probe.run() > 0
+    assert target.all()

@@ -1,0 +1,214 @@
+"""Tables of what `compare.py --json FILE` measured: `python report.py FILE [page.md ...]`.
+
+Without pages, all tables are printed.  In a page, what stands between `<!-- table: NAME -->` and
+`<!-- end -->` is replaced by the table of that name, so that no figure is copied by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import _cases
+import _scaling
+from _cases import Case
+from _fresh import CACHED
+from _measure import Answer, describe, figure, ratio, spread
+from _steps import HEAD, SIDES, cells
+
+MODELS = {
+    "logreg": "logistic regression, 1000",
+    "mlp-32": "MLP 784-256-100-10, 32",
+    "mlp-100": "the same, 100",
+    "mlp-1000": "the same, 1000",
+    "mlp-wide": "MLP 784-1024-1024-10, 256, Adam",
+    "lenet": "LeNet, 64",
+    "resnet": "small ResNet with BatchNorm, 32",
+    "gpt": "GPT, 4 layers of width 128, 16 x 64",
+}
+SMALL, THIN, LARGE = 2 * 129**3, 16, 70e6
+"""Of products: flops up to which they are small, the side up to which they are thin, large ones."""
+CLASSES = {
+    "conv": "convolution, forward",
+    "conv-input": "convolution, input gradient",
+    "conv-weight": "convolution, weight gradient",
+    "softmax": "softmax",
+    "norm": "layer norm",
+    "sum": "sums",
+    "max": "maxima",
+    "transpose": "transposes",
+    "gather": "gathers",
+    "chain": "elementwise chains",
+}
+SLOWER = 0.95
+"""Times the fastest peer's speed: what is not below counts as not slower."""
+
+
+def _lines(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    table = [names, ["---"] * len(names), *map(list, rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in table)
+
+
+def _medians(found: Answer) -> dict[str, float]:
+    return {name: statistics.median(times) for name, times in found.get("ms", {}).items()}
+
+
+def _share(found: Answer) -> str:
+    best = _medians(found)[found["best_of_ours"]]
+    return f"{found['bound_ms'] / best:.0%}" if "bound_ms" in found else ""
+
+
+def brief(results: Answer) -> str:
+    """Milliseconds of a training step of every side, and the ratios, for the README."""
+    names = ("PyTorch", "torch.compile", "JAX", "this package", "with `mt.compile`")
+
+    def row(name: str, found: Answer) -> Iterator[str]:
+        ms = _medians(found)
+        yield MODELS[name]
+        yield from (figure(ms[side]) if side in ms else "" for side in SIDES)
+        yield f"{found['speedup']:.2f}"
+        yield _share(found)
+
+    head = ["model, batch", *names, "fastest other / best of ours", "of the machine's bound"]
+    return _lines(head, (row(*item) for item in results["train"].items()))
+
+
+def _steps(measured: Answer) -> str:
+    return _lines(HEAD, (cells(*item) for item in measured.items()))
+
+
+def train(results: Answer) -> str:
+    """Training steps: milliseconds, median (min to max), and the machine's limits meanwhile."""
+    limits = describe([found["limits"] for found in results["train"].values()])
+    return f"{_steps(results['train'])}\n\n{limits}."
+
+
+def infer(results: Answer) -> str:
+    """The same of a forward pass of one sample."""
+    return _steps(results["infer"])
+
+
+def _fresh(measured: Answer, labels: Iterable[str]) -> str:
+    columns = [*SIDES, CACHED]
+
+    def row(name: str, label: str) -> Iterator[str]:
+        found = measured[name].get(label, {})
+        yield name
+        yield label
+        yield from (spread(found[c]) if c in found else "" for c in columns)
+
+    rows = (row(name, label) for name in measured for label in labels)
+    return _lines(["row", "", *columns], rows)
+
+
+def cold(results: Answer) -> str:
+    """First steps: seconds, median (min to max)."""
+    return _fresh(results["cold"], ("process", "call", "smaller batch"))
+
+
+def memory(results: Answer) -> str:
+    """Peak resident memory: MiB, median (min to max)."""
+    return _fresh(results["memory"], ("peak",))
+
+
+def _kind(case: Case) -> str:
+    if case.kind != "matmul":
+        return CLASSES[case.kind]
+    if case.flops >= LARGE:
+        return f"products of {LARGE / 1e6:.0f} MFLOP and more"
+    sides = {size for shape in case.shapes for size in shape}
+    if min(sides) <= THIN and max(sides) > THIN:
+        return f"products with a side of at most {THIN}"
+    return "products up to 129 cubed" if case.flops <= SMALL else "other products"
+
+
+def kernels(results: Answer) -> str:
+    """Kernels by class: shares of the machine's limit, and against the fastest peer."""
+    known = _cases.cases()
+    classes: dict[str, list[Answer]] = {}
+    for name, found in results["kernels"].items():
+        if "speedup" in found:
+            classes.setdefault(_kind(known[name]), []).append(found)
+
+    def between(values: list[float], show: Callable[[float], str]) -> list[str]:
+        return [show(statistics.median(values)), f"{show(min(values))} to {show(max(values))}"]
+
+    def against_torch_and_jax(found: Answer) -> float:
+        seconds = found["seconds"]
+        return min(ratio(seconds[n], seconds["ours"]) for n in ("torch", "jax") if n in seconds)
+
+    def row(name: str, of: list[Answer]) -> Iterator[str]:
+        yield name
+        yield str(len(of))
+        yield from between([f["share"] for f in of], lambda x: f"{x:.0%}")
+        yield from between([f["speedup"] for f in of], lambda x: f"{x:.2f}")
+        yield str(sum(f["speedup"] >= SLOWER for f in of))
+        yield str(sum(against_torch_and_jax(f) >= SLOWER for f in of))
+
+    every = [f for of in classes.values() for f in of]
+    head = ["class", "cases", "share of the limit, median", "from, to"]
+    head += ["fastest peer / ours, median", "from, to", "not slower", "without numpy"]
+    return _lines(head, (row(*item) for item in [*classes.items(), ("all", every)]))
+
+
+def native(results: Answer) -> str:
+    """Native calls alone, by class: shares of the FMA peak between them."""
+    known = _cases.cases()
+    classes: dict[tuple[str, float], list[float]] = {}
+    for name, found in results["native"].items():
+        case = known[name]
+        if case.kind == "matmul":
+            layout = "A transposed" if case.options["form"][0] == "T" else "A as it is"
+            of = f"products of 255 cubed and more, {layout}", 0.92
+        else:
+            of = CLASSES[case.kind], 0.85
+        classes.setdefault(of, []).append(found["share"])
+
+    def row(of: tuple[str, float], shares: list[float]) -> Iterator[str]:
+        name, goal = of
+        yield name
+        yield str(len(shares))
+        yield f"{statistics.median(shares):.0%}"
+        yield f"{min(shares):.0%} to {max(shares):.0%}"
+        yield f"{sum(s >= goal for s in shares)} reach {goal:.0%}"
+
+    head = ["class", "cases", "share of the peak, median", "from, to", "goal"]
+    return _lines(head, (row(*item) for item in classes.items()))
+
+
+def scaling(results: Answer) -> str:
+    """Growth of a step, its recording and its compilation."""
+    return _lines(_scaling.HEAD, (_scaling.cells(*item) for item in results["scaling"].items()))
+
+
+TABLES: dict[str, Callable[[Answer], str]] = {
+    "brief": brief,
+    "train": train,
+    "infer": infer,
+    "cold": cold,
+    "memory": memory,
+    "kernels": kernels,
+    "native": native,
+    "scaling": scaling,
+}
+_PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str, results: Answer) -> str:
+    """A page with its tables as they should be.  Raises KeyError for one that is not known."""
+    return _PLACE.sub(lambda m: f"{m[1]}{TABLES[m[2]](results)}{m[3]}", page)
+
+
+if __name__ == "__main__":
+    measured = json.loads(Path(sys.argv[1]).read_text())
+    for path in map(Path, sys.argv[2:]):
+        path.write_text(filled(path.read_text(), measured))
+    if len(sys.argv) == 2:
+        for title, make in TABLES.items():
+            if title == "brief" or title in measured:
+                print(f"\n## {title}\n\n{make(measured)}")
