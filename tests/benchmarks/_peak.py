@@ -21,6 +21,7 @@ import numpy as np
 from minitorch_tvm.compiler import native
 from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
 from minitorch_tvm.compiler.loops import (
+    Expr,
     Memory,
     Stage,
     Stmt,
@@ -38,6 +39,7 @@ from minitorch_tvm.compiler.loops import (
     store,
 )
 from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
+from minitorch_tvm.compiler.streams import LINE, closed, streamed
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core import config
 from minitorch_tvm.core.threads import usable_cores
@@ -171,13 +173,14 @@ def isa_peaks() -> dict[str, Probe]:
     return {"AVX-512": fma_peak(), "AVX2": fma_peak(cpu=narrow)}
 
 
-def copy_peak(mebibytes: float = 64) -> Probe:
+def copy_peak(mebibytes: float = 64, around: bool = False) -> Probe:
     """A probe whose ``run()`` gives bytes read plus bytes written per second of all threads.
 
     What fits the caches is copied there and back again and again within a call, so that the launch
-    does not count.
+    does not count.  ``around``: by stores that go around the caches, as kernels use for large
+    results; from memory these are faster.
     """
-    rounds = round(2 / mebibytes)
+    rounds = 0 if around else round(2 / mebibytes)
     # Rounds stay within a thread's share; without them, smaller tiles balance better.
     tiles = usable_cores() * (1 if rounds else 64)
     block = round(mebibytes * (1 << 20)) // (4 * tiles)
@@ -185,11 +188,13 @@ def copy_peak(mebibytes: float = 64) -> Probe:
     target = pointer_buffer((tiles, block), "float32", "target")
 
     def copy(into: Memory, out_of: Memory, tile: Var) -> Stmt:
-        def move(i: Var) -> Stmt:
+        def move(i: Expr) -> Stmt:
             value = load(out_of, tile, i)
             # Plain copies to and fro would be seen through and removed; an addition is free here.
             return store(into, value + const(1.0, "float32") if rounds else value, tile, i)
 
+        if around:
+            return serial(block // LINE, lambda q: streamed(move, q * LINE, lambda _: True))
         return serial(block, move)
 
     def body(tile: Var) -> Stmt:
@@ -197,11 +202,11 @@ def copy_peak(mebibytes: float = 64) -> Probe:
             return copy(target, source, tile)
         return serial(rounds, lambda _: seq(copy(target, source, tile), copy(source, target, tile)))
 
-    stage = parallel_stage("copy", tiles, body)
+    stages = closed(lambda: [parallel_stage("copy", tiles, body)])
     arrays = [aligned(tiles * block, "float32") for _ in range(2)]
     for array in arrays:
         array.fill(1.0)  # of memory never written to, every page is the same one, full of zeros
-    kernel = Kernel([stage], [(source, arrays[0]), (target, arrays[1])])
+    kernel = Kernel(stages or [], [(source, arrays[0]), (target, arrays[1])])
     return Probe(kernel, 8.0 * tiles * block * max(1, 2 * rounds))
 
 

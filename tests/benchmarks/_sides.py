@@ -19,15 +19,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from _cases import find
 from _rows import COURSE, ROWS, SCALED, Array, Batch, Row, Weights, aligned, batches
 
+if TYPE_CHECKING:
+    from _peak import Probe
+
 Answer = dict[str, Any]
 Handler = Callable[[Answer], Answer]
 READ_EVERY = 10  # steps between two readings of the loss
+LIMIT = 0.006  # seconds of what limits a kernel, behind each of its turns
 
 _MODULES = {
     "torch": "_torch_side",
@@ -169,22 +173,38 @@ def kernels(side: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def _copies(nbytes: int) -> list[Probe]:
+    """Ways to copy what moves so many bytes."""
+    from _peak import copy_peak
+
+    mebibytes = nbytes / 2 / (1 << 20)
+    return [copy_peak(mebibytes), *([copy_peak(mebibytes, around=True)] if mebibytes >= 8 else [])]
+
+
+def _rate(probe: Probe, seconds: float) -> float:
+    """Amount per second, over so many."""
+    count = max(1, round(seconds / (probe.amount / probe.run())))
+    return statistics.harmonic_mean([probe.run() for _ in range(count)])
+
+
 def native(side: str) -> tuple[Answer, Handler]:
-    """Native calls of single kernels by themselves, and the FMA peak behind each turn of them."""
+    """Native calls of single kernels by themselves, and behind each turn of them what limits them:
+    the FMA peak, or a copy of as many bytes."""
     from _peak import fma_peak
 
-    sides, current, peak = framework(side), "", fma_peak()
+    sides, current, peaks = framework(side), "", [fma_peak()]
     call: Callable[[], object] = dict
 
     def timed(request: Answer) -> Answer:
-        nonlocal call, current
+        nonlocal call, current, peaks
         if request["case"] != current:
             case = find(request["case"])
             call, current = sides.native(case, case.arrays()), request["case"]
+            if not case.flops:
+                peaks = _copies(case.nbytes)
         call()
         seconds = seconds_of(call, request["repeat"])
-        flops = statistics.harmonic_mean([peak.run() for _ in range(20)])
-        return {"seconds": seconds, "flops": flops}
+        return {"seconds": seconds, "limit": max(_rate(p, LIMIT) for p in peaks)}
 
     return {}, timed
 
@@ -195,11 +215,12 @@ def limits(side: str) -> tuple[Answer, Handler]:
 
     del side
     peaks = isa_peaks()
-    copies = {round(2 * m * (1 << 20)): copy_peak(m) for m in (0.125, 0.5, 2, 8, 64)}
+    copies = {round(2 * m * (1 << 20)): [copy_peak(m)] for m in (0.125, 0.5, 2, 8, 64)}
+    copies[max(copies)].append(copy_peak(64, around=True))
     empty = empty_launch()
 
     def measured(request: Answer) -> Answer:
-        copied = {n: max(p.run() for _ in range(3)) for n, p in copies.items()}
+        copied = {n: max(p.run() for p in ps for _ in range(3)) for n, ps in copies.items()}
         # As long as the kernels it is compared with: bursts of a millisecond run faster.
         flops = {
             isa: statistics.harmonic_mean([p.run() for _ in range(60)]) for isa, p in peaks.items()

@@ -7,7 +7,8 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
 * kernels: single kernels against torch, JAX, numpy and the machine's limits; matmul: a few.
-* native: large products and convolutions, native calls alone, against the FMA peak between them.
+* native: large products and convolutions, and what moves memory: native calls alone, against the
+  FMA peak, or a copy, between them.
 * cold: from the start of the process, and from the call, to the result of the first step; then a
   first step of three fourths of the batch.
 * memory: peak resident memory after 50 steps.

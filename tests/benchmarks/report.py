@@ -19,6 +19,7 @@ from _cases import Case
 from _fresh import CACHED
 from _measure import Answer, describe, figure, ratio, spread
 from _steps import HEAD, SIDES, cells
+from _work import GOALS, goal_of
 
 MODELS = {
     "logreg": "logistic regression, 1000",
@@ -44,6 +45,8 @@ CLASSES = {
     "gather": "gathers",
     "chain": "elementwise chains",
 }
+FAR, NEAR, DISTANT = 32 << 20, ", in the caches", ", from memory"
+"""Bytes from which on kernels are told apart from those that the caches hold."""
 SLOWER = 0.95
 """Times the fastest peer's speed: what is not below counts as not slower."""
 
@@ -157,27 +160,26 @@ def kernels(results: Answer) -> str:
 
 
 def native(results: Answer) -> str:
-    """Native calls alone, by class: shares of the FMA peak between them."""
+    """Native calls alone, by class: shares of what limits them, measured between them."""
     known = _cases.cases()
     classes: dict[tuple[str, float], list[float]] = {}
     for name, found in results["native"].items():
-        case = known[name]
+        case, kind = known[name], CLASSES.get(known[name].kind, "products of 255 cubed and more")
         if case.kind == "matmul":
-            layout = "A transposed" if case.options["form"][0] == "T" else "A as it is"
-            of = f"products of 255 cubed and more, {layout}", 0.92
-        else:
-            of = CLASSES[case.kind], 0.85
-        classes.setdefault(of, []).append(found["share"])
+            kind += ", A transposed" if case.options["form"][0] == "T" else ", A as it is"
+        elif not case.flops:
+            kind += NEAR if case.nbytes < FAR else DISTANT
+        classes.setdefault((kind, GOALS[goal_of(case)]), []).append(found["share"])
 
     def row(of: tuple[str, float], shares: list[float]) -> Iterator[str]:
-        name, goal = of
-        yield name
+        kind, goal = of
+        yield kind
         yield str(len(shares))
         yield f"{statistics.median(shares):.0%}"
         yield f"{min(shares):.0%} to {max(shares):.0%}"
         yield f"{sum(s >= goal for s in shares)} reach {goal:.0%}"
 
-    head = ["class", "cases", "share of the peak, median", "from, to", "goal"]
+    head = ["class", "cases", "share of the limit, median", "from, to", "goal"]
     return _lines(head, (row(*item) for item in classes.items()))
 
 

@@ -11,6 +11,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler.schedule.cpu.elementwise import GRAIN
+from minitorch_tvm.compiler.target import host
 from minitorch_tvm.core.tvm_api import global_func
 from minitorch_tvm.nn import functional as F
 
@@ -306,6 +307,7 @@ def test_columns_that_come_from_memory(
         found = []
         for far in (12.0, 0.0):
             monkeypatch.setattr(reduction, "_FAR", far)
+            monkeypatch.setattr(reduction, "_FAR_APART", far)
             lazy.clear_cache()
             pieces.clear()
             two, one = both_ways(lambda dtype=dtype: run(dtype))
@@ -318,6 +320,30 @@ def test_columns_that_come_from_memory(
             assert near.tobytes() == there.tobytes()
         # Whether LLVM contracts a square with the addition depends on the loop around.
         np.testing.assert_allclose(squares, far_squares, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "caches", "long"),
+    [(2048, 2, True), (2048, 1, False), (1000, 2, False), (1000, 12, True), (128, 12, False)],
+)
+def test_which_columns_are_reduced_by_long_pieces(
+    columns: int, caches: int, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those from memory, and those of the other core's caches if rows are a page or more apart."""
+    wide = reduction._Work.wide.fget
+    assert wide is not None
+    found: list[bool] = []
+
+    def noted(w: reduction._Work) -> bool:
+        found.append(wide(w))
+        return found[-1]
+
+    monkeypatch.setattr(reduction._Work, "wide", property(noted))
+    rows = -(-caches * host().l2_bytes // (4 * columns))
+    x = mt.from_numpy(np.ones((rows, columns), np.float32))
+    lazy.clear_cache()
+    assert (x.sum(0).numpy() == rows).all()
+    assert set(found) == {long}
 
 
 @pytest.mark.parametrize("n", [(1 << 31) - 1, 1 << 31, 2_147_484_000])

@@ -47,6 +47,7 @@ from .accumulate import FEW, FOLD, Range, Walk, in_folds, told_fold
 from .combine import Combine
 from .conv_layout import div
 from .elementwise import GRAIN, tiled, unravel
+from .gemm_tiling import PAGE
 from .rows import row_stages
 
 _SPLIT = 4 * GRAIN
@@ -58,8 +59,9 @@ _MERGED = 4
 _COLUMNS = 8
 """Vectors of neighbouring results that are computed together: registers hold them."""
 
-_FAR = 12
-"""Second-level caches from which on what is read comes from memory."""
+_FAR, _FAR_APART = 12, 2
+"""Second-level caches from which on what is read comes from memory, and from which on rows that are
+a page or more apart are no longer foreseen."""
 
 _TILES = 16
 """Tiles that leave no thread idle for long."""
@@ -79,7 +81,7 @@ class _Work:
     reduced: tuple[bool, ...]
     lanes: int
     near: int  # bytes of a first-level cache
-    far: bool  # what is read comes from memory
+    far: bool  # what is read comes from memory, or as slowly
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -262,6 +264,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     reduced = tuple(group[0] in op.dims for group in shapes.groups)
     # Position numbers of argmax count along its one dimension; merged neighbours of size one
     # do not change them.
+    nbytes, pitch = (numel(s) * x.dtype.itemsize for s in (x.shape, shapes.shape[-1:]))
     w = _Work(
         code,
         source,
@@ -270,7 +273,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         reduced,
         cpu.lanes(x.dtype.itemsize),
         near=cpu.l1_bytes,
-        far=numel(x.shape) * x.dtype.itemsize >= _FAR * cpu.l2_bytes,
+        far=nbytes >= (_FAR if pitch < PAGE else _FAR_APART) * cpu.l2_bytes,
     )
     results = numel(w.kept)
     terms = numel(w.summed)
