@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler.target import host
+from minitorch_tvm.core import config
 
 transpose_rule = import_module("minitorch_tvm.compiler.schedule.cpu.transpose")
 
@@ -46,6 +49,29 @@ def test_permuted_reads(
     assert lazy.last_executor().program.kernels[0].rule == "transpose"
     np.testing.assert_allclose(got.numpy(), turned * 2 + b * line, rtol=1e-6)
     np.testing.assert_array_equal(x.permute(dims).contiguous().numpy(), turned)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_squares_of_whole_lines_are_always_taken(
+    streams: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Only where a vector is part of a line may walking along the result be better."""
+    monkeypatch.setattr(transpose_rule, "_streams", lambda *_: streams)
+    lazy.clear_cache()
+    a = rng.standard_normal((256, 784)).astype(np.float32)
+    np.testing.assert_array_equal((mt.from_numpy(a).T * 2).numpy(), a.T * 2)
+    whole = 4 * host(config.CONFIG.isa).lanes(4) == 64
+    rule = "transpose" if whole or not streams else "elementwise"
+    assert [k.rule for k in lazy.last_executor().program.kernels] == [rule]
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "megabytes", "streams"),
+    [(256, 3136, 7, True), (256, 3136, 5, False), (256, 8192, 7, False), (300, 3136, 7, False)],
+)
+def test_few_streams_from_memory(rows: int, row_bytes: int, megabytes: int, streams: bool) -> None:
+    cpu = replace(host(), l1_bytes=32 << 10, l2_bytes=1 << 20)
+    assert transpose_rule._streams(rows, row_bytes, megabytes << 20, cpu) == streams
 
 
 def test_an_update_by_a_transpose_happens_once() -> None:

@@ -47,6 +47,9 @@ _SQUARES = 4
 
 _PAGE_BYTES = 4096
 
+_FAR = 12
+"""Second-level caches from which on what is read and written comes from memory."""
+
 
 def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of an elementwise kernel with transposed reads."""
@@ -72,7 +75,9 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     )
     if itemsize < 4 or lanes < 2 or min(shape[axis], shape[last]) < lanes:
         return None
-    if _streams(shape[last], shape[axis] * itemsize, numel(shape) * itemsize, cpu):
+    if lanes * itemsize < LINE_BYTES and _streams(
+        shape[last], shape[axis] * itemsize, numel(shape) * itemsize, cpu
+    ):
         return None
     across = {d: min(_SQUARES, ceil_div(shape[d], lanes)) for d in (axis, last)}
     blocks = [ceil_div(shape[d], across[d] * lanes) for d in (axis, last)]
@@ -101,13 +106,13 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
 
 def _streams(rows: int, row_bytes: int, nbytes: int, cpu: CpuTarget) -> bool:
-    """True if walking along the result is better: what it reads comes from afar, in few streams.
+    """True if walking along the result beats squares of parts of lines: few streams from memory.
 
     A line of each stream stays in the first-level cache until it is used up, unless all fall into
     the same places, and processors fetch ahead along streams better than from square to square.
     """
     fits = rows * LINE_BYTES <= cpu.l1_bytes // 2 and row_bytes % _PAGE_BYTES != 0
-    return fits and 2 * nbytes > cpu.l2_bytes
+    return fits and 2 * nbytes > _FAR * cpu.l2_bytes
 
 
 def _flipped(code: KernelCode, shape: Shape) -> dict[int, int]:
