@@ -198,12 +198,12 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "native": native,
     "scaling": scaling,
 }
-_PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- end -->).)*(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str, results: Answer) -> str:
     """A page with its tables as they should be.  Raises KeyError for one that is not known."""
-    return _PLACE.sub(lambda m: f"{m[1]}{TABLES[m[2]](results)}{m[3]}", page)
+    return _PLACE.sub(lambda m: f"{m[1]}{TABLES[m[2]](results)}\n{m[3]}", page)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pages
@@ -67,6 +69,29 @@ def test_named_files_exist(page: Path) -> None:
 def test_environment_page_is_generated() -> None:
     page = ROOT / "docs" / "environment.md"
     assert page.read_text(encoding="utf-8").split("\n\n", 2)[2].strip() == config.describe()
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks"))
+    return importlib.import_module("report")
+
+
+def test_tables_are_put_in_their_places(report: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(report.TABLES, "brief", lambda _: "new")
+    empty = "<!-- table: brief -->\n<!-- end -->\n"
+    page = f"{empty}between\n{empty}"
+    full = page.replace("-->\n<!-- end", "-->\nnew\n<!-- end")
+    assert report.filled(page, {}) == full
+    assert report.filled(full, {}) == full
+
+
+def test_tables_of_measurements_are_generated(report: Any) -> None:
+    measured = json.loads((ROOT / "docs" / "measurements" / "zen5.json").read_text())
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    assert sum(t.count("<!-- table: ") for t in texts) >= len(report.TABLES)
+    for page, text in zip(pages.PAGES, texts, strict=True):
+        assert report.filled(text, measured) == text, f"report.py {page.name}"
 
 
 def test_the_top_level_is_what_it_should_be() -> None:
