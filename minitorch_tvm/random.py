@@ -53,7 +53,7 @@ class Generator:
         return self.get_state()
 
     def __setstate__(self, state: tuple[int, int]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._lock = threading.Lock()
         self._restart(*state)
 
     def _restart(self, seed: int, draws: int) -> None:

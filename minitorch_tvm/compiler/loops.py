@@ -268,8 +268,8 @@ def view(element: Expr, name: str) -> tuple[Memory, Stmt]:
 
 # The stack of a user's thread may be small: a larger block comes from TVM's workspace pool.
 _STACK_BYTES = 48 << 10
-LINE_BYTES = 64
-"""Of the caches."""
+LINE_BYTES, PAGE_BYTES = 64, 4096
+"""Of the caches, and of memory."""
 _ANY = 1 << 30  # elements of a view
 _SHORTEST = 4  # lanes of a vector
 

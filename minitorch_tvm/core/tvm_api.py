@@ -72,7 +72,7 @@ def _load_runtime() -> None:
 @functools.cache
 def _session() -> Any:
     _load_runtime()
-    with interrupts_wait(), _names_read_once():
+    with _names_read_once():
         orcjit = importlib.import_module("tvm_ffi_orcjit")
     return orcjit.default_session()
 

@@ -280,12 +280,18 @@ def ratio(over: list[float], under: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
-def table(head: list[str], rows: Iterable[list[str]]) -> None:
-    """Print a Markdown table row by row, as the rows are measured."""
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
+def markdown(head: list[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a table."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
     for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)
+        yield "| " + " | ".join(row) + " |"
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> None:
+    """Print a table row by row, as the rows are measured."""
+    for line in markdown(head, rows):
+        print(line, flush=True)
 
 
 def apart(losses: list[float], reference: list[float]) -> float:

@@ -17,7 +17,7 @@ import _cases
 import _scaling
 from _cases import Case
 from _fresh import CACHED
-from _measure import Answer, describe, figure, ratio, spread
+from _measure import Answer, describe, figure, markdown, ratio, spread
 from _steps import HEAD, SIDES, cells
 from _work import GOALS, goal_of
 
@@ -51,19 +51,8 @@ SLOWER = 0.95
 """Times the fastest peer's speed: what is not below counts as not slower."""
 
 
-def _lines(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    names = list(head)
-    table = [names, ["---"] * len(names), *map(list, rows)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in table)
-
-
-def _medians(found: Answer) -> dict[str, float]:
-    return {name: statistics.median(times) for name, times in found.get("ms", {}).items()}
-
-
-def _share(found: Answer) -> str:
-    best = _medians(found)[found["best_of_ours"]]
-    return f"{found['bound_ms'] / best:.0%}" if "bound_ms" in found else ""
+def _lines(head: list[str], rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(markdown(head, rows))
 
 
 def brief(results: Answer) -> str:
@@ -71,11 +60,10 @@ def brief(results: Answer) -> str:
     names = ("PyTorch", "torch.compile", "JAX", "this package", "with `mt.compile`")
 
     def row(name: str, found: Answer) -> Iterator[str]:
-        ms = _medians(found)
+        ms = {side: statistics.median(times) for side, times in found.get("ms", {}).items()}
         yield MODELS[name]
         yield from (figure(ms[side]) if side in ms else "" for side in SIDES)
-        yield f"{found['speedup']:.2f}"
-        yield _share(found)
+        yield from cells(name, found)[-2:]
 
     head = ["model, batch", *names, "fastest other / best of ours", "of the machine's bound"]
     return _lines(head, (row(*item) for item in results["train"].items()))
@@ -185,7 +173,8 @@ def native(results: Answer) -> str:
 
 def scaling(results: Answer) -> str:
     """Growth of a step, its recording and its compilation."""
-    return _lines(_scaling.HEAD, (_scaling.cells(*item) for item in results["scaling"].items()))
+    measured = {row: found for row, found in results["scaling"].items() if "missing" not in found}
+    return _lines(_scaling.HEAD, (_scaling.cells(*item) for item in measured.items()))
 
 
 TABLES: dict[str, Callable[[Answer], str]] = {
@@ -212,5 +201,5 @@ if __name__ == "__main__":
         path.write_text(filled(path.read_text(), measured))
     if len(sys.argv) == 2:
         for title, make in TABLES.items():
-            if title == "brief" or title in measured:
+            if ("train" if title == "brief" else title) in measured:
                 print(f"\n## {title}\n\n{make(measured)}")

@@ -130,13 +130,14 @@ def test_a_program_that_fails_computes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 _WHILE_IMPORTING = """
 import os, signal, sys
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import minitorch_tvm as mt
 interrupted = []
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1] and not interrupted:
+        if name == "tvm.tirx" and not interrupted:
             interrupted.append(name)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -149,17 +150,14 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("module", ["tvm.tirx", "tvm_ffi_orcjit.session"])
-def test_an_interrupted_import_of_the_compiler_is_finished(module: str) -> None:
+def test_an_interrupted_import_of_the_compiler_is_finished() -> None:
     """Half of a package in a process is worse than none: it cannot be imported again."""
     done = subprocess.run(
-        [sys.executable, "-c", _WHILE_IMPORTING, module],
+        [sys.executable, "-c", _WHILE_IMPORTING],
         env={**os.environ, "MTVM_CACHE_DIR": "0"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.split() == f"interrupted [2.0, 2.0, 2.0] [3.0, 3.0, 3.0] ['{module}']".split()
-    )
+    assert done.stdout.strip() == "interrupted [2.0, 2.0, 2.0] [3.0, 3.0, 3.0] ['tvm.tirx']"

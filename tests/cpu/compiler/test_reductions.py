@@ -329,7 +329,7 @@ def test_columns_that_come_from_memory(
 def test_which_columns_are_reduced_by_long_pieces(
     columns: int, caches: int, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those from memory, and those of the other core's caches if rows are a page or more apart."""
+    """Those from memory, and those beyond a core's own cache if rows are a page or more apart."""
     wide = reduction._Work.wide.fget
     assert wide is not None
     found: list[bool] = []

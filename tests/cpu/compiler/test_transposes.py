@@ -67,10 +67,10 @@ def test_squares_of_whole_lines_are_always_taken(
 
 @pytest.mark.parametrize(
     ("rows", "row_bytes", "megabytes", "streams"),
-    [(256, 3136, 7, True), (256, 3136, 5, False), (256, 8192, 7, False), (300, 3136, 7, False)],
+    [(256, 3136, 7, True), (256, 3136, 3, False), (256, 8192, 7, False), (300, 3136, 7, False)],
 )
 def test_few_streams_from_memory(rows: int, row_bytes: int, megabytes: int, streams: bool) -> None:
-    cpu = replace(host(), l1_bytes=32 << 10, l2_bytes=1 << 20)
+    cpu = replace(host(), l1_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=8 << 20)
     assert transpose_rule._streams(rows, row_bytes, megabytes << 20, cpu) == streams
 
 

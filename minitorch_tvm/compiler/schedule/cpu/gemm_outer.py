@@ -25,6 +25,7 @@ from functools import cached_property
 from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
+    PAGE_BYTES,
     Builder,
     Expr,
     Memory,
@@ -67,7 +68,6 @@ from .gemm_problem import (
     zeros,
 )
 from .gemm_tiling import (
-    PAGE,
     Tiling,
     familiar,
     fastest,
@@ -203,7 +203,7 @@ class _Compute:
             return None
         # In place, rows a power of two apart would evict each other from the first-level cache.
         pitch = (pb.row_pitch or 0) * pb.itemsize
-        apart = t.mr * math.gcd(pitch, PAGE) > _PLACES * self.cpu.l1_bytes
+        apart = t.mr * math.gcd(pitch, PAGE_BYTES) > _PLACES * self.cpu.l1_bytes
         if pb.row_plain and not (apart and t.panel_group > 1):
             return None
         pitch = (ceil_div(t.k_block, t.lanes) | 1) * t.lanes
@@ -386,7 +386,7 @@ class _Compute:
         ]
         partial, *slot = sums
         k0 = self._first_k(kp)
-        apart = t.direct and pitch_bytes(pb) >= PAGE // 2
+        apart = t.direct and pitch_bytes(pb) >= PAGE_BYTES // 2
         ahead_by = _AHEAD if self.blocks > 1 else _AHEAD_APART
         declare: list[Stmt] = []
         if self.columns is None:

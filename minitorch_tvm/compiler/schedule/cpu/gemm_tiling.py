@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from ...loops import LINE_BYTES, ceil_div
+from ...loops import LINE_BYTES, PAGE_BYTES, ceil_div
 from ...target import CpuTarget
 from .gemm_problem import LARGE, SQUARE, Problem
 
@@ -23,9 +23,9 @@ _MOST_ROW_BLOCKS = 16
 _MANY_BLOCKS = 8
 # Of so few, an odd one makes a difference, and each is a tile.
 _FEW_BLOCKS = 64
-# Columns read in place: bytes of a page, and of how many pages a tile reads a part before it reads
+# Columns read in place: of how many pages a tile reads a part before it reads
 # the next part of the same ones.  Processors remember where some 64 pages are.
-PAGE, _PAGES, _LONG_PART = 4096, 32, 256
+_PAGES, _LONG_PART = 32, 256
 _SHORT_LINE = 512  # bytes of a row that is read with its neighbours
 # Cycles per line of a panel that comes from the second-level cache, again for every row block, and
 # the share of the first-level one within which it does not.
@@ -422,7 +422,7 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
     if direct and pb.m <= mr:
         # Every k is on another page where lines are that far apart, and the hardware foresees only
         # parts that are long.
-        short = nr * pb.itemsize < _LONG_PART and pitch_bytes(pb) >= PAGE // 2
+        short = nr * pb.itemsize < _LONG_PART and pitch_bytes(pb) >= PAGE_BYTES // 2
         return min(pb.k, _PAGES) if short else pb.k
     if pb.row_k_inner:
         fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))

@@ -23,6 +23,7 @@ from ....ops import reduction as rd
 from ...dialect import Scope
 from ...loops import (
     NEAR,
+    PAGE_BYTES,
     Expr,
     Memory,
     Stage,
@@ -47,7 +48,6 @@ from .accumulate import FEW, FOLD, Range, Walk, in_folds, told_fold
 from .combine import Combine
 from .conv_layout import div
 from .elementwise import GRAIN, tiled, unravel
-from .gemm_tiling import PAGE
 from .rows import row_stages
 
 _SPLIT = 4 * GRAIN
@@ -264,7 +264,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     reduced = tuple(group[0] in op.dims for group in shapes.groups)
     # Position numbers of argmax count along its one dimension; merged neighbours of size one
     # do not change them.
-    nbytes, pitch = (numel(s) * x.dtype.itemsize for s in (x.shape, shapes.shape[-1:]))
+    nbytes, pitch = (n * x.dtype.itemsize for n in (numel(x.shape), shapes.shape[-1]))
     w = _Work(
         code,
         source,
@@ -273,7 +273,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         reduced,
         cpu.lanes(x.dtype.itemsize),
         near=cpu.l1_bytes,
-        far=nbytes >= (_FAR if pitch < PAGE else _FAR_APART) * cpu.l2_bytes,
+        far=nbytes >= (_FAR if pitch < PAGE_BYTES else _FAR_APART) * cpu.l2_bytes,
     )
     results = numel(w.kept)
     terms = numel(w.summed)

@@ -17,6 +17,7 @@ from ....ops import movement as mv
 from ...dialect import Scope
 from ...loops import (
     LINE_BYTES,
+    PAGE_BYTES,
     Expr,
     Stage,
     Stmt,
@@ -37,18 +38,13 @@ from ...loops import (
     vectorized,
 )
 from ...lower import KernelCode, Reader
-from ...streams import LINE, Around, far_results, streamed
+from ...streams import LINE, Around, far_bytes, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_tile
 from .elementwise import GRAIN, unravel
 
 _SQUARES = 4
 """Squares along each side of a tile."""
-
-_PAGE_BYTES = 4096
-
-_FAR = 12
-"""Second-level caches from which on what is read and written comes from memory."""
 
 
 def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -111,8 +107,8 @@ def _streams(rows: int, row_bytes: int, nbytes: int, cpu: CpuTarget) -> bool:
     A line of each stream stays in the first-level cache until it is used up, unless all fall into
     the same places, and processors fetch ahead along streams better than from square to square.
     """
-    fits = rows * LINE_BYTES <= cpu.l1_bytes // 2 and row_bytes % _PAGE_BYTES != 0
-    return fits and 2 * nbytes > _FAR * cpu.l2_bytes
+    fits = rows * LINE_BYTES <= cpu.l1_bytes // 2 and row_bytes % PAGE_BYTES != 0
+    return fits and 2 * nbytes > far_bytes(cpu)
 
 
 def _flipped(code: KernelCode, shape: Shape) -> dict[int, int]:
