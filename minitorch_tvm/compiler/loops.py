@@ -343,10 +343,15 @@ def load_first(element: Expr, lanes: int, count: Expr) -> Expr:
     return t.call_llvm_intrin(vector, "llvm.masked.load", t.address_of(element), inside, zero)
 
 
-def prefetch(element: Expr, *, write: bool = False) -> Stmt:
-    """Ask for the cache line of an element, which need not exist; to ``write`` it, if so."""
+def prefetch(element: Expr, *, write: bool = False, beyond: int = 0) -> Stmt:
+    """Ask for the cache line of an element, which need not exist; to ``write`` it, if so.
+
+    Or of what is so many bytes ``beyond`` one that is loaded, too: that is in the same register.
+    """
     t = tvm().tirx
     address = t.address_of(element)
+    if beyond:
+        address = t.handle_add_byte_offset(address, beyond)
     access, everywhere, data = const(int(write)), const(3), const(1)
     call = t.call_llvm_intrin("void", "llvm.prefetch", address, access, everywhere, data)
     return t.Evaluate(call)

@@ -398,23 +398,29 @@ class _Compute:
             at = k * pb.col_pitch + j
             return load(memory, ramp(at, lanes) if lanes > 1 else at)
 
+        vector_bytes = lanes * pb.itemsize
+        whole_lines = self.columns is not None or pitch_bytes(pb) % LINE_BYTES == 0
+
         def step(k: Expr) -> list[Stmt]:
             ahead: list[Stmt] = []
             vectors: list[Expr] = []
             for v in range(panel.nv):
+                first = not whole_lines or v * vector_bytes % LINE_BYTES == 0  # of its line
                 if self.columns is None:
                     vectors.append(load(line[v], every))
                     ahead.append(store(line[v], near(k, v * lanes, lanes), every))
                     if self.blocks == 1 and self.k_parts > 1:  # the next panel's, on the same pages
                         beside = minimum(panel.j0 + (t.nr + v * lanes), pb.n - 1)
                         ahead.append(prefetch(pb.col(bt, k0 + k, beside)))
-                    elif self.blocks > 1 or apart:
+                    elif (self.blocks > 1 or apart) and first:
                         ahead.append(prefetch(near(k + ahead_by, v * lanes)))
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
                 packed, at = self.columns.memory, self.columns.at(bt, panel.number)
                 vectors.append(load(packed, *at, k0 + k, ramp(v * lanes, lanes)))
-                ahead.append(prefetch(load(packed, *at, k0 + k + _AHEAD, v * lanes)))
+                if first:
+                    used = load(packed, *at, k0 + k, v * lanes)
+                    ahead.append(prefetch(used, beyond=_AHEAD * t.nr * pb.itemsize))
             updates = []
             for r in range(t.mr):
                 factor = splat(scalar(r, k), lanes)
@@ -424,23 +430,41 @@ class _Compute:
             return [*ahead, *updates]
 
         in_place = self.rows is None and self.strip is None
-        unroll = _unroll(t.lanes * pb.itemsize, panel.nv)
+        unroll = _unroll(vector_bytes, panel.nv)
+        per_line = LINE_BYTES // pb.itemsize // unroll  # turns
 
         def turn(i: Expr) -> Stmt:
             steps = [step(i * unroll + u) for u in range(unroll)]
-            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, i)
-            asks += self._ask_for_panel(bt, rows[0], panel, (k0 + i * unroll, i, unroll))
+            asks = []
             if self.rows is not None:
-                asks.append(prefetch(scalar(0, i * unroll + _ROWS_AHEAD)))
+                beyond = _ROWS_AHEAD * t.mr * pb.itemsize
+                asks.append(prefetch(scalar(0, i * unroll), beyond=beyond))
             elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
                 asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
-            elif in_place and self.blocks > 1:
-                next_block = rows[1] + t.mr
-                asks.append(self._ask_for_rows(bt, next_block, k0 + i * unroll, i, slot[1]))
             return seq(asks, *steps)
 
+        def asks_of(line: Expr) -> list[Stmt]:
+            """Requests for other things than the next steps, made once for so many turns."""
+            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, line)
+            asks += self._ask_for_panel(bt, rows[0], panel, k0 + line * (per_line * unroll))
+            if in_place and pb.row_k_inner and self.blocks > 1:
+                k = k0 + line * (per_line * unroll)
+                asks.append(self._ask_for_rows(bt, rows[1] + t.mr, k, slot[1]))
+            return asks
+
+        def some_turns(line: Expr, turns: Expr) -> Stmt:
+            begin = line * per_line
+            body = serial(minimum(per_line, turns - begin), lambda u: turn(begin + u), "u")
+            return seq(asks_of(line), body)
+
+        def loop_over(turns: Expr) -> Stmt:
+            if not asks_of(const(0)):
+                return serial(turns, turn, "k")
+            lines = quotient(turns + (per_line - 1), per_line)
+            return serial(lines, lambda line: some_turns(line, turns), "line")
+
         count = self._count(k0)
-        loop: list[Stmt] = [] if pb.k < unroll else [serial(quotient(count, unroll), turn, "k")]
+        loop: list[Stmt] = [] if pb.k < unroll else [loop_over(quotient(count, unroll))]
         if unroll > 1 and self.k is not pb.k and t.k_tail:
             loop.append(when(count % unroll != 0, seq(step(count - 1))))
         elif pb.k % unroll:
@@ -461,43 +485,47 @@ class _Compute:
             finish = when(tvm().tirx.EQ(kp, self.last_part), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], declare, clear, loop, finish)
 
-    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, turn: Expr, q: Expr) -> Stmt:
-        """Prefetch of a scalar of the next row block, at k of panel q.
+    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, q: Expr) -> Stmt:
+        """Prefetches of a line of the next row block's scalars each, at k of panel q.
 
         Its rows may come from memory, and are too many streams for the hardware to guess.  The
-        panels of this block share the rows of the next; a cache line lasts for several turns, which
-        take the rows of one panel's share one by one.
+        panels of this block share the rows of the next.
         """
         t, pb = self.t, self.pb
         share = ceil_div(t.mr, t.panel_group)
-        share = 1 << (share - 1).bit_length()
-        row = i0 + q * share + turn % share
-        return prefetch(pb.row(bt, minimum(row, self.m - 1), k))
 
-    def _ask_for_panel(
-        self, bt: Expr, block: Expr, panel: _Panel, step: tuple[Expr, Expr, int]
-    ) -> list[Stmt]:
+        def one(r: Expr) -> Stmt:
+            return prefetch(pb.row(bt, minimum(i0 + (q * share + r), self.m - 1), k))
+
+        return serial(share, one, "r")
+
+    def _ask_for_panel(self, bt: Expr, block: Expr, panel: _Panel, k: Expr) -> list[Stmt]:
         """Prefetches of what the thread packs next, made while its last row blocks are computed.
 
         Where threads pack their own panels, memory would have nothing to do while a panel is used.
         Of columns stored along n every k is some lines, of which a block asks for one; of those
-        stored along k a line lasts for some turns, which ask for as many columns.
+        stored along k a block asks for a line of some columns.
         """
         t, pb, line = self.t, self.pb, LINE_BYTES // self.pb.itemsize
-        (k, turn, unroll), after = step, panel.j0 + self.panel_group * t.nr
+        after = panel.j0 + self.panel_group * t.nr
         own = self.columns is not None and self.columns.own and pb.col_plain
         own = own and self.panel_groups > 1
         # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
         if not own or pb.k <= self.blocks * len(self._reads_to_finish):
             return []
-        each = line // unroll if pb.col_k_inner else line  # columns per block
+        each = line // _unroll(t.lanes * pb.itemsize, panel.nv) if pb.col_k_inner else line
         shares = ceil_div(t.nr, each)
-        share = tvm().tirx.max(block - (self.told_blocks - shares), const(0))
-        if pb.col_k_inner:
-            column = minimum(after + share * each + turn % each, pb.n - 1)
-            return [prefetch(pb.col(bt, k, column))]
-        column = minimum(after + share * each, pb.n - 1)
-        return [prefetch(pb.col(bt, k + u, column)) for u in range(unroll)]
+        share = block - (self.told_blocks - shares)
+        first = after + share * each
+
+        def column(c: Expr) -> Stmt:
+            return prefetch(pb.col(bt, k, minimum(first + c, pb.n - 1)))
+
+        def row(u: Expr) -> Stmt:
+            return prefetch(pb.col(bt, k + u, minimum(first, pb.n - 1)))
+
+        asks = serial(each, column, "c") if pb.col_k_inner else serial(line, row, "u")
+        return [when(share >= 0, asks)]
 
     @cached_property
     def _reads_to_finish(self) -> list[Stmt]:
@@ -513,9 +541,9 @@ class _Compute:
         return asks if far else []
 
     def _ask_to_finish(
-        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, turn: Expr
+        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, line_of_k: Expr
     ) -> list[Stmt]:
-        """Prefetches of what finishing a tile's sums will read, one line of the result per turn.
+        """Prefetches of what finishing a tile's sums will read, some lines per line of k.
 
         Such as what an optimizer keeps for every weight, last used a step ago: a core would wait
         for each line, at the end of every tile.
@@ -524,8 +552,7 @@ class _Compute:
         line = LINE_BYTES // pb.itemsize
         height, width = (nv * t.lanes, t.mr) if pb.swapped else (t.mr, nv * t.lanes)
         across = ceil_div(width, line)
-        turns = max(1, t.k_block // _unroll(t.lanes * pb.itemsize, nv))
-        share = ceil_div(height * across, turns)
+        share = ceil_div(height * across, max(1, t.k_block // line))
 
         def ask_for(number: Expr) -> list[Stmt]:
             row, first = number // across, number % across * line
@@ -534,8 +561,11 @@ class _Compute:
 
         if not self._reads_to_finish:
             return []
-        asks = (ask_for(minimum(turn * share + n, height * across - 1)) for n in range(share))
-        return [statement for some in asks for statement in some]
+
+        def one(n: Expr) -> Stmt:
+            return seq(ask_for(minimum(line_of_k * share + n, height * across - 1)))
+
+        return [serial(share, one, "n")]
 
     def _finish(
         self,
