@@ -517,5 +517,7 @@ def test_random_rows_of_layers(passages: list[Any]) -> None:
         for a, b in zip(*found, strict=True):
             assert (a is None) == (b is None)
             if a is not None:
-                _same(a, b)
+                # Programs of their own: a LayerNorm's last bit differs with AVX2.
+                pair = (t.detach().numpy() for t in (a, b))
+                np.testing.assert_allclose(*pair, rtol=1e-6, atol=1e-6)
     assert len(passages) > 5

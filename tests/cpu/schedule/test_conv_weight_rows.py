@@ -66,7 +66,7 @@ def test_every_shape(name: str, along_rows: list[Conv]) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_gradients_that_are_not_memory_are_copied(name: str, along_rows: list[Conv]) -> None:
     Case(OWN[name], lines=False, directions=("dw",)).check()
-    assert along_rows == [OWN[name]]
+    assert along_rows == ([] if conv_weight_rows.plan(OWN[name], HOST) is None else [OWN[name]])
 
 
 def test_most_shapes_fit() -> None:
