@@ -223,6 +223,15 @@ class Scope:
         product = self._first_of_two_products(a, b)
         return wrapped(operator.sub, a, b) if product is None else _fma(product, -b)
 
+    def add_to_sum(self, total: Expr, value: Expr) -> Expr:
+        """A sum so far and one more value: a product is not rounded.
+
+        Where the sum is its start, a zero, LLVM leaves it out, and would have two products to
+        choose from at the next value.
+        """
+        product = self._product(value)
+        return wrapped(operator.add, total, value) if product is None else _fma(product, total)
+
     def _first_of_two_products(self, a: Expr, b: Expr) -> Expr | None:
         """``a`` as a product, if both are products of floating-point numbers."""
         return None if self._product(b) is None else self._product(a)

@@ -322,18 +322,17 @@ def test_columns_that_come_from_memory(
         np.testing.assert_allclose(squares, far_squares, rtol=1e-5)
 
 
+_FEW = reduction._COLUMNS * host().lanes(4)  # columns that registers have results for
+
+
 @pytest.mark.parametrize(
     ("columns", "caches", "long"),
-    [(2048, 2, True), (2048, 1, False), (1000, 2, False), (1000, 12, True), (0, 12, False)],
+    [(2048, 2, True), (2048, 1, False), (1000, 2, False), (1000, 12, True), (_FEW, 12, False)],
 )
 def test_which_columns_are_reduced_by_long_pieces(
     columns: int, caches: int, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those from memory, and those beyond a core's own cache if rows are a page or more apart.
-
-    But not as few columns as registers have results for (here 0).
-    """
-    columns = columns or 8 * host().lanes(4)
+    """Those from memory, and those beyond a core's own cache if rows are a page or more apart."""
     wide = reduction._Work.wide.fget
     assert wide is not None
     found: list[bool] = []

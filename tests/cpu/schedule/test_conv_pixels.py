@@ -120,7 +120,8 @@ def test_fused_producer_and_epilogue(name: str, how: str, chosen: Chosen) -> Non
     [
         ((17, 32), (3, 3), (2, 2), (1, 1), (1, 1)),
         ((9, 64), (3, 3), (1, 2), (0, 0), (1, 1)),
-        ((8, 66), (5, 7), (2, 2), (3, 3), (1, 1)),
+        # 33 pixels would be five vectors of eight, which no row of tiles divides.
+        ((8, 62 if HOST.lanes(4) == 8 else 66), (5, 7), (2, 2), (3, 3), (1, 1)),
         ((7, 40), (2, 4), (3, 2), (2, 6), (2, 3)),
         ((5, 42), (1, 2), (2, 2), (0, 2), (1, 1)),
         ((2, 40), (3, 9), (2, 2), (3, 8), (1, 1)),
@@ -148,7 +149,7 @@ def test_two_vectors_become_one_of_each_residue(
     case = Case(s, cpu, directions=("y",))
     case.check()
     assert rows == [p for p in chosen.problems if not p.flat]
-    assert rows or (cpu.vector_bytes == 32 and kernel == (5, 7))  # has too few registers
+    assert rows
     case.arrays["x"][1, 2, 1, 0] = case.arrays["x"][0, 0, 0, -1] = np.inf
     assert not np.isnan(case.run()["y"]).any()  # at most once in a sum
 

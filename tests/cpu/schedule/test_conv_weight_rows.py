@@ -66,7 +66,9 @@ def test_every_shape(name: str, along_rows: list[Conv]) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_gradients_that_are_not_memory_are_copied(name: str, along_rows: list[Conv]) -> None:
     Case(OWN[name], lines=False, directions=("dw",)).check()
-    assert along_rows == ([] if conv_weight_rows.plan(OWN[name], HOST) is None else [OWN[name]])
+    # Sums of all taps of a row, as many words, and two more are in registers.
+    fits = OWN[name].kw + 3 <= HOST.vector_registers
+    assert along_rows == ([OWN[name]] if fits else [])
 
 
 def test_most_shapes_fit() -> None:

@@ -14,7 +14,13 @@ import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api, native, target
-from minitorch_tvm.compiler.schedule.cpu import conv_correlate, conv_unfolded, conv_weight_tiles
+from minitorch_tvm.compiler.loops import seq
+from minitorch_tvm.compiler.schedule.cpu import (
+    conv_correlate,
+    conv_unfolded,
+    conv_weight_tiles,
+    gemm_outer,
+)
 from minitorch_tvm.core import config
 from minitorch_tvm.runtime.executor import Executor
 
@@ -183,9 +189,9 @@ def test_products_stay_in_registers(
 def test_little_is_executed_beside_multiply_adds(
     form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With AVX2 there are as many instructions beside them, at most, and some more.
+    """The loop's 24 have 20 loads beside them with AVX2; few other instructions are allowed.
 
-    Where another program uses a core's second thread, half as many can begin.
+    They count where a core's second thread takes half of what it can begin.
     """
     cpu = _cpu("znver3", "avx2", 32, 512)
     text = assembly(lambda: [product(form, *shape)[2]], cpu, monkeypatch)
@@ -356,22 +362,33 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
         found = [(sum("vfmadd" in x for x in q), sum(request in x for x in q)) for q in loops]
         return *max(found), text.count(request)
 
-    terms, alone, every = asks(lambda: [a.T @ b])
     vectors = 4 * 2  # of a panel, in both steps of a turn
-    assert (terms, alone) == (6 * vectors, vectors + 1)
-    assert asks(lambda: [a.T @ b + bias]) == (terms, alone, every)
+    inside = 6 * vectors, vectors + 1
+    terms, alone, every = asks(lambda: [a.T @ b])
+    assert (terms, alone) == inside
     # What else is asked for is so once for a line of k, outside the loop.
-    one, two = (asks(lambda t=t: [a.T @ b + t()]) for t in (lambda: other, lambda: other * c))
-    assert one[:2] == two[:2] == (terms, alone)
-    assert every < one[2] < two[2]
-    # Not where finishing reads more than that.
+    assert asks(lambda: [a.T @ b + bias]) == (*inside, every)
+    assert asks(lambda: [a.T @ b + other]) == (*inside, every + 1)
+    assert asks(lambda: [a.T @ b + other * c]) == (*inside, every + 2)
+    # Of columns stored along k, which packing does not ask for, eight.
+    assert asks(lambda: [a.T @ b.T]) == (*inside, vectors + 1 + 8)
+    # Columns that the thread packs next, a line of each k, unless finishing reads more than that.
     x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
-    alone = asks(lambda: [x.T @ y])[2]
-    assert asks(lambda: [x.T @ y + z[0]])[2] > alone
-    assert asks(lambda: [x.T @ y + z[0] * z[1]])[2] < alone
+    ahead, few = 16, 2  # of 24 lines, two of a result for each of 16 of k
+    assert asks(lambda: [x.T @ y]) == (*inside, every)
+    assert asks(lambda: [x.T @ y + z[0]]) == (*inside, every + few)
+    found = asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
+    assert found == (*inside, every + 3 * few - ahead)
     # What is overwritten is asked for to be written.
-    assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw")[2] > 0
-    assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw")[2] == 0
+    assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw") == (terms, 0, few)
+    assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw") == (terms, 0, 0)
+    assert asks(lambda: [z[1].add_(x.T @ y * z[2])]) == (*inside, every + few - ahead)
+    # Rows stored along k, in place: those of the next block.
+    alone = asks(lambda: [a @ b])
+    with monkeypatch.context() as patch:
+        patch.setattr(gemm_outer._Compute, "_ask_for_rows", lambda *_: seq())
+        assert asks(lambda: [a @ b])[2] < alone[2]
+    assert alone[:2] == (terms, vectors)
     # Rows stored along m, in place: a line of each k.
     assert asks(lambda: [filled(1024, 128).T @ filled(1024, 512)])[1] == vectors + 2
 

@@ -113,7 +113,8 @@ class Partial:
             value = tvm().tirx.Select(fresh, value, const(0, self.combine.dtype.name))
         value = scope.keep(value)
         held = tuple(scope.keep(load(b, lane)) for b in self.acc)
-        new = self.combine.take(held, value, position if self.combine.indexed else None)
+        where = position if self.combine.indexed else None
+        new = self.combine.take(held, value, where, scope)
         return [store(b, v, lane) for b, v in zip(self.acc, new, strict=True)]
 
     def folded(self, taken: Stmt) -> Stmt:

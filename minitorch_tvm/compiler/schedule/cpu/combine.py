@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, is_nan, wrapped
+from ...loops import Expr, const, is_nan
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,18 @@ class Combine:
         return (value, const(0, "int64")) if self.indexed else (value,)
 
     def take(
-        self, acc: tuple[Expr, ...], value: Expr, position: Expr | None = None
+        self,
+        acc: tuple[Expr, ...],
+        value: Expr,
+        position: Expr | None = None,
+        scope: Scope | None = None,
     ) -> tuple[Expr, ...]:
-        """The accumulator after one more element (at ``position`` for indexed ones)."""
+        """The accumulator after one more element (at ``position`` for indexed ones).
+
+        ``scope`` holds the element, if it is computed.
+        """
         if self.kind == "sum":
-            return (wrapped(operator.add, acc[0], value),)
+            return ((scope or Scope()).add_to_sum(acc[0], value),)
         select = tvm().tirx.Select
         if not self.indexed:
             return (self._extreme(acc[0], value),)

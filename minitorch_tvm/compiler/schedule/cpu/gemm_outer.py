@@ -431,7 +431,8 @@ class _Compute:
 
         in_place = self.rows is None and self.strip is None
         unroll = _unroll(vector_bytes, panel.nv)
-        per_line = LINE_BYTES // pb.itemsize // unroll  # turns
+        steps_of_line = LINE_BYTES // pb.itemsize
+        turns_of_line = steps_of_line // unroll
 
         def turn(i: Expr) -> Stmt:
             steps = [step(i * unroll + u) for u in range(unroll)]
@@ -443,25 +444,25 @@ class _Compute:
                 asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
             return seq(asks, *steps)
 
-        def asks_of(line: Expr) -> list[Stmt]:
+        def asks_of(part: Expr) -> list[Stmt]:
             """Requests for other things than the next steps, made once for so many turns."""
-            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, line)
-            asks += self._ask_for_panel(bt, rows[0], panel, k0 + line * (per_line * unroll))
+            k = k0 + part * steps_of_line
+            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, part)
+            asks += self._ask_for_panel(bt, rows[0], panel, k)
             if in_place and pb.row_k_inner and self.blocks > 1:
-                k = k0 + line * (per_line * unroll)
                 asks.append(self._ask_for_rows(bt, rows[1] + t.mr, k, slot[1]))
             return asks
 
-        def some_turns(line: Expr, turns: Expr) -> Stmt:
-            begin = line * per_line
-            body = serial(minimum(per_line, turns - begin), lambda u: turn(begin + u), "u")
-            return seq(asks_of(line), body)
+        def some_turns(part: Expr, turns: Expr) -> Stmt:
+            begin = part * turns_of_line
+            some = minimum(turns_of_line, turns - begin)
+            return seq(asks_of(part), serial(some, lambda u: turn(begin + u), "u"))
 
         def loop_over(turns: Expr) -> Stmt:
             if not asks_of(const(0)):
                 return serial(turns, turn, "k")
-            lines = quotient(turns + (per_line - 1), per_line)
-            return serial(lines, lambda line: some_turns(line, turns), "line")
+            parts = quotient(turns + (turns_of_line - 1), turns_of_line)
+            return serial(parts, lambda part: some_turns(part, turns), "part")
 
         count = self._count(k0)
         loop: list[Stmt] = [] if pb.k < unroll else [loop_over(quotient(count, unroll))]
@@ -504,7 +505,7 @@ class _Compute:
 
         Where threads pack their own panels, memory would have nothing to do while a panel is used.
         Of columns stored along n every k is some lines, of which a block asks for one; of those
-        stored along k a block asks for a line of some columns.
+        stored along k a block asks for a line of each of half as many as a line has elements.
         """
         t, pb, line = self.t, self.pb, LINE_BYTES // self.pb.itemsize
         after = panel.j0 + self.panel_group * t.nr
@@ -513,7 +514,7 @@ class _Compute:
         # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
         if not own or pb.k <= self.blocks * len(self._reads_to_finish):
             return []
-        each = line // _unroll(t.lanes * pb.itemsize, panel.nv) if pb.col_k_inner else line
+        each = line // 2 if pb.col_k_inner else line  # columns per block
         shares = ceil_div(t.nr, each)
         share = block - (self.told_blocks - shares)
         first = after + share * each
@@ -541,7 +542,7 @@ class _Compute:
         return asks if far else []
 
     def _ask_to_finish(
-        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, line_of_k: Expr
+        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, part: Expr
     ) -> list[Stmt]:
         """Prefetches of what finishing a tile's sums will read, some lines per line of k.
 
@@ -563,7 +564,7 @@ class _Compute:
             return []
 
         def one(n: Expr) -> Stmt:
-            return seq(ask_for(minimum(line_of_k * share + n, height * across - 1)))
+            return seq(ask_for(minimum(part * share + n, height * across - 1)))
 
         return [serial(share, one, "n")]
 

@@ -37,7 +37,7 @@ def generic(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             position: Expr = 0
             for n, i in zip(plain.extents, r, strict=True):
                 position = position * n + i
-            new = combine.take(held, value, position)
+            new = combine.take(held, value, position, scope)
             return scope.body(*[store(b, v, 0) for b, v in zip(acc, new, strict=True)])
 
         return seq(

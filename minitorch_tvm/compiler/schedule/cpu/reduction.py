@@ -143,7 +143,7 @@ class _Work:
         for summed in several:
             value = scope.keep(e.read(self.source, self.index(kept, summed)))
             where = self.position(summed) if self.combine.indexed else None
-            held = tuple(map(scope.keep, self.combine.take(held, value, where)))
+            held = tuple(map(scope.keep, self.combine.take(held, value, where, scope)))
         return scope.body(*[store(b, v, *at) for b, v in zip(acc, held, strict=True)])
 
     def finish(self, kept: tuple[Expr, ...], acc: tuple[Expr, ...]) -> Stmt:
