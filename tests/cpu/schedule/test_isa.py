@@ -14,7 +14,6 @@ import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api, native, target
-from minitorch_tvm.compiler.loops import seq
 from minitorch_tvm.compiler.schedule.cpu import (
     conv_correlate,
     conv_unfolded,
@@ -202,6 +201,16 @@ def test_little_is_executed_beside_multiply_adds(
     assert sum("prefetch" in x for x in loop) <= 3  # a line of columns per step, one of rows
 
 
+def test_many_rows_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 13 in a tile one in each step, which LLVM must not unroll: every sum would exist twice."""
+    x, w = filled(1000, 784), filled(10, 784)
+    text = assembly(lambda: [x @ w.T], _cpu("znver3", "avx2", 32, 512), monkeypatch)
+    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
+    (loop,) = (loop for terms, loop in loops if terms == 13)
+    assert not [x for x in loop if re.search(ISAS["avx2"].stack, x)]
+    assert sum("prefetch" in x for x in loop) == 2  # the panel's line, too
+
+
 def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 13 rows had a register of its own, most of them on the stack."""
     a, b = filled(8, 64, 64), filled(8, 64, 32)
@@ -383,12 +392,12 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw") == (terms, 0, few)
     assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw") == (terms, 0, 0)
     assert asks(lambda: [z[1].add_(x.T @ y * z[2])]) == (*inside, every + few - ahead)
-    # Rows stored along k, in place: those of the next block.
-    alone = asks(lambda: [a @ b])
-    with monkeypatch.context() as patch:
-        patch.setattr(gemm_outer._Compute, "_ask_for_rows", lambda *_: seq())
-        assert asks(lambda: [a @ b])[2] < alone[2]
-    assert alone[:2] == (terms, vectors)
+    # Rows stored along k, in place: those of the next block, at once or, if many, one in a turn.
+    left, right = filled(1000, 784), filled(784, 256)
+    for at_once, more in ((0, 1), (16, 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(gemm_outer, "_AT_ONCE", at_once)
+            assert asks(lambda: [left @ right])[:2] == (terms, vectors + more)
     # Rows stored along m, in place: a line of each k.
     assert asks(lambda: [filled(1024, 128).T @ filled(1024, 512)])[1] == vectors + 2
 

@@ -83,6 +83,9 @@ from .gemm_tiling import (
 _AHEAD, _AHEAD_APART = 16, 8
 # The same for rows stored along m, packed or in place, which come from further away.
 _ROWS_AHEAD = 64
+# Lines of the next rows that are asked for at once; of more, each in a turn of its own, as memory
+# answers so many at a time.
+_AT_ONCE = 4
 # Share of the first-level cache's places for lines at some distance from the start of a page that
 # the rows of a block, read in place, may need.
 _PLACES = 0.4
@@ -434,6 +437,15 @@ class _Compute:
         steps_of_line = LINE_BYTES // pb.itemsize
         turns_of_line = steps_of_line // unroll
 
+        # Rows may come from memory, and are too many streams for the hardware to guess.  The panels
+        # of this block share the rows of the next.
+        next_rows = in_place and pb.row_k_inner and self.blocks > 1
+        share = ceil_div(t.mr, t.panel_group)
+
+        def ask_for_row(r: Expr, k: Expr) -> Stmt:
+            i = rows[1] + t.mr + slot[1] * share + r
+            return prefetch(pb.row(bt, minimum(i, self.m - 1), k))
+
         def turn(i: Expr) -> Stmt:
             steps = [step(i * unroll + u) for u in range(unroll)]
             asks = []
@@ -442,6 +454,8 @@ class _Compute:
                 asks.append(prefetch(scalar(0, i * unroll), beyond=beyond))
             elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
                 asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
+            elif next_rows and share > _AT_ONCE:
+                asks.append(ask_for_row(i % (1 << (share - 1).bit_length()), k0 + i * unroll))
             return seq(asks, *steps)
 
         def asks_of(part: Expr) -> list[Stmt]:
@@ -449,8 +463,8 @@ class _Compute:
             k = k0 + part * steps_of_line
             asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, part)
             asks += self._ask_for_panel(bt, rows[0], panel, k)
-            if in_place and pb.row_k_inner and self.blocks > 1:
-                asks.append(self._ask_for_rows(bt, rows[1] + t.mr, k, slot[1]))
+            if next_rows and share <= _AT_ONCE:
+                asks.append(serial(share, lambda r: ask_for_row(r, k), "r"))
             return asks
 
         def some_turns(part: Expr, turns: Expr) -> Stmt:
@@ -485,20 +499,6 @@ class _Compute:
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, self.last_part), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], declare, clear, loop, finish)
-
-    def _ask_for_rows(self, bt: Expr, i0: Expr, k: Expr, q: Expr) -> Stmt:
-        """Prefetches of a line of the next row block's scalars each, at k of panel q.
-
-        Its rows may come from memory, and are too many streams for the hardware to guess.  The
-        panels of this block share the rows of the next.
-        """
-        t, pb = self.t, self.pb
-        share = ceil_div(t.mr, t.panel_group)
-
-        def one(r: Expr) -> Stmt:
-            return prefetch(pb.row(bt, minimum(i0 + (q * share + r), self.m - 1), k))
-
-        return serial(share, one, "r")
 
     def _ask_for_panel(self, bt: Expr, block: Expr, panel: _Panel, k: Expr) -> list[Stmt]:
         """Prefetches of what the thread packs next, made while its last row blocks are computed.
