@@ -14,6 +14,7 @@ import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import streams
+from minitorch_tvm.compiler.target import host
 
 rng = np.random.default_rng(11)
 AROUND = {"avx2": r"vmovntps\t%ymm", "avx512": r"vmovntps\t%zmm", "neon": r"stnp\tq"}
@@ -90,7 +91,9 @@ def test_transposes(shape: tuple[int, ...], everything_is_far: list[str]) -> Non
     other = normal(*shape[:-2], shape[-1], shape[-2])
     plain, more = x.mT + 0.0, x.mT * 2 + other
     mt.eval(plain, more)
-    assert "mtvm_stream_float32" in everything_is_far
+    # Squares of parts of lines are not stored so.
+    lines = host().lanes(4) == streams.LINE
+    assert ("mtvm_stream_float32" in everything_is_far) == lines
     turned = np.swapaxes(x.numpy(), -1, -2)
     np.testing.assert_array_equal(plain.numpy(), turned)
     np.testing.assert_allclose(more.numpy(), turned * 2.0 + other.numpy(), rtol=1e-6, atol=1e-6)
