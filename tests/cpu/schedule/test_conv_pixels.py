@@ -29,6 +29,7 @@ from minitorch_tvm.compiler.schedule.cpu import (
     conv,
     conv_pixels,
     conv_pixels_plan,
+    conv_tiles,
     conv_unfolded,
     conv_weight_rows,
 )
@@ -70,6 +71,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
     monkeypatch.setattr(conv_pixels_plan, "_fastest", found.take)
     monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
     monkeypatch.setattr(conv_weight_rows, "plan", lambda *_: None)
+    monkeypatch.setattr(conv_tiles, "plan", lambda *_: None)
     return found
 
 
