@@ -46,6 +46,7 @@ CHOICES: dict[str, Choice] = {
     "flat": lambda p: (not p.flat, p.cycles),
     "flat, small groups": lambda p: (not p.flat, p.units, -p.vectors),
     "uneven groups": lambda p: (p.y.units % p.units == 0, p.flat, p.cycles),
+    "tiles across rows": lambda p: (p.regular, p.flat, p.cycles),
 }
 
 
@@ -98,6 +99,7 @@ def test_all_layouts_are_met(chosen: Chosen) -> None:
     assert {p.bands > 1 for p in chosen.problems} == {False, True}
     assert {p.channels % p.outputs > 0 for p in chosen.problems} == {False, True}
     assert {p.in_lines for p in chosen.problems} == {False, True}
+    assert {p.regular for p in chosen.problems} == {False, True}
 
 
 @pytest.mark.parametrize("name", ["first layer", "16 to 16", "stride 2", "rgb", "dilated"])

@@ -16,6 +16,7 @@ from minitorch_tvm import lazy
 from minitorch_tvm.compiler import api, native, target
 from minitorch_tvm.compiler.schedule.cpu import (
     conv_correlate,
+    conv_pixels_plan,
     conv_unfolded,
     conv_weight_tiles,
     gemm_outer,
@@ -482,6 +483,8 @@ def test_ends_of_rows_stay_in_registers(
     """A pixel of ten at either end takes no part in a step, be it of a tap or of a row of three."""
     isa = ISAS[name]
     monkeypatch.setattr(conv_correlate, "pick_tile", lambda *_: conv_correlate.Tile(1, 10, 1))
+    monkeypatch.setattr(conv_pixels_plan, "plan", lambda *_: None)
+    monkeypatch.setattr(conv_unfolded, "_fastest", lambda ways, below: None)
     steps = set()
     for loop in innermost_loops(assembly(lambda: [convolution(which)], isa.cpu, monkeypatch)):
         sums = [found[1] for x in loop if (found := re.match(isa.multiply_add, x))]
@@ -489,6 +492,48 @@ def test_ends_of_rows_stay_in_registers(
             assert not [x for x in loop if re.search(isa.stack, x)], "\n".join(loop)
             steps.add((len(set(sums)), len(sums)))
     assert steps in ({(9, 9), (10, 10)}, {(10, 29)})
+
+
+@pytest.mark.parametrize(
+    ("images", "weights", "stride"),
+    [
+        ((32, 32, 16, 16), (32, 32, 3, 3), 1),
+        ((32, 16, 32, 32), (16, 16, 3, 3), 1),  # four vectors to a row, which three do not divide
+        ((32, 3, 32, 32), (16, 3, 3, 3), 1),  # so few taps that LLVM would make one piece of all
+        ((4, 3, 112, 112), (64, 3, 7, 7), 2),
+        ((64, 32, 14, 14), (64, 32, 5, 5), 1),  # vectors that go on in the next row
+    ],
+    ids=["16 wide", "32 wide", "3 channels", "stride 2", "flat"],
+)
+def test_convolutions_with_pixels_in_vectors_do_little_else(
+    images: tuple[int, ...],
+    weights: tuple[int, ...],
+    stride: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twelve multiply-adds with AVX2 three vectors and four broadcasts are fetched."""
+    x, w = filled(*images), filled(*weights)
+    padding = weights[-1] // 2
+
+    def convolved() -> list[mt.Tensor]:
+        return [F.conv2d(x, w, stride=stride, padding=padding)]
+
+    text = assembly(convolved, _cpu("znver3", "avx2", 32, 512), monkeypatch)
+    check_tile(text, ISAS["avx2"], 12)
+    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
+    terms, loop = max(loops, key=lambda found: found[0])
+    assert len(loop) <= 2 * terms
+
+
+def test_weight_gradients_of_short_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM makes one piece of the eight pixels of a row, and fetched all of them first."""
+    isa = ISAS["avx2"]
+    cpu = _cpu("znver3", "avx2", 32, 512)
+    lines = assembly(lambda: [convolution("dw", 8)], cpu, monkeypatch).splitlines()
+    terms = [number for number, line in enumerate(lines) if "vfmadd" in line]
+    assert len(terms) == 8 * 12
+    spilled = [x for x in lines[terms[0] : terms[-1]] if re.search(isa.stack, x)]
+    assert not spilled, "\n".join(spilled)
 
 
 @pytest.mark.parametrize("name", ISAS)

@@ -56,9 +56,11 @@ from .conv_layout import (
     transpose_tile,
 )
 
-# Measured: a multiply-add of vectors, what it takes more where its broadcast is not used again, and
-# what copying a pixel and finishing a result take.
-_STEP_CYCLES, _ALONE_CYCLES, _ELEMENT_CYCLES = 0.51, 0.12, 0.25
+# Measured: a multiply-add of vectors, what it takes more where its broadcast is not used again, a
+# broadcast where that is an instruction of its own, and what copying a vector of pixels and
+# finishing one of results take.
+_STEP_CYCLES, _ALONE_CYCLES, BROADCAST_CYCLES, _VECTOR_CYCLES = 0.51, 0.12, 0.18, 4.0
+BROADCASTS = 64  # bytes of vectors whose multiply-adds broadcast a factor from memory themselves
 
 
 @dataclass(frozen=True)
@@ -163,19 +165,26 @@ class Correlation:
             return ()
         return (0, rest) if rest else (0,)
 
+    @property
+    def _covered(self) -> int:
+        """Units of a row that are computed, some of them twice."""
+        return ceil_div(self.x.units, self.tile.columns) * self.tile.columns
+
     def cycles(self, inputs: tuple[int, int]) -> float:
         """Estimated cycles, all cores together, for images of ``inputs``."""
         step = _STEP_CYCLES
         if self.tile.vectors == 1 and self.x.stride > 1:  # no two taps share a broadcast
             step += _ALONE_CYCLES
+        if self.lanes * self.itemsize < BROADCASTS:
+            step += BROADCAST_CYCLES / self.tile.vectors
         taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, self.tile.rows)
         if self.starts:
             taps *= share(self.x, 1)
-        pixels = self.images * self.y.units * self.x.units
+        pixels = self.images * self.y.units * self._covered
         steps = pixels * taps * ceil_div(self.channels, self.lanes)
         elements = self.reduced * math.prod(inputs)
         elements += self.channels * self.y.outputs * self.x.outputs
-        return step * steps + _ELEMENT_CYCLES * self.images * elements
+        return step * steps + _VECTOR_CYCLES / self.lanes * self.images * elements
 
 
 def correlation(
@@ -287,7 +296,7 @@ def correlate(
     p = problem
     (top, height), (left, width) = p.y.border(), p.x.border()
     layout = ChannelsLast(
-        p.reduced, inputs, (top, left), (height, width), p.reduced, p.dtype, p.lanes
+        p.reduced, inputs, (top, left), (height, width), p.reduced, p.reduced, p.dtype, p.lanes
     )
     units = _pick_rows(p.y, p.x.units * p.x.stride, p.tile, p.lanes)
     row_blocks = ceil_div(p.y.units, units)
@@ -415,7 +424,7 @@ def _register_tile(
                     columns.setdefault((dy, shift), []).append((k, t))
         for (dy, shift), uses in sorted(columns.items()):
             value, statement = bind(
-                "s", load(source, image, y0 + dy * ay.input_stride, x0 + shift, c)
+                "s", load(source, image, 0, y0 + dy * ay.input_stride, x0 + shift, c)
             )
             out.append(statement)
             for k, t in uses:

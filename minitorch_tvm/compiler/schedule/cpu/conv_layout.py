@@ -212,10 +212,11 @@ def vectors_covering(extent: int, lanes: int, body: Callable[[Expr], Stmt]) -> S
 
 @dataclass(frozen=True)
 class ChannelsLast:
-    """A copy ``[image][y][x][channel]`` of NCHW data, with zeros around and behind it.
+    """A copy ``[image][group][y][x][channel]`` of NCHW data, with zeros around and behind it.
 
     ``low`` is the border before the first row and column, ``extent`` the size with borders;
-    channels are followed by zeros up to ``padded``.
+    channels are followed by zeros up to ``padded``, and fall into groups of ``together``, which is
+    a whole number of vectors unless all are one group.
     """
 
     channels: int
@@ -223,13 +224,19 @@ class ChannelsLast:
     low: tuple[int, int]
     extent: tuple[int, int]
     padded: int
+    together: int
     dtype: str
     lanes: int
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> tuple[int, int, int, int]:
         """Shape of one image of the copy."""
-        return (*self.extent, self.padded)
+        return (self.padded // self.together, *self.extent, self.together)
+
+    def place(self, image: Expr, y: Expr, x: Expr, channel: Expr) -> tuple[Expr, ...]:
+        """Where an element of the copy is."""
+        group, place = split(channel, self.together)
+        return image, group, y, x, place
 
     def stages(
         self, name: str, images: int, read: Load4, builder: Builder
@@ -275,13 +282,14 @@ class ChannelsLast:
 
     def _slab(self, buffer: Memory, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
-        channels = ramp(block * lanes, lanes)
+        group, first = split(block * lanes, self.together)
+        channels = ramp(first, lanes)
         nothing = splat(const(0.0, self.dtype), lanes)
 
         def tile(p0: Expr) -> Stmt:
             def put(k: Expr, vector: Expr) -> Stmt:
                 y, x = split(p0 + k, w)
-                return store(buffer, vector, image, y + top, x + left, channels)
+                return store(buffer, vector, image, group, y + top, x + left, channels)
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 def get(at: Expr) -> Expr:
@@ -297,7 +305,8 @@ class ChannelsLast:
             return copy
         # Zeroing the interior too costs less than the code for four exact borders.
         return seq(
-            grid(self.extent, lambda y, x: store(buffer, nothing, image, y, x, channels)), copy
+            grid(self.extent, lambda y, x: store(buffer, nothing, image, group, y, x, channels)),
+            copy,
         )
 
     def _remainder(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
@@ -309,7 +318,7 @@ class ChannelsLast:
             parts.append(
                 grid(
                     (*self.extent, self._rest),
-                    lambda y, x, k: store(buffer, nothing, image, y, x, first + k),
+                    lambda y, x, k: store(buffer, nothing, *self.place(image, y, x, first + k)),
                 )
             )
         if first < self.channels:
@@ -318,7 +327,9 @@ class ChannelsLast:
                 grid(
                     (h, self.channels - first, w),
                     lambda y, k, x: store(
-                        buffer, read(source, first + k, y, x), image, y + top, x + left, first + k
+                        buffer,
+                        read(source, first + k, y, x),
+                        *self.place(image, y + top, x + left, first + k),
                     ),
                 )
             )

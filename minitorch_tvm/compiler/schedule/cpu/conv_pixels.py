@@ -35,6 +35,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     ramp,
     seq,
     serial,
@@ -47,6 +48,13 @@ from ...loops import (
 from .conv_layout import bounded_stage, covering, div, maximum, mod, split, vectors_covering
 from .conv_pixels_plan import PixelCorrelation
 from .conv_spec import Access
+
+_FEW = 32  # weights of an output: LLVM makes one piece of all
+
+
+def _wide(position: Expr) -> Expr:
+    """A position in 64 bits."""
+    return const(position, "int64") if isinstance(position, int) else position.astype("int64")
 
 
 def correlate_pixels(
@@ -340,27 +348,38 @@ class _Band:
         far = replace(self.copy, wide=True)
         line = replace(far, shape=(far.count,))
 
+        def vector(v: Expr) -> Expr:
+            """Where a vector of the group begins, from the first on."""
+            at = v * lanes if p.flat else div(v, across) * p.pitch + mod(v, across) * lanes
+            return _wide(at)
+
+        # Of positions in 64 bits LLVM sees which are some places apart.
+        known = [bind("vector", vector(q + m)) for m in range(p.vectors)]
+        vectors = [place for place, _ in known]
+
         def tap(c: Expr, a: Expr, b: Expr) -> Stmt:
             row = ty.base + a * p.y.advance - p.down.lowest
             column = tx.base + b * p.x.advance
             if p.flat:
-                place, at = div(column - p.across.lowest, p.across.step), q * lanes
+                place = div(column - p.across.lowest, p.across.step)
+                shift: Expr = 0
             else:
                 column = column - p.origin
-                place, at = mod(column, p.x.input_stride), div(column, p.x.input_stride)
-                at = at + div(q, across) * p.pitch + mod(q, across) * lanes
-            pixel = (unit + div(row, stride)) * p.pitch + at
-            # Of positions in 64 bits LLVM sees which are some places apart.
-            position = far.flat((c, place, mod(row, stride), pixel))
-            first, see = bind("first", position)
+                place, shift = mod(column, p.x.input_stride), div(column, p.x.input_stride)
+
+            above = (unit + div(row, stride)) * p.pitch
+            start = far.flat((c, place, mod(row, stride), above)) + _wide(shift)
             i, j = ty.first + a * p.y.step, tx.first + b * p.x.step
-            number = (c * p.y.kernel + i) * p.x.kernel + j
-            weights, see_weights = view(load(self.weights, block, number, 0), "tap")
-            out = [see, see_weights]
+            place_in_kernel = (c * p.y.kernel + i) * p.x.kernel + j
+            weights, see_weights = view(load(self.weights, block, place_in_kernel, 0), "tap")
+            out = [see_weights]
             pixels = []
             for m in range(p.vectors):
-                offset = m * lanes
-                if not p.flat and p.vectors >= across:
+                if m == 0 or not p.regular:
+                    first, see = bind("first", vectors[m] + start)
+                    out.append(see)
+                offset = 0 if not p.regular else m * lanes
+                if p.regular and not p.flat and p.vectors >= across:
                     offset = m // across * p.pitch + m % across * lanes
                 value, statement = bind("s", load(line, ramp(first + offset, lanes)))
                 pixels.append(value)
@@ -373,14 +392,18 @@ class _Band:
                     out.append(store(own, load(own, whole) + value * pixels[m], whole))
             return seq(out)
 
+        # In one piece LLVM would fetch once what taps read in common, and spill it.
+        few = p.reduced * p.y.kernel * p.x.kernel < _FEW
+        channels = number(p.reduced, "channels") if few else p.reduced
         zero = splat(const(0.0, p.dtype), lanes)
         residues = ry * p.x.stride + rx
         return seq(
             know,
+            [statement for _, statement in known],
             [alloc(own) for own in acc.values()],
             [store(own, zero, whole) for own in acc.values()],
             serial(
-                p.reduced,
+                channels,
                 lambda c: seq(asks(c), grid((ty.count, tx.count), lambda a, b: tap(c, a, b))),
                 "c",
             ),

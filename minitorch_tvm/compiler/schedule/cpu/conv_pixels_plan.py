@@ -11,16 +11,22 @@ from functools import cached_property, lru_cache
 from ...loops import ceil_div
 from ...target import CpuTarget
 from .conv_axes import Axis, share
+from .conv_correlate import BROADCAST_CYCLES, BROADCASTS
 
-_TILES = 16  # that a convolution is cut into at least, by shape alone
+# That a convolution is cut into, if it can be; of fewer than the least some cores would have none.
+_TILES, _LEAST_TILES = 16, 4
 # Measured cycles: of a vector of an image that is copied with its border, or to the places of taps.
 _BORDER_CYCLES, _COPY_CYCLES = 2.3, 3.0
 # Of a vector of results, if it stays as it is, if it is merged with others, if rows are cut from
 # vectors, and what comes to that if results are more bytes.
 _LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3, 6.0, 2.0, 4096
-_READ_CYCLES, _TAP_CYCLES = 0.1, 0.5  # beside multiply-adds, of what they read and of a tap
+# Beside multiply-adds, of what they read, of a tap, and of one of a residue class, whose number is
+# not known beforehand.
+_READ_CYCLES, _TAP_CYCLES, _RESIDUE_CYCLES = 0.1, 0.5, 3.0
 _SIZES = 16  # of groups that are tried, and some larger ones
-_LEAST = 0.4  # of registers for results: fewer wait for themselves
+# Of registers for results: fewer wait for themselves; tiles whose vectors need an address each are
+# worth while with many.
+_LEAST, _MANY = 0.4, 0.75
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,11 @@ class PixelCorrelation:
         return ceil_div(self.units * self.row, self.lanes)
 
     @property
+    def regular(self) -> bool:
+        """Whether the vectors of all tiles are equally far apart: parts of rows, or whole ones."""
+        return self.flat or _equally_apart(self.vectors, self.row // self.lanes)
+
+    @property
     def row(self) -> int:
         """Places of a row of results, in vectors of them."""
         return self.x.units if self.flat else self._whole(self.x.units)
@@ -143,6 +154,11 @@ class PixelCorrelation:
         return math.prod(self.copy_shape(groups)) * self.itemsize
 
     @property
+    def copied_bytes(self) -> int:
+        """Of the copy that a tile reads."""
+        return self._copy_bytes(self.per_band)
+
+    @property
     def width(self) -> int:
         """Of a row with its border, from which copies are made."""
         x, across = self.x, self.across
@@ -160,7 +176,7 @@ class PixelCorrelation:
         classes = self.y.stride * self.x.stride
         done = 2 * self.outputs * classes * self.lines * self.lanes
         plane = self.rows(self.per_band) * self.width
-        return self._copy_bytes(self.per_band) + (done + plane) * self.itemsize
+        return self.copied_bytes + (done + plane) * self.itemsize
 
     @property
     def cycles(self) -> float:
@@ -172,7 +188,12 @@ class PixelCorrelation:
         rows = max(1, self.vectors * self.lanes // self.row)
         taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, rows)
         step = _step_cycles(self.outputs, self.vectors)
-        return tiles * (taps * step + each) + copied * copy
+        if self.lanes * self.itemsize < BROADCASTS:
+            step += self.outputs * BROADCAST_CYCLES
+            if self.x.stride > 1 and self.x.kernel > 1:
+                step += _RESIDUE_CYCLES
+        work = tiles * (taps * step + each) + copied * copy
+        return work * max(1.0, _LEAST_TILES / (self.images * self.bands))
 
     @property
     def _finish_cycles(self) -> float:
@@ -209,7 +230,9 @@ def plan(
 ) -> PixelCorrelation | None:
     """The problem, if what a thread holds fits its caches, and a tile's weights the first level's.
 
-    That is so for few channels.
+    That is so for few channels.  Of rows with more weights outputs in vectors were as fast or
+    faster; flat copies are read again for every block of outputs, so there has to be room for other
+    things beside them.
     """
     lanes = cpu.lanes(itemsize)
     if x.stride > 2 or x.input_stride > 2 or lanes < 4:
@@ -219,15 +242,19 @@ def plan(
         (outputs, vectors, units, flat)
         for outputs in range(1, min(channels, 16) + 1)
         for vectors in range(1, 9)
-        if outputs * vectors + vectors + 2 <= cpu.vector_registers
+        if outputs * vectors + vectors + 1 <= cpu.vector_registers
         if _LEAST * cpu.vector_registers <= outputs * vectors
-        if outputs * weights <= cpu.l1_bytes // 4
         for units in _group_sizes(y, x, outputs, itemsize, cpu)
         for flat in (False, True)
+        if outputs * weights <= cpu.l1_bytes // (2 if flat else 4)
         if (
             (x.units % lanes or x.input_stride > 1) and units * x.units > (vectors - 1) * lanes
             if flat
-            else _fits(units, ceil_div(x.units, lanes), vectors)
+            else vectors <= units * ceil_div(x.units, lanes)
+            and (
+                _equally_apart(vectors, ceil_div(x.units, lanes))
+                or outputs * vectors >= _MANY * cpu.vector_registers
+            )
         )
     ]
     problems = [
@@ -236,6 +263,8 @@ def plan(
         )
         for way in ways
     ]
+    room = cpu.l2_bytes * 3 // 8
+    problems = [p for p in problems if not p.flat or p.copied_bytes <= room]
     return _fastest([p for p in problems if p.bytes <= cpu.l2_bytes])
 
 
@@ -243,11 +272,9 @@ def _fastest(problems: Sequence[PixelCorrelation]) -> PixelCorrelation | None:
     return min(problems, key=lambda p: p.cycles, default=None)
 
 
-def _fits(units: int, across: int, vectors: int) -> bool:
-    """Whether register tiles are parts of rows of ``across`` vectors, or some whole ones."""
-    if vectors < across:
-        return across % vectors == 0
-    return vectors % across == 0 and vectors <= units * across
+def _equally_apart(vectors: int, across: int) -> bool:
+    """Whether so many vectors are part of a row of ``across``, or some whole rows, in any tile."""
+    return across % vectors == 0 or vectors % across == 0
 
 
 def _group_sizes(y: Axis, x: Axis, outputs: int, itemsize: int, cpu: CpuTarget) -> list[int]:
