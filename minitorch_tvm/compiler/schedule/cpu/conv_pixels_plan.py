@@ -20,9 +20,9 @@ _BORDER_CYCLES, _COPY_CYCLES = 2.3, 3.0
 # Of a vector of results, if it stays as it is, if it is merged with others, if rows are cut from
 # vectors, and what comes to that if results are more bytes.
 _LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3, 6.0, 2.0, 4096
-# Beside multiply-adds, of what they read, of a tap, and of one of a residue class, whose number is
-# not known beforehand.
-_READ_CYCLES, _TAP_CYCLES, _RESIDUE_CYCLES = 0.1, 0.5, 3.0
+# Beside multiply-adds, of what they read, of a tap, of one of a residue class, whose number is not
+# known beforehand, and, in a tile, of where a vector is.
+_READ_CYCLES, _TAP_CYCLES, _RESIDUE_CYCLES, _ADDRESS_CYCLES = 0.1, 0.5, 3.0, 10.0
 _SIZES = 16  # of groups that are tried, and some larger ones
 # Of registers for results: fewer wait for themselves; tiles whose vectors need an address each are
 # worth while with many.
@@ -192,6 +192,8 @@ class PixelCorrelation:
             step += self.outputs * BROADCAST_CYCLES
             if self.x.stride > 1 and self.x.kernel > 1:
                 step += _RESIDUE_CYCLES
+        if not self.regular:
+            each += self.vectors * _ADDRESS_CYCLES
         work = tiles * (taps * step + each) + copied * copy
         return work * max(1.0, _LEAST_TILES / (self.images * self.bands))
 

@@ -185,7 +185,7 @@ def plan(s: Conv, cpu: CpuTarget, in_place: bool = False) -> RowProducts | None:
     fits = [
         n
         for n in range(1, min(_MOST_OUTPUTS, s.o) + 1)
-        if n * s.kw + min(n, s.kw) + 2 <= cpu.vector_registers
+        if n * s.kw + min(n, s.kw) + 1 <= cpu.vector_registers
     ]
     if s.kw == 1:
         return None
