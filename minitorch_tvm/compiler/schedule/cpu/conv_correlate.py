@@ -61,6 +61,7 @@ from .conv_layout import (
 # finishing one of results take.
 _STEP_CYCLES, _ALONE_CYCLES, BROADCAST_CYCLES, _VECTOR_CYCLES = 0.51, 0.12, 0.18, 4.0
 BROADCASTS = 64  # bytes of vectors whose multiply-adds broadcast a factor from memory themselves
+_NEAR_BYTES = 20  # a cycle, from the second-level cache
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,20 @@ class Tile:
     vectors: int
 
 
-def pick_tile(height: int, width: int, channel_vectors: int, taps: int, registers: int) -> Tile:
+def pick_tile(
+    height: int, width: int, channel_vectors: int, taps: int, registers: int, vector_bytes: int
+) -> Tile:
     """The tile with the smallest modelled time per useful multiply-add.
 
     A step costs the larger of its multiply-adds and its loads (one weight vector per channel
     vector, one broadcast per pixel, two of either kind a cycle), and at least the eight that hide
     the multiply-adds' latency.  Whole vectors often come from the second-level cache, so they
     weigh more than broadcasts.  Lanes and pixels outside the output count as cost.
+
+    Where broadcasts are instructions of their own they cost more, and so many vectors that the
+    second-level cache cannot keep up are no way to need fewer of them.
     """
+    apart = vector_bytes < BROADCASTS
     best, best_cost = Tile(1, 1, 1), float("inf")
     for vectors in range(1, min(channel_vectors, 8) + 1):
         # Neighbouring taps share broadcasts when there is one channel vector; their weights then
@@ -87,9 +94,8 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
         shared = taps if channel_vectors == 1 and taps <= 5 else 1
         limit = (registers - 2 - vectors * shared) // vectors
         waste = ceil_div(channel_vectors, vectors) * vectors / channel_vectors
-        for pixels_wide in range(1, min(width, max(limit, 1)) + 1):
-            columns = ceil_div(width, ceil_div(width, pixels_wide))
-            if columns != pixels_wide:
+        for columns in range(1, min(width, max(limit, 1)) + 1):
+            if columns != ceil_div(width, ceil_div(width, columns)):
                 continue
             rows = max(1, min(height, limit // columns)) if columns == width else 1
             rows = ceil_div(height, ceil_div(height, rows))
@@ -97,8 +103,11 @@ def pick_tile(height: int, width: int, channel_vectors: int, taps: int, register
             work = pixels * vectors
             if work + vectors * shared + 2 > registers:
                 continue
-            loads = vectors + (pixels + shared - 1) / shared
-            step = max(work, loads, 8) + 0.1 * (pixels + 6 * vectors)
+            broadcasts = (pixels + shared - 1) / shared
+            step = max(work, vectors + broadcasts, 8) + 0.1 * (pixels + 6 * vectors)
+            if apart:
+                step = max(step, 2 * vectors * vector_bytes / _NEAR_BYTES)
+                step += 2 * BROADCAST_CYCLES * broadcasts
             covered = ceil_div(width, columns) * columns * ceil_div(height, rows) * rows
             cost = step / work * waste * covered / (width * height)
             if cost < best_cost - 1e-9:
@@ -205,6 +214,7 @@ def correlation(
         ceil_div(channels, lanes),
         x.kernel if x.stride == 1 else 1,
         cpu.vector_registers,
+        cpu.vector_bytes,
     )
     return Correlation(images, reduced, channels, y, x, dtype, itemsize, lanes, tile)
 

@@ -63,7 +63,8 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     lanes = cpu.lanes(s.itemsize)
     # Without dilation the taps of a kernel row and their channels are one contiguous run.
     groups, run = (1, s.kw * s.c) if s.dilation[1] == 1 else (s.kw, s.c)
-    tile = pick_tile(1, run, ceil_div(s.o, lanes), 1, cpu.vector_registers)
+    registers = cpu.vector_registers
+    tile = pick_tile(1, run, ceil_div(s.o, lanes), 1, registers, cpu.vector_bytes)
     height, width = tile.columns, tile.vectors * lanes
     blocks = ceil_div(s.o, width)
     run_tiles = ceil_div(run, height)
