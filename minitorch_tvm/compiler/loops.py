@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -186,6 +186,11 @@ class Memory:
         for n in self.shape[:0:-1]:
             found.append(n * found[-1] if isinstance(n, int) else found[-1] * n)
         return tuple(found[::-1])[: len(self.shape)]
+
+    @property
+    def line(self) -> Memory:
+        """The same elements in one row, by positions in 64 bits: LLVM sees which are some apart."""
+        return replace(self, shape=(self.count,), wide=True)
 
     def flat(self, index: Sequence[Expr]) -> Expr:
         """Position of an element, or of a vector if the last index is a ramp."""

@@ -59,9 +59,8 @@ from .conv_layout import (
 # Measured: a multiply-add of vectors, what it takes more where its broadcast is not used again, a
 # broadcast where that is an instruction of its own, and what copying a vector of pixels and
 # finishing one of results take.
-_STEP_CYCLES, _ALONE_CYCLES, BROADCAST_CYCLES, _VECTOR_CYCLES = 0.51, 0.12, 0.18, 4.0
-BROADCASTS = 64  # bytes of vectors whose multiply-adds broadcast a factor from memory themselves
-_NEAR_BYTES = 20  # a cycle, from the second-level cache
+_STEP_CYCLES, _ALONE_CYCLES, _BROADCAST_CYCLES, _VECTOR_CYCLES = 0.51, 0.12, 0.18, 4.0
+_L2_RATE = 20  # bytes a cycle that come from the second-level cache
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,15 @@ class Tile:
     vectors: int
 
 
-def pick_tile(
-    height: int, width: int, channel_vectors: int, taps: int, registers: int, vector_bytes: int
-) -> Tile:
+def broadcast_cycles(vector_bytes: int) -> float:
+    """Of a broadcast, or 0 where multiply-adds broadcast a factor from memory themselves.
+
+    AVX-512's do.
+    """
+    return _BROADCAST_CYCLES if vector_bytes < 64 else 0.0
+
+
+def pick_tile(height: int, width: int, channel_vectors: int, taps: int, cpu: CpuTarget) -> Tile:
     """The tile with the smallest modelled time per useful multiply-add.
 
     A step costs the larger of its multiply-adds and its loads (one weight vector per channel
@@ -86,7 +91,8 @@ def pick_tile(
     Where broadcasts are instructions of their own they cost more, and so many vectors that the
     second-level cache cannot keep up are no way to need fewer of them.
     """
-    apart = vector_bytes < BROADCASTS
+    registers, vector_bytes = cpu.vector_registers, cpu.vector_bytes
+    broadcast = broadcast_cycles(vector_bytes)
     best, best_cost = Tile(1, 1, 1), float("inf")
     for vectors in range(1, min(channel_vectors, 8) + 1):
         # Neighbouring taps share broadcasts when there is one channel vector; their weights then
@@ -105,9 +111,9 @@ def pick_tile(
                 continue
             broadcasts = (pixels + shared - 1) / shared
             step = max(work, vectors + broadcasts, 8) + 0.1 * (pixels + 6 * vectors)
-            if apart:
-                step = max(step, 2 * vectors * vector_bytes / _NEAR_BYTES)
-                step += 2 * BROADCAST_CYCLES * broadcasts
+            if broadcast:
+                step = max(step, 2 * vectors * vector_bytes / _L2_RATE)
+                step += 2 * broadcast * broadcasts
             covered = ceil_div(width, columns) * columns * ceil_div(height, rows) * rows
             cost = step / work * waste * covered / (width * height)
             if cost < best_cost - 1e-9:
@@ -184,8 +190,7 @@ class Correlation:
         step = _STEP_CYCLES
         if self.tile.vectors == 1 and self.x.stride > 1:  # no two taps share a broadcast
             step += _ALONE_CYCLES
-        if self.lanes * self.itemsize < BROADCASTS:
-            step += BROADCAST_CYCLES / self.tile.vectors
+        step += broadcast_cycles(self.lanes * self.itemsize) / self.tile.vectors
         taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, self.tile.rows)
         if self.starts:
             taps *= share(self.x, 1)
@@ -213,8 +218,7 @@ def correlation(
         x.units,
         ceil_div(channels, lanes),
         x.kernel if x.stride == 1 else 1,
-        cpu.vector_registers,
-        cpu.vector_bytes,
+        cpu,
     )
     return Correlation(images, reduced, channels, y, x, dtype, itemsize, lanes, tile)
 
@@ -306,7 +310,7 @@ def correlate(
     p = problem
     (top, height), (left, width) = p.y.border(), p.x.border()
     layout = ChannelsLast(
-        p.reduced, inputs, (top, left), (height, width), p.reduced, p.reduced, p.dtype, p.lanes
+        p.reduced, inputs, (top, left), (height, width), p.reduced, p.dtype, p.lanes
     )
     units = _pick_rows(p.y, p.x.units * p.x.stride, p.tile, p.lanes)
     row_blocks = ceil_div(p.y.units, units)

@@ -215,8 +215,8 @@ class ChannelsLast:
     """A copy ``[image][group][y][x][channel]`` of NCHW data, with zeros around and behind it.
 
     ``low`` is the border before the first row and column, ``extent`` the size with borders;
-    channels are followed by zeros up to ``padded``, and fall into groups of ``together``, which is
-    a whole number of vectors unless all are one group.
+    channels are followed by zeros up to ``padded``, and fall into that many ``groups``, which are
+    whole vectors if there are several.
     """
 
     channels: int
@@ -224,18 +224,18 @@ class ChannelsLast:
     low: tuple[int, int]
     extent: tuple[int, int]
     padded: int
-    together: int
     dtype: str
     lanes: int
+    groups: int = 1
 
     @property
     def image_shape(self) -> tuple[int, int, int, int]:
         """Shape of one image of the copy."""
-        return (self.padded // self.together, *self.extent, self.together)
+        return (self.groups, *self.extent, self.padded // self.groups)
 
-    def place(self, image: Expr, y: Expr, x: Expr, channel: Expr) -> tuple[Expr, ...]:
+    def _place(self, image: Expr, y: Expr, x: Expr, channel: Expr) -> tuple[Expr, ...]:
         """Where an element of the copy is."""
-        group, place = split(channel, self.together)
+        group, place = split(channel, self.padded // self.groups)
         return image, group, y, x, place
 
     def stages(
@@ -282,14 +282,16 @@ class ChannelsLast:
 
     def _slab(self, buffer: Memory, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
-        group, first = split(block * lanes, self.together)
-        channels = ramp(first, lanes)
         nothing = splat(const(0.0, self.dtype), lanes)
+
+        def vector_at(y: Expr, x: Expr) -> tuple[Expr, ...]:
+            *pixel, first = self._place(image, y, x, block * lanes)
+            return *pixel, ramp(first, lanes)
 
         def tile(p0: Expr) -> Stmt:
             def put(k: Expr, vector: Expr) -> Stmt:
                 y, x = split(p0 + k, w)
-                return store(buffer, vector, image, group, y + top, x + left, channels)
+                return store(buffer, vector, *vector_at(y + top, x + left))
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 def get(at: Expr) -> Expr:
@@ -304,10 +306,8 @@ class ChannelsLast:
         if self.extent == self.size:
             return copy
         # Zeroing the interior too costs less than the code for four exact borders.
-        return seq(
-            grid(self.extent, lambda y, x: store(buffer, nothing, image, group, y, x, channels)),
-            copy,
-        )
+        clear = grid(self.extent, lambda y, x: store(buffer, nothing, *vector_at(y, x)))
+        return seq(clear, copy)
 
     def _remainder(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
         (h, w), (top, left) = self.size, self.low
@@ -318,7 +318,7 @@ class ChannelsLast:
             parts.append(
                 grid(
                     (*self.extent, self._rest),
-                    lambda y, x, k: store(buffer, nothing, *self.place(image, y, x, first + k)),
+                    lambda y, x, k: store(buffer, nothing, *self._place(image, y, x, first + k)),
                 )
             )
         if first < self.channels:
@@ -329,7 +329,7 @@ class ChannelsLast:
                     lambda y, k, x: store(
                         buffer,
                         read(source, first + k, y, x),
-                        *self.place(image, y + top, x + left, first + k),
+                        *self._place(image, y + top, x + left, first + k),
                     ),
                 )
             )

@@ -52,11 +52,6 @@ from .conv_spec import Access
 _FEW = 32  # weights of an output: LLVM makes one piece of all
 
 
-def _wide(position: Expr) -> Expr:
-    """A position in 64 bits."""
-    return const(position, "int64") if isinstance(position, int) else position.astype("int64")
-
-
 def correlate_pixels(
     name: str,
     problem: PixelCorrelation,
@@ -346,41 +341,39 @@ class _Band:
         stride = p.y.input_stride
 
         far = replace(self.copy, wide=True)
-        line = replace(far, shape=(far.count,))
+        line = self.copy.line
 
         def vector(v: Expr) -> Expr:
             """Where a vector of the group begins, from the first on."""
-            at = v * lanes if p.flat else div(v, across) * p.pitch + mod(v, across) * lanes
-            return _wide(at)
+            return v * lanes if p.flat else div(v, across) * p.pitch + mod(v, across) * lanes
 
-        # Of positions in 64 bits LLVM sees which are some places apart.
-        known = [bind("vector", vector(q + m)) for m in range(p.vectors)]
-        vectors = [place for place, _ in known]
+        # Where they are not equally far apart, each has an address of its own.
+        places = [
+            bind("vector", line.flat((vector(q + m),)))
+            for m in range(1 if p.regular else p.vectors)
+        ]
 
         def tap(c: Expr, a: Expr, b: Expr) -> Stmt:
             row = ty.base + a * p.y.advance - p.down.lowest
             column = tx.base + b * p.x.advance
             if p.flat:
-                place = div(column - p.across.lowest, p.across.step)
-                shift: Expr = 0
+                place, shift = div(column - p.across.lowest, p.across.step), 0
             else:
                 column = column - p.origin
                 place, shift = mod(column, p.x.input_stride), div(column, p.x.input_stride)
 
             above = (unit + div(row, stride)) * p.pitch
-            start = far.flat((c, place, mod(row, stride), above)) + _wide(shift)
+            start = far.flat((c, place, mod(row, stride), above)) + line.flat((shift,))
             i, j = ty.first + a * p.y.step, tx.first + b * p.x.step
             place_in_kernel = (c * p.y.kernel + i) * p.x.kernel + j
             weights, see_weights = view(load(self.weights, block, place_in_kernel, 0), "tap")
             out = [see_weights]
             pixels = []
             for m in range(p.vectors):
-                if m == 0 or not p.regular:
-                    first, see = bind("first", vectors[m] + start)
+                if m < len(places):
+                    first, see = bind("first", places[m][0] + start)
                     out.append(see)
-                offset = 0 if not p.regular else m * lanes
-                if p.regular and not p.flat and p.vectors >= across:
-                    offset = m // across * p.pitch + m % across * lanes
+                offset = vector(m) if p.regular else 0
                 value, statement = bind("s", load(line, ramp(first + offset, lanes)))
                 pixels.append(value)
                 out.append(statement)
@@ -399,7 +392,7 @@ class _Band:
         residues = ry * p.x.stride + rx
         return seq(
             know,
-            [statement for _, statement in known],
+            [statement for _, statement in places],
             [alloc(own) for own in acc.values()],
             [store(own, zero, whole) for own in acc.values()],
             serial(

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from ...loops import ceil_div
 from ...target import CpuTarget
 from .conv_axes import Axis, share
-from .conv_correlate import BROADCAST_CYCLES, BROADCASTS
+from .conv_correlate import broadcast_cycles
 
 # That a convolution is cut into, if it can be; of fewer than the least some cores would have none.
 _TILES, _LEAST_TILES = 16, 4
@@ -182,18 +182,19 @@ class PixelCorrelation:
     def cycles(self) -> float:
         """Estimated cycles, all cores together."""
         tiles = self.images * self.groups * self.blocks * ceil_div(self.lines, self.vectors)
-        each = self.y.stride * self.x.stride * self.outputs * self.vectors * self._finish_cycles
+        each = self.outputs * self.vectors * self._finish_cycles
+        if not self.regular:
+            each += self.vectors * _ADDRESS_CYCLES
+        each *= self.y.stride * self.x.stride
         copied = self.images * self.bands * math.prod(self.copy_shape(self.per_band)) / self.lanes
         copy = _COPY_CYCLES if self.flat or self.x.input_stride > 1 else _BORDER_CYCLES
         rows = max(1, self.vectors * self.lanes // self.row)
         taps = self.y.every_tap * self.x.every_tap * self.reduced * share(self.y, rows)
         step = _step_cycles(self.outputs, self.vectors)
-        if self.lanes * self.itemsize < BROADCASTS:
-            step += self.outputs * BROADCAST_CYCLES
-            if self.x.stride > 1 and self.x.kernel > 1:
-                step += _RESIDUE_CYCLES
-        if not self.regular:
-            each += self.vectors * _ADDRESS_CYCLES
+        broadcast = broadcast_cycles(self.lanes * self.itemsize)
+        step += self.outputs * broadcast
+        if broadcast and self.x.stride > 1 and self.x.kernel > 1:  # measured with AVX2 only
+            step += _RESIDUE_CYCLES
         work = tiles * (taps * step + each) + copied * copy
         return work * max(1.0, _LEAST_TILES / (self.images * self.bands))
 
@@ -240,6 +241,17 @@ def plan(
     if x.stride > 2 or x.input_stride > 2 or lanes < 4:
         return None
     weights = reduced * y.kernel * x.kernel * itemsize
+    across = ceil_div(x.units, lanes)
+
+    def fits(outputs: int, vectors: int, units: int, flat: bool) -> bool:
+        if outputs * weights > cpu.l1_bytes // (2 if flat else 4):
+            return False
+        if flat:
+            fuller = x.units % lanes > 0 or x.input_stride > 1
+            return fuller and units * x.units > (vectors - 1) * lanes
+        many = outputs * vectors >= _MANY * cpu.vector_registers
+        return vectors <= units * across and (many or _equally_apart(vectors, across))
+
     ways = [
         (outputs, vectors, units, flat)
         for outputs in range(1, min(channels, 16) + 1)
@@ -248,16 +260,7 @@ def plan(
         if _LEAST * cpu.vector_registers <= outputs * vectors
         for units in _group_sizes(y, x, outputs, itemsize, cpu)
         for flat in (False, True)
-        if outputs * weights <= cpu.l1_bytes // (2 if flat else 4)
-        if (
-            (x.units % lanes or x.input_stride > 1) and units * x.units > (vectors - 1) * lanes
-            if flat
-            else vectors <= units * ceil_div(x.units, lanes)
-            and (
-                _equally_apart(vectors, ceil_div(x.units, lanes))
-                or outputs * vectors >= _MANY * cpu.vector_registers
-            )
-        )
+        if fits(outputs, vectors, units, flat)
     ]
     problems = [
         PixelCorrelation(

@@ -63,8 +63,7 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     lanes = cpu.lanes(s.itemsize)
     # Without dilation the taps of a kernel row and their channels are one contiguous run.
     groups, run = (1, s.kw * s.c) if s.dilation[1] == 1 else (s.kw, s.c)
-    registers = cpu.vector_registers
-    tile = pick_tile(1, run, ceil_div(s.o, lanes), 1, registers, cpu.vector_bytes)
+    tile = pick_tile(1, run, ceil_div(s.o, lanes), 1, cpu)
     height, width = tile.columns, tile.vectors * lanes
     blocks = ceil_div(s.o, width)
     run_tiles = ceil_div(run, height)
@@ -74,9 +73,9 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     # The last tile may read past its run: into neighbouring pixels, or into these extra rows.
     rows += ceil_div(height, columns * s.c)
     size, low = (s.h, s.w), (top, left)
-    layout_x = ChannelsLast(s.c, size, low, (rows, columns), s.c, s.c, s.dtype, lanes)
+    layout_x = ChannelsLast(s.c, size, low, (rows, columns), s.c, s.dtype, lanes)
     size = (s.oh, s.ow)
-    layout_ct = ChannelsLast(s.o, size, (0, 0), size, blocks * width, width, s.dtype, lanes)
+    layout_ct = ChannelsLast(s.o, size, (0, 0), size, blocks * width, s.dtype, lanes, blocks)
     image_bytes = s.itemsize * sum(
         math.prod(layout.image_shape) for layout in (layout_x, layout_ct)
     )
@@ -90,9 +89,8 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
     ) -> Stmt:
         """Add ``count`` pixel rows from ``first`` to the matrix ``sums[where]``."""
         _, block, i, group = where
-        # Of positions in 64 bits LLVM sees which are some places apart.
-        far = [replace(memory, wide=True) for memory in (ct, source)]
-        line = [replace(memory, shape=(memory.count,)) for memory in far]
+        far_ct, far_x = (replace(memory, wide=True) for memory in (ct, source))
+        line_ct, line_x = ct.line, source.line
 
         def run_tile(t: Expr) -> Stmt:
             acc = {(r, m): local_buffer((lanes,), s.dtype, f"acc{r}_{m}") for r, m in points}
@@ -114,8 +112,8 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
                 image, oy = split(first + q, s.oh)
                 iy = oy * s.stride[0] - s.padding[0] + i * s.dilation[0] + top
                 ix = begin * s.stride[1] - s.padding[1] + group * s.dilation[1] + left
-                at_ct, know_ct = bind("at_ct", far[0].flat((image, block, oy, begin, 0)))
-                at_x, know_x = bind("at_x", far[1].flat((image, 0, iy, ix, t * height)))
+                at_ct, know_ct = bind("at_ct", far_ct.flat((image, block, oy, begin, 0)))
+                at_x, know_x = bind("at_x", far_x.flat((image, 0, iy, ix, t * height)))
                 inner = serial(wide, lambda ox: pixel(at_ct, at_x, ox.astype("int64")), "ox")
                 inside = (oy >= upper) & (oy < lower)
                 return when(inside, seq(know_ct, know_x, inner))
@@ -123,12 +121,12 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
             def pixel(at_ct: Expr, at_x: Expr, ox: Expr) -> Stmt:
                 at_ct, at_x = at_ct + ox * width, at_x + ox * (s.stride[1] * s.c)
                 vectors = [
-                    bind("g", load(line[0], ramp(at_ct + m * lanes, lanes)))
+                    bind("g", load(line_ct, ramp(at_ct + m * lanes, lanes)))
                     for m in range(tile.vectors)
                 ]
                 out = [statement for _, statement in vectors]
                 for r in range(height):
-                    value, statement = bind("s", load(line[1], at_x + r))
+                    value, statement = bind("s", load(line_x, at_x + r))
                     out.append(statement)
                     for m, (vector, _) in enumerate(vectors):
                         product = splat(value, lanes) * vector
