@@ -367,6 +367,24 @@ def test_taps_outside_the_image_are_left_out(
             np.testing.assert_array_equal(~np.isfinite(found[name]), hit[name] > 0, str(tap))
 
 
+def test_weight_gradients_read_what_a_tile_needs_of_gradients_in_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 64 outputs a pixel's lay 256 bytes from the next one's, of which a tile takes 64."""
+    shapes: list[tuple[int, ...]] = []
+    layout = conv_weight.ChannelsLast
+
+    def noted(*sizes: Any) -> Any:
+        made = layout(*sizes)
+        shapes.append(made.image_shape)
+        return made
+
+    monkeypatch.setattr(conv_weight, "ChannelsLast", noted)
+    monkeypatch.setattr(conv_weight, "pick_tile", lambda *_: conv_correlate.Tile(1, 6, 2))
+    Case(spec(9, 16, (7, 6), 64, (3, 3), padding=(1, 1)), AVX2, directions=("dw",)).check()
+    assert shapes == [(1, *shapes[0][1:3], 16), (4, 7, 6, 16)]
+
+
 @pytest.mark.parametrize("images", [2, 9])
 def test_pixels_with_which_no_tap_reads_the_image_are_left_out(
     images: int, monkeypatch: pytest.MonkeyPatch

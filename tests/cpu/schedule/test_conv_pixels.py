@@ -280,10 +280,14 @@ def test_any_geometry(
 
 
 def test_where_they_are_chosen() -> None:
-    """Of few channels; not where outputs fill vectors and images are copied for many of them."""
-    cpu = target.CpuTarget("skylake-avx512", (), 64, 32, 32 << 10, 1 << 20)
+    """Of few channels; not where outputs fill vectors and images are copied for many of them.
 
-    def both(s: conv.Conv) -> tuple[bool, bool]:
+    With AVX2 of more, as a tile of outputs needs more broadcasts, and each is an instruction.
+    """
+    avx512 = target.CpuTarget("skylake-avx512", (), 64, 32, 32 << 10, 1 << 20)
+    avx2 = target.CpuTarget("znver3", (), 32, 16, 32 << 10, 512 << 10)
+
+    def both(s: conv.Conv, cpu: target.CpuTarget = avx512) -> tuple[bool, bool]:
         sizes = ((s.h, s.oh, s.kh), (s.w, s.ow, s.kw))
         geometry = list(zip(s.stride, s.padding, s.dilation, strict=True))
         found = []
@@ -306,3 +310,20 @@ def test_where_they_are_chosen() -> None:
     assert both(spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2))) == (False, False)
     assert both(spec(8, 128, (28, 28), 128, (3, 3), **same)) == (False, False)
     assert both(spec(9, 16, (30, 30), 16, (3, 3), (3, 3))) == (False, False)
+
+    assert both(spec(32, 16, (32, 32), 16, (3, 3), **same), avx2) == (True, True)
+    assert both(spec(32, 32, (16, 16), 32, (3, 3), **same), avx2) == (True, True)
+    assert both(spec(64, 32, (14, 14), 64, (5, 5), padding=(2, 2)), avx2) == (True, False)
+    # Taps of a residue class are not known beforehand.
+    assert both(spec(32, 16, (32, 32), 32, (3, 3), (2, 2), (1, 1)), avx2) == (True, False)
+    assert both(spec(8, 64, (56, 56), 64, (3, 3), **same), avx2) == (False, False)
+    assert both(spec(8, 128, (28, 28), 128, (3, 3), **same), avx2) == (False, False)
+
+
+def test_one_image_is_work_for_several_cores() -> None:
+    """A whole image that fits was one tile, which took 1.75 times as long on two cores."""
+    axis = forward_axis(14, 14, 5, 1, 2, 1)
+    cpu = target.CpuTarget("znver3", (), 32, 16, 32 << 10, 512 << 10)
+    found = conv_pixels_plan.plan(1, 32, 64, axis, axis, "float32", 4, cpu)
+    assert found is not None
+    assert found.bands >= 4
