@@ -454,19 +454,28 @@ def seq(*statements: Stmt | Sequence[Stmt]) -> Stmt:
 
 
 def _loop(
-    extent: Expr, body: Callable[[Var], Stmt], name: str, kind: str, dtype: str = "int32"
+    extent: Expr,
+    body: Callable[[Var], Stmt],
+    name: str,
+    kind: str,
+    dtype: str = "int32",
+    first: Expr = 0,
 ) -> Stmt:
+    start = const(first, dtype) if isinstance(first, int) else first
     if isinstance(extent, int) and extent == 1 and kind != "VECTORIZED":
-        return body(const(0))
+        return body(start)
     v = var(name, dtype)
     t = tvm().tirx
     size = const(extent, dtype) if isinstance(extent, int) else extent
-    return t.For(v, const(0, dtype), size, getattr(t.ForKind, kind), body(v))
+    return t.For(v, start, size, getattr(t.ForKind, kind), body(v))
 
 
-def serial(extent: Expr, body: Callable[[Var], Stmt], name: str = "i") -> Stmt:
-    """``for v in range(extent): body(v)``; LLVM vectorises and unrolls innermost loops itself."""
-    return _loop(extent, body, name, "SERIAL")
+def serial(extent: Expr, body: Callable[[Var], Stmt], name: str = "i", *, first: Expr = 0) -> Stmt:
+    """``for v in range(first, first + extent): body(v)``.
+
+    LLVM vectorises and unrolls innermost loops itself.
+    """
+    return _loop(extent, body, name, "SERIAL", first=first)
 
 
 def unrolled(extent: int, body: Callable[[Var], Stmt], name: str = "u") -> Stmt:

@@ -340,7 +340,8 @@ def test_a_small_product_is_one_stage(
     before = one.out.copy()
     one.run()
     check(one, before + one.want() * (scale or 1.0))
-    monkeypatch.setattr(gemm_tiling, "_may_own", lambda *_: False)
+    for shares in ("_may_own", "_keeps"):
+        monkeypatch.setattr(gemm_tiling, shares, lambda *_: False)
     two = made()
     in_place = not b_transposed and not computed
     assert two.stage_names == (["gemm"] if in_place else ["gemm_pack", "gemm"])

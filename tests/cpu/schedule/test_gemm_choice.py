@@ -31,6 +31,24 @@ def test_where_threads_pack_panels(shape: tuple[int, int, int], workers: int, ke
     assert tiling.row_group * tiling.mr < shape[0]
 
 
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        (256, True),  # a stage's panels would come from the other core's cache, for so few rows
+        (4096, False),  # and here more of them serve for a block of rows that is read
+    ],
+)
+def test_threads_keep_panels_that_few_rows_use(rows: int, kept: bool) -> None:
+    l2 = 512 << 10
+    cpu = dataclasses.replace(ZEN, vector_bytes=32, vector_registers=16, l1_bytes=32 << 10)
+    pb, _, _ = _chosen(rows, 1024, 1024, False, 2, l2)
+    tiling = gemm_tiling.choose(pb, dataclasses.replace(cpu, l2_bytes=l2))[1]
+    assert not tiling.direct
+    assert tiling.own_panels == kept
+    assert (tiling.panel_group * tiling.nr * pb.k * pb.itemsize <= 0.4 * l2) == kept
+    assert tiling.panel_group * tiling.nr * tiling.k_block * pb.itemsize <= 0.35 * l2
+
+
 @pytest.mark.parametrize(("workers", "k"), [(2, 32), (2, 100), (5, 32)])
 def test_few_tiles_are_shared_out_evenly(workers: int, k: int) -> None:
     """A weight gradient of 100 x 256: 17 blocks of six rows would leave a core idle."""
@@ -59,7 +77,7 @@ def test_products_that_stay_in_caches_have_no_packing_stage(
         ((1024, 384, 128), ["gemm"]),
         ((1000, 100, 256), ["gemm"]),
         # Two of them, of which a stage packs each once.
-        ((1024, 512, 128), ["gemm_pack", "gemm"]),
+        ((1024, 512, 256), ["gemm_pack", "gemm"]),
         # One, but packing it twice is more than a little of the product.
         ((256, 32, 784), ["gemm_pack", "gemm"]),
     ],
@@ -165,10 +183,10 @@ def _chosen(
     return pb, cpu, gemm_tiling.choose(pb, cpu)[1]
 
 
-@pytest.mark.parametrize(("n", "rows_first"), [(512, True), (2048, False)])
+@pytest.mark.parametrize(("n", "rows_first"), [(480, True), (2048, False)])
 def test_threads_have_rows_of_their_own_where_columns_are_few(n: int, rows_first: bool) -> None:
     """Who comes next finds rows where it wrote them; else panels stay in a core's cache."""
-    pb, cpu, tiling = _chosen(1024, n, 128, False, 2, 1 << 20)
+    pb, cpu, tiling = _chosen(1024, n, 256, False, 2, 1 << 20)
     tiling = dataclasses.replace(tiling, own_panels=False)
     compute = gemm_outer._Compute(pb, tiling, None, None, cpu)
     assert compute.rows_first == rows_first

@@ -202,6 +202,21 @@ def test_little_is_executed_beside_multiply_adds(
     assert sum("prefetch" in x for x in loop) <= 3  # a line of columns per step, one of rows
 
 
+@pytest.mark.parametrize("form", ["NN", "NT"])
+def test_narrow_last_panels_cost_the_others_nothing(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of seven panels that a thread keeps: two tiles in one function, whose sums were spilled."""
+    cpu = _cpu("znver3", "avx2", 32, 512)
+    text = assembly(lambda: [product(form, 1000, 100, 256)[2]], cpu, monkeypatch)
+    check_tile(text, ISAS["avx2"], 12)
+    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
+    whole, narrow = sorted((loop for terms, loop in loops if terms == 24), key=len)
+    assert sum("broadcast" in x for x in whole) == 12
+    assert len(whole) <= 2.2 * 24
+    assert sum("broadcast" in x for x in narrow) == 24
+
+
 def test_many_rows_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 13 in a tile one in each step, which LLVM must not unroll: every sum would exist twice."""
     x, w = filled(1000, 784), filled(10, 784)
@@ -210,6 +225,20 @@ def test_many_rows_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
     (loop,) = (loop for terms, loop in loops if terms == 13)
     assert not [x for x in loop if re.search(ISAS["avx2"].stack, x)]
     assert sum("prefetch" in x for x in loop) == 2  # the panel's line, too
+
+
+@pytest.mark.parametrize(("at_once", "more"), [(0, 1), (16, 0)])
+def test_rows_that_a_block_copies_are_asked_for(
+    at_once: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows 4096 bytes apart: a core waited for each line of the copy, a fourth of the time."""
+    monkeypatch.setattr(gemm_outer, "_AT_ONCE", at_once)
+    cpu = _cpu("znver3", "avx2", 32, 512)
+    text = assembly(lambda: [product("NN", 1000, 1000, 1024)[2]], cpu, monkeypatch)
+    assert "memcpy" in text
+    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
+    _, loop = max(loops, key=lambda found: found[0])
+    assert sum("prefetch" in x for x in loop) == 2 + more  # a line of the panel in each step
 
 
 def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,10 +414,11 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     # Columns that the thread packs next, a line of each k, unless finishing reads more than that.
     x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
     ahead, few = 16, 2  # of 24 lines, two of a result for each of 16 of k
-    assert asks(lambda: [x.T @ y]) == (*inside, every)
+    *found, every = asks(lambda: [x.T @ y])
+    assert tuple(found) == inside
     assert asks(lambda: [x.T @ y + z[0]]) == (*inside, every + few)
-    found = asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
-    assert found == (*inside, every + 3 * few - ahead)
+    instead = asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
+    assert instead == (*inside, every + 3 * few - ahead)
     # What is overwritten is asked for to be written.
     assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw") == (terms, 0, few)
     assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw") == (terms, 0, 0)

@@ -438,8 +438,9 @@ class _Compute:
         turns_of_line = steps_of_line // unroll
 
         # Rows may come from memory, and are too many streams for the hardware to guess.  The panels
-        # of this block share the rows of the next.
-        next_rows = in_place and pb.row_k_inner and self.blocks > 1
+        # of this block share the rows of the next, which are read in place or copied first.
+        plain_rows = self.rows is None and (self.strip is None or pb.row_plain)
+        next_rows = plain_rows and pb.row_k_inner and self.blocks > 1
         share = ceil_div(t.mr, t.panel_group)
 
         def ask_for_row(r: Expr, k: Expr) -> Stmt:
@@ -470,7 +471,7 @@ class _Compute:
         def some_turns(part: Expr, turns: Expr) -> Stmt:
             begin = part * turns_of_line
             some = minimum(turns_of_line, turns - begin)
-            return seq(asks_of(part), serial(some, lambda u: turn(begin + u), "u"))
+            return seq(asks_of(part), serial(some, turn, "turn", first=begin))
 
         def loop_over(turns: Expr) -> Stmt:
             if not asks_of(const(0)):

@@ -15,7 +15,7 @@ _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
 # Share of the first-level cache for the scalars of one row block; panels stream through the rest.
 _STRIP_SHARE = 0.4
 # Share of the second-level cache for the panels of a parallel tile.
-_PANEL_SHARE = 0.2
+_PANEL_SHARE = 0.35
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
@@ -150,7 +150,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
 def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     """The register tile with loops around it."""
     k_block = _k_block(pb, cpu, t.mr, t.nr, t.direct)
-    row_group, panel_group = _groups(pb, cpu, t.mr, t.nr, k_block)
+    row_group, panel_group = _groups(pb, cpu, t, k_block)
     return replace(t, k_block=k_block, row_group=row_group, panel_group=panel_group)
 
 
@@ -434,12 +434,14 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
     return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
 
 
-def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tuple[int, int]:
+def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, int]:
     """Row blocks and panels of a parallel tile.
 
     Large enough that what is loaded is used again, small enough that the panels stay in the
-    second-level cache and that no thread waits long for the last tile of another.
+    second-level cache and that no thread waits long for the last tile of another.  With so few that
+    a thread can keep them for all k, it packs them itself.
     """
+    mr, nr = t.mr, t.nr
     blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
     panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
@@ -459,6 +461,8 @@ def _groups(pb: Problem, cpu: CpuTarget, mr: int, nr: int, k_block: int) -> tupl
         # Where lines of the result do not begin with its rows, two threads write parts of one.
         apart = panel_group < panels and pb.n * pb.itemsize % LINE_BYTES and not pb.swapped
         shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
+        if not t.direct and not _keeps(pb, cpu, replace(t, panel_group=panel_group)):
+            shared += _FOREIGN_CYCLES / (blocks * mr / _FMA_PORTS)
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
