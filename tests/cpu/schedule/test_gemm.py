@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import mmap
 from collections.abc import Callable
 from typing import Any
@@ -577,12 +578,12 @@ def test_costly_epilogues_of_transposed_products_run_along_the_users_rows(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(("mr", "narrow"), [(9, False), (9, True), (6, True)])
 @pytest.mark.parametrize("shape", [(65, 90, 33), (41, 57, 20), (100, 48, 64), (130, 23, 40)])
 def test_tiles_that_are_turned(
-    shape: tuple[int, int, int], narrow: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int], mr: int, narrow: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Transposed products, whose tiles have as many rows as squares, or more."""
+    """Transposed products, whose tiles have more rows than squares, or fewer; the last has few."""
     turned: list[tuple[int, ...]] = []
     turn = gemm_outer._Compute._turned
 
@@ -591,22 +592,23 @@ def test_tiles_that_are_turned(
         return turn(self, out)
 
     monkeypatch.setattr(gemm_tiling, "LARGE", 0)
-    monkeypatch.setattr(gemm_tiling, "choose", _transposed_tiling)
+    monkeypatch.setattr(gemm_tiling, "choose", functools.partial(_transposed_tiling, mr))
     monkeypatch.setattr(gemm_outer._Compute, "_turned", watched)
     cpu = dataclasses.replace(host(), matrix_unit=False)
     if narrow:
-        cpu = dataclasses.replace(cpu, vector_bytes=16, vector_registers=30)
+        width = 16 if mr > 8 else 32
+        cpu = dataclasses.replace(cpu, vector_bytes=width, vector_registers=30)
     for epilogue in ("plain", "bias_relu", "accumulate"):
         case = build(Gemm(1, *shape, dtype, True, True), cpu=cpu, epilogue=epilogue)
         run_and_check(case, epilogue)
     assert turned
 
 
-def _transposed_tiling(pb: Problem, cpu: CpuTarget) -> tuple[float, gemm_tiling.Tiling]:
+def _transposed_tiling(mr: int, pb: Problem, cpu: CpuTarget) -> tuple[float, gemm_tiling.Tiling]:
     """The tiling of one product and of its transpose, of which the latter is said to be faster."""
     lanes = cpu.lanes(pb.itemsize)
     nv = 1 if pb.n < 2 * lanes else 2
-    tiling = gemm_tiling.Tiling(9, nv, nv, lanes, False, pb.k, 2, 1)
+    tiling = gemm_tiling.Tiling(mr, nv, nv, lanes, False, pb.k, 2, 1)
     return float(not pb.swapped), tiling
 
 

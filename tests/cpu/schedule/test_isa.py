@@ -448,6 +448,14 @@ def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyP
     assert not re.search(r"vgather|vscatter", text)
 
 
+def test_six_columns_of_a_result_are_finished_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of a transposed product has so many with AVX2, which were written one by one."""
+    other, cpu = filled(256, 1024), _cpu("znver3", "avx2", 32, 512)
+    text = assembly(lambda: [other * product("NT", 256, 1024, 784)[2]], cpu, monkeypatch)
+    assert len(re.findall(r"vmulps\t.*%xmm\d+$", text, re.MULTILINE)) >= 16  # rows of a tile
+    assert not re.search(r"vgather|vscatter", text)
+
+
 @pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
 def test_places_that_are_read_first_are_not_asked_for(
     unit: bool, monkeypatch: pytest.MonkeyPatch

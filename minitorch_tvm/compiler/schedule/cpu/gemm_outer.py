@@ -589,23 +589,29 @@ class _Compute:
             store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
             for (r, c), sums in acc.items()
         ]
-        turned, turn = self._turned(out) if turns(pb, t.mr) else (None, [])
+        turned, turn = self._turned(out) if turns(pb, t.mr, t.lanes) else (None, [])
 
         def value(i: Expr, j: Expr) -> Expr:
             return load(out, i, j) if turned is None else load(turned, j, i)
 
         known: Expr = mb * t.mr - i0 if t.m_tail else 0
 
-        def write(skip: int, width: int) -> Stmt:
+        def rows_from(first: Expr, skip: int, width: int) -> Stmt:
             return pb.write_tile(
                 bt,
-                (i0 + known, panel.j0 + skip),
-                (t.mr - known, width),
-                lambda i, j: value(known + i, skip + j),
+                (i0 + first, panel.j0 + skip),
+                (t.mr - first, width),
+                lambda i, j: value(first + i, skip + j),
                 t.lanes,
                 self.tile,
                 pb.around,
             )
+
+        def write(skip: int, width: int) -> Stmt:
+            if turned is None or not t.m_tail:
+                return rows_from(known, skip, width)
+            whole = tvm().tirx.EQ(known, const(0))
+            return when(whole, rows_from(0, skip, width), rows_from(known, skip, width))
 
         written = write(*panel.parts[0])
         if len(panel.parts) > 1:

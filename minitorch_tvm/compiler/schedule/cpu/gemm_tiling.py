@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, PAGE_BYTES, ceil_div
 from ...target import CpuTarget
-from .gemm_problem import LARGE, SQUARE, Problem
+from .gemm_problem import LARGE, Problem
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
@@ -387,17 +387,18 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
-        across = pb.m * pb.n * pb.k >= LARGE and not turns(pb, mr)
+        across = pb.m * pb.n * pb.k >= LARGE and not turns(pb, mr, lanes)
         cost += pb.m * pb.n * (_ACROSS_CYCLES if across else _TURNED_CYCLES)
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
 
-def turns(pb: Problem, mr: int) -> bool:
+def turns(pb: Problem, mr: int, lanes: int) -> bool:
     """Whether tiles of a transposed product are turned in registers.
 
-    Of so many rows, LLVM would gather elements one by one.
+    Elements written across rows are single ones, or LLVM would gather them one by one; of so many
+    rows half a vector is filled.
     """
-    return pb.swapped and mr >= SQUARE and pb.m * pb.n * pb.k >= LARGE
+    return pb.swapped and 2 * mr >= lanes and pb.m * pb.n * pb.k >= LARGE
 
 
 def pitch_bytes(pb: Problem) -> int:
