@@ -113,6 +113,23 @@ def test_rows_are_copied_where_they_would_evict_each_other(pitch: int, copied: b
     assert (compute.strip is not None) == copied
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "near"),
+    [
+        (100, 300, True),
+        (129, 300, False),  # rows of more than 512 bytes
+        (100, 500, False),  # of each k a line, of which the cache holds 768
+        (128, 80, False),  # lines 512 bytes apart, of which it holds 96
+        (64, 40, True),  # all that there is fits
+    ],
+)
+def test_rows_stored_along_m_are_read_in_place_if_a_block_stays_near(
+    m: int, k: int, near: bool
+) -> None:
+    pb, cpu, _ = _chosen(m, 200, k, False, 2, 1 << 20, a_transposed=True)
+    assert gemm_tiling.in_place(pb, cpu, 6) == near
+
+
 @pytest.mark.parametrize(("pitch", "direct"), [(256, True), (1024, False)])
 def test_columns_in_place_may_fill_a_second_level_cache(pitch: int, direct: bool) -> None:
     """784 lines a kilobyte apart have as many places there, of 4096 bytes a fourth of them."""

@@ -430,7 +430,7 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
             patch.setattr(gemm_outer, "_AT_ONCE", at_once)
             assert asks(lambda: [left @ right])[:2] == (terms, vectors + more)
     # Rows stored along m, in place: a line of each k.
-    assert asks(lambda: [filled(1024, 128).T @ filled(1024, 512)])[1] == vectors + 2
+    assert asks(lambda: [filled(380, 100).T @ filled(380, 512)])[1] == vectors + 2
 
 
 def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from ...loops import LINE_BYTES, PAGE_BYTES, ceil_div
 from ...target import CpuTarget
-from .gemm_problem import LARGE, Problem
+from .gemm_problem import LARGE, SQUARE, Problem
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
 # Share of the first-level cache for the scalars of one row block; panels stream through the rest.
 _STRIP_SHARE = 0.4
+# The same where every k of it is a line.
+_LINES_SHARE = 0.5
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.35
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
@@ -52,8 +54,8 @@ _LITTLE = 0.03
 _DELAY = 0.15
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
-# Cycles of an element of a transposed product's result: of a small one or in a tile that is turned
-# in registers, and of one that is written by itself, to lines that the caches have lost meanwhile.
+# Cycles of an element of a transposed product's result: of a small one or in a tile of squares that
+# are turned in registers, and of another, to lines that the caches have lost meanwhile.
 _TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
@@ -387,7 +389,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
-        across = pb.m * pb.n * pb.k >= LARGE and not turns(pb, mr, lanes)
+        across = pb.m * pb.n * pb.k >= LARGE and mr < SQUARE
         cost += pb.m * pb.n * (_ACROSS_CYCLES if across else _TURNED_CYCLES)
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
 
@@ -482,10 +484,13 @@ def in_place(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
     """Whether rows stored along m are read where they are.
 
     All of them may be few enough for the first-level cache, or are so short that the hardware sees
-    one stream in them; of longer ones every k would be another page of memory.
+    one stream in them; of longer ones every k would be another page of memory.  For every panel a
+    block reads its part of each k again: lines that must have places in that cache, of which those
+    a large power of two apart share few.
     """
     if pb.row_pitch is None:
         return False
     line = pb.row_pitch * pb.itemsize
     near = pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
-    return mr == pb.m or near or (line <= _SHORT_LINE and pb.k * line <= cpu.l2_bytes // 2)
+    stay = pb.k * max(LINE_BYTES, math.gcd(line, PAGE_BYTES)) <= _LINES_SHARE * cpu.l1_bytes
+    return mr == pb.m or near or (line <= _SHORT_LINE and stay)
