@@ -26,7 +26,7 @@ from minitorch_tvm.compiler.loops import (
 )
 from minitorch_tvm.compiler.schedule.cpu import gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
-from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Panels, Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import global_func, tvm
 
@@ -229,7 +229,10 @@ def test_float64(a_transposed: bool, b_transposed: bool) -> None:
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
-def test_large_k_is_summed_in_blocks(a_transposed: bool, b_transposed: bool) -> None:
+def test_large_k_is_summed_in_blocks(
+    a_transposed: bool, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gemm_tiling, "_by_part", lambda *_: None)
     # Several blocks of k (the last one odd), of row groups and of panel groups.
     small_cache = dataclasses.replace(host(), l1_bytes=8 << 10, l2_bytes=32 << 10)
     spec = Gemm(2, 145, 170, 333, "float32", a_transposed, b_transposed)
@@ -249,6 +252,40 @@ def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) ->
     case = build(Gemm(1, 129, 165, 1024, "float32", a_transposed, b_transposed))
     case.run()
     check(case, case.want())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("a_transposed", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("shape", [(20, 1000, 701), (33, 2100, 450), (17, 1030, 333)])
+def test_panels_are_packed_part_by_part(
+    shape: tuple[int, int, int],
+    batch: int,
+    a_transposed: bool,
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the thread that uses them, for one block of k after the other."""
+    parts: list[int] = []
+    fill = Panels.fill_part
+
+    def watched(self: Panels, bt: Any, panels: Any, steps: Any) -> Any:
+        parts.append(self.memory.shape[2])
+        return fill(self, bt, panels, steps)
+
+    monkeypatch.setattr(Panels, "fill_part", watched)
+    monkeypatch.setattr(gemm_tiling, "_keeps", lambda *_: False)
+    monkeypatch.setattr(gemm_tiling, "_may_own", lambda *_: False)
+    monkeypatch.setattr(gemm_tiling, "_stays", lambda *_: False)
+    monkeypatch.setattr(gemm_outer, "fastest", lambda pb, cpu: (*gemm_tiling.choose(pb, cpu), pb))
+    cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=16 << 10, l2_bytes=64 << 10)
+    cpu = dataclasses.replace(cpu, vector_bytes=32, vector_registers=16)
+    for epilogue in ("plain", "bias_relu", "accumulate"):
+        case = build(Gemm(batch, *shape, dtype, a_transposed, False), cpu=cpu, epilogue=epilogue)
+        run_and_check(case, epilogue)
+        assert "gemm_pack" not in case.stage_names
+    assert parts
+    assert max(parts) < shape[2] // 2
 
 
 @pytest.mark.parametrize(("m", "packed"), [(36, 0), (100, 0), (128, 1), (129, 1)])

@@ -49,6 +49,47 @@ def test_threads_keep_panels_that_few_rows_use(rows: int, kept: bool) -> None:
     assert tiling.panel_group * tiling.nr * tiling.k_block * pb.itemsize <= 0.35 * l2
 
 
+@pytest.mark.parametrize(
+    ("shape", "b_transposed", "by_part"),
+    [
+        ((16, 4096, 4096), False, True),
+        ((100, 2048, 4096), False, True),
+        ((16, 4096, 4096), True, False),  # its panels are transposed
+        ((500, 1000, 4000), False, False),  # sums of all rows would not stay near
+        ((16, 4096, 512), False, False),  # panels of all k do
+        ((16, 200, 4096), False, False),  # too few panels for two threads
+    ],
+)
+def test_few_rows_have_their_panels_packed_part_by_part(
+    shape: tuple[int, int, int], b_transposed: bool, by_part: bool
+) -> None:
+    l2 = 512 << 10
+    cpu = dataclasses.replace(ZEN, vector_bytes=32, vector_registers=16, l1_bytes=32 << 10)
+    pb, _, _ = _chosen(*shape, b_transposed, 2, l2)
+    t = gemm_tiling.choose(pb, dataclasses.replace(cpu, l2_bytes=l2))[1]
+    assert t.by_part == by_part
+    if by_part:
+        assert t.own_panels
+        assert not gemm_tiling.is_alone(pb, t)
+        assert t.k_block < pb.k
+        assert t.row_group * t.mr >= pb.m
+        width = t.panel_group * t.nr * pb.itemsize
+        assert width >= 512
+        assert width * t.k_block <= l2 // 2
+
+
+def test_rows_from_memory_are_read_for_more_panels() -> None:
+    """Stored along m, they are packed: of 64 MiB, a block is kept near for a group of panels."""
+    cpu = dataclasses.replace(ZEN, vector_bytes=32, vector_registers=16, l1_bytes=32 << 10)
+    cpu = dataclasses.replace(cpu, l2_bytes=512 << 10)
+    problems = (
+        _chosen(m, 4096, 4096, False, 2, 1 << 20, a_transposed=True)[0] for m in (960, 4096)
+    )
+    few, many = (gemm_tiling.choose(pb, cpu)[1] for pb in problems)
+    assert few.mr * few.k_block * 4 > cpu.l1_bytes // 2 >= many.mr * many.k_block * 4
+    assert many.panel_group > few.panel_group
+
+
 @pytest.mark.parametrize(("workers", "k"), [(2, 32), (2, 100), (5, 32)])
 def test_few_tiles_are_shared_out_evenly(workers: int, k: int) -> None:
     """A weight gradient of 100 x 256: 17 blocks of six rows would leave a core idle."""

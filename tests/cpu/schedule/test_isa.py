@@ -19,7 +19,6 @@ from minitorch_tvm.compiler.schedule.cpu import (
     conv_pixels_plan,
     conv_unfolded,
     conv_weight_tiles,
-    gemm_outer,
 )
 from minitorch_tvm.core import config
 from minitorch_tvm.runtime.executor import Executor
@@ -55,14 +54,14 @@ class Isa:
     accumulators: int  # sums in registers, at least, in the tile of a large product
 
 
-def _cpu(mcpu: str, feature: str, l1: int, l2: int, triple: str = "") -> target.CpuTarget:
+def cpu_of(mcpu: str, feature: str, l1: int, l2: int, triple: str = "") -> target.CpuTarget:
     # Tiles depend on the caches: not on those of the machine that runs this.
     cpu = target.from_features(mcpu, {feature: True})
     return replace(cpu, l1_bytes=l1 << 10, l2_bytes=l2 << 10, triple=triple)
 
 
 def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) -> Isa:
-    cpu = _cpu(mcpu, feature, 48, 1024)
+    cpu = cpu_of(mcpu, feature, 48, 1024)
     return Isa(
         cpu,
         rf"vfmadd\d+ps\t.*%({register}\d+)$",
@@ -72,7 +71,7 @@ def _x86(mcpu: str, feature: str, register: str, wider: str, accumulators: int) 
     )
 
 
-_ARM = _cpu("cortex-a76", "neon", 64, 512, "aarch64-unknown-linux-gnu")
+_ARM = cpu_of("cortex-a76", "neon", 64, 512, "aarch64-unknown-linux-gnu")
 ISAS = {
     "avx2": _x86("x86-64-v3", "avx2", "ymm", "zmm", 12),
     "avx512": _x86("x86-64-v4", "avx512f", "zmm", "tmm", 20),
@@ -170,86 +169,6 @@ def convolution(which: str, width: int = 20) -> mt.Tensor:
 
 
 FORMS = ("NN", "NT", "TN", "TT")
-
-
-@pytest.mark.parametrize("name", ISAS)
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(97, 101, 89), (30, 47, 2000)], ids=["square", "deep"])
-def test_products_stay_in_registers(
-    name: str, form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    isa = ISAS[name]
-    text = assembly(lambda: [product(form, *shape)[2]], isa.cpu, monkeypatch)
-    # Few rows and columns leave less choice.
-    check_tile(text, isa, isa.accumulators if shape[0] > 90 else isa.accumulators // 2)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(1023, 1025, 1021), (1000, 256, 784)], ids=["odd", "even"])
-def test_little_is_executed_beside_multiply_adds(
-    form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loop's 24 have 20 loads beside them with AVX2; few other instructions are allowed.
-
-    They count where a core's second thread takes half of what it can begin.
-    """
-    cpu = _cpu("znver3", "avx2", 32, 512)
-    text = assembly(lambda: [product(form, *shape)[2]], cpu, monkeypatch)
-    check_tile(text, ISAS["avx2"], 12)
-    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
-    terms, loop = max(loops, key=lambda found: found[0])
-    assert len(loop) <= 2.2 * terms
-    assert sum("prefetch" in x for x in loop) <= 3  # a line of columns per step, one of rows
-
-
-@pytest.mark.parametrize("form", ["NN", "NT"])
-def test_narrow_last_panels_cost_the_others_nothing(
-    form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of seven panels that a thread keeps: two tiles in one function, whose sums were spilled."""
-    cpu = _cpu("znver3", "avx2", 32, 512)
-    text = assembly(lambda: [product(form, 1000, 100, 256)[2]], cpu, monkeypatch)
-    check_tile(text, ISAS["avx2"], 12)
-    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
-    whole, narrow = sorted((loop for terms, loop in loops if terms == 24), key=len)
-    assert sum("broadcast" in x for x in whole) == 12
-    assert len(whole) <= 2.2 * 24
-    assert sum("broadcast" in x for x in narrow) == 24
-
-
-def test_many_rows_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 13 in a tile one in each step, which LLVM must not unroll: every sum would exist twice."""
-    x, w = filled(1000, 784), filled(10, 784)
-    text = assembly(lambda: [x @ w.T], _cpu("znver3", "avx2", 32, 512), monkeypatch)
-    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
-    (loop,) = (loop for terms, loop in loops if terms == 13)
-    assert not [x for x in loop if re.search(ISAS["avx2"].stack, x)]
-    assert sum("prefetch" in x for x in loop) == 2  # the panel's line, too
-
-
-@pytest.mark.parametrize(("at_once", "more"), [(0, 1), (16, 0)])
-def test_rows_that_a_block_copies_are_asked_for(
-    at_once: int, more: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows 4096 bytes apart: a core waited for each line of the copy, a fourth of the time."""
-    monkeypatch.setattr(gemm_outer, "_AT_ONCE", at_once)
-    cpu = _cpu("znver3", "avx2", 32, 512)
-    text = assembly(lambda: [product("NN", 1000, 1000, 1024)[2]], cpu, monkeypatch)
-    assert "memcpy" in text
-    loops = [(sum("vfmadd" in x for x in loop), loop) for loop in innermost_loops(text)]
-    _, loop = max(loops, key=lambda found: found[0])
-    assert sum("prefetch" in x for x in loop) == 2 + more  # a line of the panel in each step
-
-
-def test_rows_in_place_share_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 13 rows had a register of its own, most of them on the stack."""
-    a, b = filled(8, 64, 64), filled(8, 64, 32)
-    text = assembly(lambda: [a @ b], ISAS["avx512"].cpu, monkeypatch)
-    pattern = r"vbroadcastss\t-?\d*\((%\w+)"
-    rows = [re.findall(pattern, "\n".join(loop)) for loop in innermost_loops(text)]
-    most = max(rows, key=len)
-    assert len(most) >= 24
-    assert len(set(most)) == 1
 
 
 @pytest.mark.parametrize(("dtype", "letter"), [("int32", "d"), ("int64", "q")])
@@ -386,74 +305,11 @@ def test_what_finishing_a_product_reads_is_asked_for(monkeypatch: pytest.MonkeyP
     assert asks(lambda: [a.T @ b + other]) > alone
 
 
-def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed rows, from another cache, and what finishing reads, of many elements."""
-    cpu = ISAS["avx512"].cpu
-    cpu = replace(cpu, mattr=(*cpu.mattr, "+prfchw"))  # there since 2014, but not part of v4
-    a, b, c, other = (filled(512, 512) for _ in range(4))
-    bias = filled(512)
-
-    def asks(make: Make, request: str = "prefetcht0") -> tuple[int, int, int]:
-        """In the loop with the most multiply-adds, these and requests; and requests in all."""
-        lazy.clear_cache()
-        text = assembly(make, cpu, monkeypatch)
-        loops = innermost_loops(text)
-        found = [(sum("vfmadd" in x for x in q), sum(request in x for x in q)) for q in loops]
-        return *max(found), text.count(request)
-
-    vectors = 4 * 2  # of a panel, in both steps of a turn
-    inside = 6 * vectors, vectors + 1
-    terms, alone, every = asks(lambda: [a.T @ b])
-    assert (terms, alone) == inside
-    # What else is asked for is so once for a line of k, outside the loop.
-    assert asks(lambda: [a.T @ b + bias]) == (*inside, every)
-    assert asks(lambda: [a.T @ b + other]) == (*inside, every + 1)
-    assert asks(lambda: [a.T @ b + other * c]) == (*inside, every + 2)
-    # Of columns stored along k, which packing does not ask for, eight.
-    assert asks(lambda: [a.T @ b.T]) == (*inside, vectors + 1 + 8)
-    # Columns that the thread packs next, a line of each k, unless finishing reads more than that.
-    x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
-    ahead, few = 16, 2  # of 24 lines, two of a result for each of 16 of k
-    *found, every = asks(lambda: [x.T @ y])
-    assert tuple(found) == inside
-    assert asks(lambda: [x.T @ y + z[0]]) == (*inside, every + few)
-    instead = asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
-    assert instead == (*inside, every + 3 * few - ahead)
-    # What is overwritten is asked for to be written.
-    assert asks(lambda: [z[0].add_(x.T @ y * z[1])], "prefetchw") == (terms, 0, few)
-    assert asks(lambda: [z[2] + x.T @ y * z[1]], "prefetchw") == (terms, 0, 0)
-    assert asks(lambda: [z[1].add_(x.T @ y * z[2])]) == (*inside, every + few - ahead)
-    # Rows stored along k, in place: those of the next block, at once or, if many, one in a turn.
-    left, right = filled(1000, 784), filled(784, 256)
-    for at_once, more in ((0, 1), (16, 0)):
-        with monkeypatch.context() as patch:
-            patch.setattr(gemm_outer, "_AT_ONCE", at_once)
-            assert asks(lambda: [left @ right])[:2] == (terms, vectors + more)
-    # Rows stored along m, in place: a line of each k.
-    assert asks(lambda: [filled(380, 100).T @ filled(380, 512)])[1] == vectors + 2
-
-
 def test_parts_of_sums_are_merged_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     x = filled(4096, 512)
     text = assembly(lambda: [x.sum(0), x.amax(0)], ISAS["avx512"].cpu, monkeypatch)
     assert "reduce_merge" in text
     assert not re.search(r"vaddss|vmaxss|vgather", text)
-
-
-def test_transposed_products_are_turned_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their tiles are columns of the result, of which rows would be gathered."""
-    a, b = filled(1024, 512), filled(128, 1024)
-    text = assembly(lambda: [a.T @ b.T], ISAS["avx512"].cpu, monkeypatch)
-    assert "vfmadd" in text
-    assert not re.search(r"vgather|vscatter", text)
-
-
-def test_six_columns_of_a_result_are_finished_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile of a transposed product has so many with AVX2, which were written one by one."""
-    other, cpu = filled(256, 1024), _cpu("znver3", "avx2", 32, 512)
-    text = assembly(lambda: [other * product("NT", 256, 1024, 784)[2]], cpu, monkeypatch)
-    assert len(re.findall(r"vmulps\t.*%xmm\d+$", text, re.MULTILINE)) >= 16  # rows of a tile
-    assert not re.search(r"vgather|vscatter", text)
 
 
 @pytest.mark.parametrize("unit", [False, True], ids=["vectors", "unit"])
@@ -473,13 +329,6 @@ def test_places_that_are_read_first_are_not_asked_for(
     alone = asks(lambda: [a @ b])
     assert asks(lambda: [a @ b + other[:, columns]]) == alone
     assert asks(lambda: [a @ b + other[:, :500]]) > alone
-
-
-@pytest.mark.parametrize("m", [8, 11, 14])
-def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    isa = ISAS["avx2"]
-    text = assembly(lambda: [product("NT", m, 8, 50)[2]], isa.cpu, monkeypatch)
-    check_tile(text, isa, m)
 
 
 def test_passes_over_columns_ask_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +409,7 @@ def test_convolutions_with_pixels_in_vectors_do_little_else(
     def convolved() -> list[mt.Tensor]:
         return [F.conv2d(x, w, stride=stride, padding=padding)]
 
-    text = assembly(convolved, _cpu("znver3", "avx2", 32, 512), monkeypatch)
+    text = assembly(convolved, cpu_of("znver3", "avx2", 32, 512), monkeypatch)
     check_tile(text, ISAS["avx2"], sums)
     loops = [(len([x for x in loop if "vfmadd" in x]), loop) for loop in innermost_loops(text)]
     terms, loop = max(loops, key=lambda found: found[0])
@@ -589,7 +438,7 @@ def test_weight_gradients_fill_sixteen_registers(
     def gradient() -> list[mt.Tensor]:
         return [mt.autograd.grad(F.conv2d(x, w, stride=stride, padding=padding), [w], g)[0]]
 
-    text = assembly(gradient, _cpu("znver3", "avx2", 32, 512), monkeypatch)
+    text = assembly(gradient, cpu_of("znver3", "avx2", 32, 512), monkeypatch)
     check_tile(text, ISAS["avx2"], 12)
     loops = [(len([x for x in loop if "vfmadd" in x]), loop) for loop in innermost_loops(text)]
     terms, loop = max(loops, key=lambda found: found[0])
@@ -599,7 +448,7 @@ def test_weight_gradients_fill_sixteen_registers(
 def test_weight_gradients_of_short_rows_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM makes one piece of the eight pixels of a row, and fetched all of them first."""
     isa = ISAS["avx2"]
-    cpu = _cpu("znver3", "avx2", 32, 512)
+    cpu = cpu_of("znver3", "avx2", 32, 512)
     lines = assembly(lambda: [convolution("dw", 8)], cpu, monkeypatch).splitlines()
     terms = [number for number, line in enumerate(lines) if "vfmadd" in line]
     assert len(terms) == 8 * 12

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -32,7 +31,6 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
-    ask,
     below,
     bind,
     ceil_div,
@@ -67,6 +65,7 @@ from .gemm_problem import (
     row_blocks,
     zeros,
 )
+from .gemm_requests import Requests
 from .gemm_tiling import (
     Tiling,
     familiar,
@@ -89,8 +88,6 @@ _AT_ONCE = 4
 # Share of the first-level cache's places for lines at some distance from the start of a page that
 # the rows of a block, read in place, may need.
 _PLACES = 0.4
-# What finishing reads is asked for if it is more than this share of the second-level cache.
-_FAR_SHARE = 0.5
 
 
 def _unroll(vector_bytes: int, nv: int) -> int:
@@ -192,6 +189,9 @@ class _Compute:
         self.last_part = number(self.k_parts - 1, "last") if told else const(self.k_parts - 1)
         self.strip = self._strip()
         self.tile: Expr = var("tile")
+        self.requests = Requests(
+            *(pb, tiling, cpu, columns, self.told_blocks, self.panel_group, self.k_block),
+        )
         self.own_rows = own_rows(pb, tiling)
         self.thread_rows = keeps_rows(pb, tiling)
         # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
@@ -224,7 +224,10 @@ class _Compute:
             return Stage("gemm", tiles, tile, body, helpers)
         held = local_buffer((1,), "int32", "held")
         if own is not None:
-            start += [alloc(own.memory), alloc(held), store(held, const(-1), 0)]
+            start.append(alloc(own.memory))
+        keeps = own is not None and not self.t.by_part
+        if keeps:
+            start += [alloc(held), store(held, const(-1), 0)]
         if self.rows is not None and self.thread_rows:  # those of all tiles
             every = (const(0), self.blocks), (const(0), self.k)
             start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, const(0), *every)]
@@ -233,7 +236,7 @@ class _Compute:
             tile, know = bind("tile", taken)
 
             def first(where: _Tile) -> list[Stmt]:
-                if own is None:
+                if own is None or not keeps:
                     return []
                 fill = own.fill(where.bt, where.panels)
                 new = seq(fill, store(held, where.group, 0))
@@ -309,7 +312,15 @@ class _Compute:
             return seq(know_block, know_row, copy, serial(group, panel, "p"))
 
         parts = self.k_parts if self.k_block is t.k_block else self.last_part + 1
-        body = serial(parts, lambda kp: serial(blocks, lambda b: row_block(kp, b), "b"), "kp")
+
+        def part(kp: Expr) -> Stmt:
+            products = serial(blocks, lambda b: row_block(kp, b), "b")
+            if self.columns is None or not t.by_part:
+                return products
+            k0 = self._first_k(kp)
+            return seq(self.columns.fill_part(bt, where.panels, (k0, self._count(k0))), products)
+
+        body = serial(parts, part, "kp")
         if self.rows is not None and self.own_rows:
             body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), self.k)), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
@@ -420,9 +431,10 @@ class _Compute:
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
                 packed, at = self.columns.memory, self.columns.at(bt, panel.number)
-                vectors.append(load(packed, *at, k0 + k, ramp(v * lanes, lanes)))
+                of = k if t.by_part else k0 + k
+                vectors.append(load(packed, *at, of, ramp(v * lanes, lanes)))
                 if first:
-                    used = load(packed, *at, k0 + k, v * lanes)
+                    used = load(packed, *at, of, v * lanes)
                     ahead.append(prefetch(used, beyond=_AHEAD * t.nr * pb.itemsize))
             updates = []
             for r in range(t.mr):
@@ -462,8 +474,8 @@ class _Compute:
         def asks_of(part: Expr) -> list[Stmt]:
             """Requests for other things than the next steps, made once for so many turns."""
             k = k0 + part * steps_of_line
-            asks = self._ask_to_finish(bt, (rows[1], panel.j0), panel.nv, part)
-            asks += self._ask_for_panel(bt, rows[0], panel, k)
+            asks = self.requests.to_finish(bt, (rows[1], panel.j0), panel.nv, part)
+            asks += self.requests.for_panels(bt, rows[0], panel.j0, kp, part)
             if next_rows and share <= _AT_ONCE:
                 asks.append(serial(share, lambda r: ask_for_row(r, k), "r"))
             return asks
@@ -500,74 +512,6 @@ class _Compute:
             clear = when(tvm().tirx.EQ(kp, const(0)), clear, seq(resume))
             finish = when(tvm().tirx.EQ(kp, self.last_part), finish, seq(keep))
         return seq([alloc(b) for b in (*acc.values(), *line)], declare, clear, loop, finish)
-
-    def _ask_for_panel(self, bt: Expr, block: Expr, panel: _Panel, k: Expr) -> list[Stmt]:
-        """Prefetches of what the thread packs next, made while its last row blocks are computed.
-
-        Where threads pack their own panels, memory would have nothing to do while a panel is used.
-        Of columns stored along n every k is some lines, of which a block asks for one; of those
-        stored along k a block asks for a line of each of half as many as a line has elements.
-        """
-        t, pb, line = self.t, self.pb, LINE_BYTES // self.pb.itemsize
-        after = panel.j0 + self.panel_group * t.nr
-        own = self.columns is not None and self.columns.own and pb.col_plain
-        own = own and self.panel_groups > 1
-        # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
-        if not own or pb.k <= self.blocks * len(self._reads_to_finish):
-            return []
-        each = line // 2 if pb.col_k_inner else line  # columns per block
-        shares = ceil_div(t.nr, each)
-        share = block - (self.told_blocks - shares)
-        first = after + share * each
-
-        def column(c: Expr) -> Stmt:
-            return prefetch(pb.col(bt, k, minimum(first + c, pb.n - 1)))
-
-        def row(u: Expr) -> Stmt:
-            return prefetch(pb.col(bt, k + u, minimum(first, pb.n - 1)))
-
-        asks = serial(each, column, "c") if pb.col_k_inner else serial(line, row, "u")
-        return [when(share >= 0, asks)]
-
-    @cached_property
-    def _reads_to_finish(self) -> list[Stmt]:
-        """Prefetches, one for each element that finishing a result reads, if they are far."""
-        return self._asks_to_finish(const(0), (const(0), const(0)))
-
-    def _asks_to_finish(self, bt: Expr, element: tuple[Expr, Expr]) -> list[Stmt]:
-        pb = self.pb
-        results = pb.batch * pb.m * pb.n
-        # Not for a bias, of which there is little.
-        asks = ask(lambda: pb.write(bt, *element, const(0.0, pb.dtype)), results, beyond=True)
-        far = len(asks) * results * pb.itemsize >= _FAR_SHARE * self.cpu.l2_bytes
-        return asks if far else []
-
-    def _ask_to_finish(
-        self, bt: Expr, origin: tuple[Expr, Expr], nv: int, part: Expr
-    ) -> list[Stmt]:
-        """Prefetches of what finishing a tile's sums will read, some lines per line of k.
-
-        Such as what an optimizer keeps for every weight, last used a step ago: a core would wait
-        for each line, at the end of every tile.
-        """
-        t, pb = self.t, self.pb
-        line = LINE_BYTES // pb.itemsize
-        height, width = (nv * t.lanes, t.mr) if pb.swapped else (t.mr, nv * t.lanes)
-        across = ceil_div(width, line)
-        share = ceil_div(height * across, max(1, t.k_block // line))
-
-        def ask_for(number: Expr) -> list[Stmt]:
-            row, first = number // across, number % across * line
-            i, j = (first, row) if pb.swapped else (row, first)
-            return self._asks_to_finish(bt, (origin[0] + i, origin[1] + j))
-
-        if not self._reads_to_finish:
-            return []
-
-        def one(n: Expr) -> Stmt:
-            return seq(ask_for(minimum(part * share + n, height * across - 1)))
-
-        return [serial(share, one, "n")]
 
     def _finish(
         self,
@@ -667,7 +611,8 @@ def outer_stages(
     if not tiling.direct:
         width = (tiling.nr, tiling.last_nv * tiling.lanes)
         if tiling.own_panels:
-            columns = Panels.of_thread(pb, cpu, tiling.panel_group, *width)
+            depth = tiling.k_block if tiling.by_part else pb.k
+            columns = Panels.of_thread(pb, cpu, tiling.panel_group, depth, *width)
         else:
             columns = Panels.shared(pb, cpu, builder, *width)
             stages.append(columns.stage())

@@ -310,9 +310,14 @@ class Panels:
         return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr, own=False)
 
     @classmethod
-    def of_thread(cls, pb: Problem, cpu: CpuTarget, group: int, nr: int, last_nr: int) -> Panels:
-        """Local memory for ``group`` panels, of which the first is a multiple of ``group``."""
-        memory = local_buffer((1, group, pb.k, nr), pb.dtype, "panels")
+    def of_thread(
+        cls, pb: Problem, cpu: CpuTarget, group: int, depth: int, nr: int, last_nr: int
+    ) -> Panels:
+        """Local memory for ``depth`` k of ``group`` panels.
+
+        The number of the first panel is a multiple of ``group``.
+        """
+        memory = local_buffer((1, group, depth, nr), pb.dtype, "panels")
         return cls(pb, memory, cpu.lanes(pb.itemsize), last_nr, own=True)
 
     @property
@@ -350,20 +355,26 @@ class Panels:
             k0, count = cut(part)
             if self._square:
                 return self._transposed((bt, p), (k0, count))
-            return serial(count, lambda k: self._line(bt, (0, panels), k0 + k), "k")
+            return serial(count, lambda k: self._line(bt, (0, panels), (k0 + k, k0 + k)), "k")
 
         return parallel_stage("gemm_pack", batch * across * parts, body)
 
+    def fill_part(self, bt: Expr, panels: tuple[Expr, Expr], steps: tuple[Expr, Expr]) -> Stmt:
+        """Pack a block of k of some panels: the first and how many, of both."""
+        k0, count = steps
+        return serial(count, lambda k: self._line(bt, panels, (k0 + k, k)), "k")
+
     def fill(self, bt: Expr, panels: tuple[Expr, Expr]) -> Stmt:
-        """Pack some panels: the first and how many."""
+        """Pack all k of some panels: the first and how many."""
         p0, count = panels
         if self._square:
             every = (const(0), self.pb.k)
             return serial(count, lambda p: self._transposed((bt, p0 + p), every), "p")
-        return serial(self.pb.k, lambda k: self._line(bt, panels, k), "k")
+        return self.fill_part(bt, panels, (const(0), self.pb.k))
 
-    def _line(self, bt: Expr, some: tuple[Expr, Expr], k: Expr) -> Stmt:
-        """Copy the columns of one k to some panels."""
+    def _line(self, bt: Expr, some: tuple[Expr, Expr], where: tuple[Expr, Expr]) -> Stmt:
+        """Copy the columns of one k to some panels, where it has another number."""
+        k, to = where
         pb, packed, lanes = self.pb, self.memory, self.lanes
         panels, nr = self.count, packed.shape[3]
         width = pb.n - (panels - 1) * nr
@@ -373,7 +384,7 @@ class Panels:
                 return prefetch(pb.col(bt, k + _AHEAD, p * nr + j))
 
             def element(j: Expr) -> Stmt:
-                return store(packed, pb.col(bt, k, p * nr + j), *self.at(bt, p), k, j)
+                return store(packed, pb.col(bt, k, p * nr + j), *self.at(bt, p), to, j)
 
             # Vectors spelled out compile in half the time that finding them takes.
             whole = width // lanes if pb.col_plain else 0
@@ -394,7 +405,7 @@ class Panels:
             return serial(count, lambda p: copy(p0 + p, nr), "p")
         last = const(panels - 1)
         clear = [
-            store(packed, zeros(pb.dtype, lanes), *self.at(bt, last), k, ramp(v, lanes))
+            store(packed, zeros(pb.dtype, lanes), *self.at(bt, last), to, ramp(v, lanes))
             for v in range(width // lanes * lanes, self.last_nr, lanes)
         ]
         end = seq(clear, copy(last, width))

@@ -21,6 +21,8 @@ _PANEL_SHARE = 0.35
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
+# Rows that come from memory for every group of panels are so many second-level caches.
+_FAR_ROWS = 32
 # Row blocks that make enough tiles without splitting the panels.
 _MANY_BLOCKS = 8
 # Of so few, an odd one makes a difference, and each is a tile.
@@ -52,6 +54,7 @@ _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
 _LITTLE = 0.03
 # What the last tiles cost where cores differ in speed, in tiles.
 _DELAY = 0.15
+_WIDE_PART = 512  # bytes of a row that is packed for one block of k
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
 # Cycles of an element of a transposed product's result: of a small one or in a tile of squares that
@@ -80,6 +83,7 @@ class Tiling:
     row_group: int  # row blocks of one parallel tile
     panel_group: int  # panels of one parallel tile
     own_panels: bool = False  # packed by the thread that needs them, into memory of its own
+    by_part: bool = False  # and for one block of k after the other, by a tile with all rows
     # Whether the last row block may overlap the one before, and k be odd: what is compiled for that
     # serves all others, too.
     m_tail: bool = True
@@ -164,12 +168,39 @@ def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
 
 def is_alone(pb: Problem, t: Tiling) -> bool:
     """Whether the loops are such."""
-    return t.own_panels and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
+    return (
+        t.own_panels and not t.by_part and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
+    )
 
 
 def _kept(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
-    """With panels that threads pack and keep, if that pays."""
-    return replace(t, own_panels=not t.direct and _keeps(pb, cpu, t))
+    """With panels that threads pack and keep, or use at once, if that pays."""
+    if t.direct or _keeps(pb, cpu, t):
+        return replace(t, own_panels=not t.direct)
+    return _by_part(pb, cpu, t) or t
+
+
+def _by_part(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling | None:
+    """With tiles of all rows, which pack panels for a block of k and use them at once.
+
+    For rows so few that the sums of a tile stay near.  Nobody else needs those panels, and they
+    need not go to memory.  They are so many that they are long parts of the lines of memory.
+    """
+    blocks, panels = ceil_div(pb.m, t.mr), ceil_div(pb.n, t.nr)
+    width = t.nr * pb.itemsize  # bytes of one k of a panel
+    group = min(ceil_div(_WIDE_PART, width), panels // (_MANY_GROUPS * cpu.workers))
+    shared = pb.batch > 1 and not pb.col_batched
+    if not group or shared or pb.col_k_inner or blocks * t.mr * group * width > _PARTIAL_BYTES:
+        return None
+    fits = _PANEL_SHARE * cpu.l2_bytes / (group * width)
+    if pb.row_k_inner:
+        fits = min(fits, _STRIP_SHARE * cpu.l1_bytes / (t.mr * pb.itemsize))
+    parts = math.ceil(pb.k / fits)
+    k_block = ceil_div(ceil_div(pb.k, parts), 2) * 2
+    if k_block >= pb.k:
+        return None
+    t = replace(t, k_block=k_block, row_group=blocks, panel_group=group)
+    return replace(t, own_panels=True, by_part=True)
 
 
 def _time(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
@@ -427,14 +458,19 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
         # parts that are long.
         short = nr * pb.itemsize < _LONG_PART and pitch_bytes(pb) >= PAGE_BYTES // 2
         return min(pb.k, _PAGES) if short else pb.k
-    if pb.row_k_inner:
+    if pb.row_k_inner or _is_far(pb, cpu):
         fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
         parts = max(1, round(pb.k / fits))
     else:
-        # Packed blocks stream like the panels.
+        # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
         parts = math.ceil(pb.k / fits)
     return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
+
+
+def _is_far(pb: Problem, cpu: CpuTarget) -> bool:
+    """Whether rows are too many for any cache."""
+    return pb.m * pb.k * pb.itemsize > _FAR_ROWS * cpu.l2_bytes
 
 
 def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, int]:
@@ -448,7 +484,9 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
     blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
     panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
-    again = 0.25 if pb.row_k_inner else 0.05  # cost of reading a row block for another panel group
+    again = (
+        0.25 if pb.row_k_inner or _is_far(pb, cpu) else 0.05
+    )  # cost of reading a row block for another panel group
     if blocks == 1 and k_block < pb.k:
         again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
