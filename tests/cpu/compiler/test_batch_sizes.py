@@ -90,7 +90,8 @@ CASES: dict[str, Callable[[int], tuple[mt.Tensor, ...]]] = {
     "transposed product": lambda n: (_values((n, 48)) @ W.T + 1,),
     "columns that every thread packs": lambda n: (_values((8 * n, 128)) @ _values((96, 128)).T,),
     "columns that fill no vector": lambda n: (_values((n, 300)) @ _values((300, 65)),),
-    "gradient of weights": lambda n: (_values((n, 96)).T @ _values((n, 48)),),
+    # Not 96: lines 384 bytes apart share places of the nearest cache, and long sums are packed.
+    "gradient of weights": lambda n: (_values((n, 100)).T @ _values((n, 48)),),
     "batched product": lambda n: (_values((n, 24, 32)) @ _values((n, 32, 24)),),
     "gather": lambda n: (_values((19, 24))[_indices((n, 5))],),
     "gradient of gather": lambda n: _gradients(
