@@ -85,7 +85,8 @@ class Requests:
             columns = range(0, t.nr, self.line)
             return seq([prefetch(pb.col(bt, k, minimum(column + c, pb.n - 1))) for c in columns])
 
-        return [serial(steps, of, "u")]
+        # Of more blocks of rows than a line has elements, the first ask for all.
+        return [when(later < self.k_block, serial(steps, of, "u"))]
 
     def _for_next_panels(self, bt: Expr, block: Expr, j0: Expr, k: Expr) -> list[Stmt]:
         """Of the panels of the next tile, made while the last row blocks are computed.
