@@ -276,7 +276,8 @@ _STACK_BYTES = 48 << 10
 LINE_BYTES, PAGE_BYTES = 64, 4096
 """Of the caches, and of memory."""
 _ANY = 1 << 30  # elements of a view
-_SHORTEST = 4  # lanes of a vector
+SHORTEST = 4
+"""Lanes of a vector."""
 
 
 def alloc(buffer: Memory) -> Stmt:
@@ -525,7 +526,7 @@ def in_vectors(
 
     if whole:
         parts.append(serial(whole, lambda i: vector(lanes, i * lanes)))
-    while rest >= _SHORTEST:
+    while rest >= SHORTEST:
         size = 1 << (rest.bit_length() - 1)
         parts.append(vector(size, const(extent - rest)))
         rest -= size

@@ -257,7 +257,9 @@ def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) ->
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("shape", [(20, 1000, 701), (33, 2100, 450), (17, 1030, 333)])
+@pytest.mark.parametrize(
+    "shape", [(20, 1000, 701), (33, 2100, 450), (17, 1030, 333), (110, 184, 801)]
+)
 def test_panels_are_packed_part_by_part(
     shape: tuple[int, int, int],
     batch: int,

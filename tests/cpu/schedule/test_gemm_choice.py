@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from minitorch_tvm.compiler.loops import Builder, load, pointer_buffer, store
-from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_outer, gemm_tiling
+from minitorch_tvm.compiler.loops import Builder, const, load, pointer_buffer, seq, store
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_outer, gemm_requests, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm, gemm_stages
-from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Panels, Problem
 from minitorch_tvm.compiler.target import CpuTarget
+from minitorch_tvm.core.tvm_api import tvm
 
 ZEN = CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 1 << 20, workers=2)
 
@@ -76,6 +77,52 @@ def test_few_rows_have_their_panels_packed_part_by_part(
         width = t.panel_group * t.nr * pb.itemsize
         assert width >= 512
         assert width * t.k_block <= l2 // 2
+
+
+@pytest.mark.parametrize("m", [16, 30, 96, 180, 240])
+@pytest.mark.parametrize("kp", [0, 1, 12])
+def test_each_step_of_the_next_block_is_asked_for_once(
+    m: int, kp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many blocks of rows share it out; after the last block, the next panels' first."""
+    cpu = CpuTarget("x86-64-v3", (), 32, 16, 32 << 10, 512 << 10, workers=2)
+    memory = pointer_buffer((4096, 4096), "float32", "b")
+    simplify = tvm().sym.Analyzer().simplify
+    asked: list[tuple[int, int]] = []
+
+    def column(_: Any, k: Any, j: Any) -> Any:
+        asked.append((int(simplify(k)), int(simplify(j))))
+        return load(memory, k, j)
+
+    def all_of(extent: int, body: Any, _: str) -> Any:
+        return seq([body(const(i)) for i in range(extent)])
+
+    def if_so(condition: Any, then: Any) -> Any:
+        if not int(simplify(condition)):
+            asked[:] = asked[:known]
+        return then
+
+    monkeypatch.setattr(gemm_requests, "serial", all_of)
+    monkeypatch.setattr(gemm_requests, "when", if_so)
+    pb = dataclasses.replace(_chosen(m, 4096, 4096, False, 2, 1 << 20)[0], col=column)
+    t = gemm_tiling.choose(pb, cpu)[1]
+    assert t.by_part
+    columns = Panels.of_thread(pb, cpu, t.panel_group, t.k_block, t.nr, t.nr)
+    blocks = -(-m // t.mr)
+    requests = gemm_requests.Requests(pb, t, cpu, columns, blocks, t.panel_group, t.k_block)
+    for part in range(-(-t.k_block // 16)):
+        for block in range(blocks):
+            known = len(asked)
+            requests.for_panels(*(const(n) for n in (0, block, 0, kp, part)))
+    last = kp == -(-4096 // t.k_block) - 1
+    first, step = (0 if last else (kp + 1) * t.k_block), -(-16 // blocks)
+    assert {j for _, j in asked} == {t.panel_group * t.nr * last + c for c in range(0, t.nr, 16)}
+    steps = [k for k, j in asked if j == asked[0][1]]
+    end = min(4096, first + t.k_block)
+    assert set(range(first, end)) <= set(steps)
+    assert max(steps) < end + step
+    within = [k for k in steps if k < end - 1]  # what would be behind the end is the last
+    assert len(within) == len(set(within))
 
 
 def test_rows_from_memory_are_read_for_more_panels() -> None:

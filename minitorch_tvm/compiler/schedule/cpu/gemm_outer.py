@@ -2,9 +2,10 @@
 
 One step of k multiplies ``mr`` broadcast scalars of the row operand with ``nv`` vectors of the
 column operand.  Columns are packed into panels, so that those vectors are contiguous, unless too
-few rows would use them; rows stored along m are packed into blocks, unless all of them stay in the
-first-level cache.  Where that is not much more work, the thread whose tile needs them packs panels
-and blocks, unless the tile before had the same: no other core's lines, and no barrier.
+few rows would use them; rows stored along m are packed into blocks, unless those of a block stay in
+the first-level cache where they are.  Where that is not much more work, the thread whose tile needs
+them packs panels and blocks, unless the tile before had the same: no other core's lines, and no
+barrier.  Tiles of all rows, if they are few, pack panels for one block of k after the other.
 
 A parallel tile covers a group of row blocks and a group of panels and runs, for every block of k,
 through its row blocks and, innermost, through its panels: the scalars of one row block stay in the
@@ -114,6 +115,10 @@ class _Panel:
     parts: tuple[tuple[int, int], ...]
 
 
+_Write = Callable[[tuple[int, int]], Stmt]
+"""Finishes some columns of a panel."""
+
+
 @dataclass(frozen=True)
 class Beside:
     """A stage whose tiles those of another compute, too, and what every thread does before."""
@@ -189,9 +194,8 @@ class _Compute:
         self.last_part = number(self.k_parts - 1, "last") if told else const(self.k_parts - 1)
         self.strip = self._strip()
         self.tile: Expr = var("tile")
-        self.requests = Requests(
-            *(pb, tiling, cpu, columns, self.told_blocks, self.panel_group, self.k_block),
-        )
+        told_sizes = self.told_blocks, self.panel_group, self.k_block
+        self.requests = Requests(pb, tiling, cpu, columns, *told_sizes)
         self.own_rows = own_rows(pb, tiling)
         self.thread_rows = keeps_rows(pb, tiling)
         # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
@@ -222,11 +226,11 @@ class _Compute:
             tile = var("tile")
             body = self._whole_tile(tile, tiles, few, lambda _: [])
             return Stage("gemm", tiles, tile, body, helpers)
-        held = local_buffer((1,), "int32", "held")
         if own is not None:
             start.append(alloc(own.memory))
-        keeps = own is not None and not self.t.by_part
-        if keeps:
+        kept = None if self.t.by_part else own
+        held = local_buffer((1,), "int32", "held")
+        if kept is not None:
             start += [alloc(held), store(held, const(-1), 0)]
         if self.rows is not None and self.thread_rows:  # those of all tiles
             every = (const(0), self.blocks), (const(0), self.k)
@@ -236,9 +240,9 @@ class _Compute:
             tile, know = bind("tile", taken)
 
             def first(where: _Tile) -> list[Stmt]:
-                if own is None or not keeps:
+                if kept is None:
                     return []
-                fill = own.fill(where.bt, where.panels)
+                fill = kept.fill(where.bt, where.panels)
                 new = seq(fill, store(held, where.group, 0))
                 return [when(load(held, 0) != where.group, new)]
 
@@ -451,8 +455,7 @@ class _Compute:
 
         # Rows may come from memory, and are too many streams for the hardware to guess.  The panels
         # of this block share the rows of the next, which are read in place or copied first.
-        plain_rows = self.rows is None and (self.strip is None or pb.row_plain)
-        next_rows = plain_rows and pb.row_k_inner and self.blocks > 1
+        next_rows = pb.row_plain and pb.row_k_inner and self.blocks > 1
         share = ceil_div(t.mr, t.panel_group)
 
         def ask_for_row(r: Expr, k: Expr) -> Stmt:
@@ -533,34 +536,39 @@ class _Compute:
             store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
             for (r, c), sums in acc.items()
         ]
-        turned, turn = self._turned(out) if turns(pb, t.mr, t.lanes) else (None, [])
-
-        def value(i: Expr, j: Expr) -> Expr:
-            return load(out, i, j) if turned is None else load(turned, j, i)
-
         known: Expr = mb * t.mr - i0 if t.m_tail else 0
 
-        def rows_from(first: Expr, skip: int, width: int) -> Stmt:
-            return pb.write_tile(
-                bt,
-                (i0 + first, panel.j0 + skip),
-                (t.mr - first, width),
-                lambda i, j: value(first + i, skip + j),
-                t.lanes,
-                self.tile,
-                pb.around,
-            )
+        def rows_from(first: Expr, value: Callable[[Expr, Expr], Expr]) -> _Write:
+            def write(part: tuple[int, int]) -> Stmt:
+                skip, width = part
+                return pb.write_tile(
+                    bt,
+                    (i0 + first, panel.j0 + skip),
+                    (t.mr - first, width),
+                    lambda i, j: value(first + i, skip + j),
+                    t.lanes,
+                    self.tile,
+                    pb.around,
+                )
 
-        def write(skip: int, width: int) -> Stmt:
-            if turned is None or not t.m_tail:
-                return rows_from(known, skip, width)
-            whole = tvm().tirx.EQ(known, const(0))
-            return when(whole, rows_from(0, skip, width), rows_from(known, skip, width))
+            return write
 
-        written = write(*panel.parts[0])
+        turn: list[Stmt] = []
+        write = new = rows_from(known, lambda i, j: load(out, i, j))
+        if turns(pb, t.mr, t.lanes):
+            turned, turn = self._turned(out)
+            write = rows_from(0, lambda i, j: load(turned, j, i))
+
+        def finished(part: tuple[int, int]) -> Stmt:
+            if not turn or not t.m_tail:
+                return write(part)
+            # Else a few rows, once: of a number that LLVM does not know it makes vectors of each.
+            return when(tvm().tirx.EQ(known, const(0)), write(part), new(part))
+
+        written = finished(panel.parts[0])
         if len(panel.parts) > 1:
             last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
-            written = when(last, write(*panel.parts[1]), written)
+            written = when(last, finished(panel.parts[1]), written)
         return seq(alloc(out), spill, turn, written)
 
     def _turned(self, out: Memory) -> tuple[Memory, list[Stmt]]:

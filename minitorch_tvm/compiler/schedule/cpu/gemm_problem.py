@@ -373,7 +373,7 @@ class Panels:
         return self.fill_part(bt, panels, (const(0), self.pb.k))
 
     def _line(self, bt: Expr, some: tuple[Expr, Expr], where: tuple[Expr, Expr]) -> Stmt:
-        """Copy the columns of one k to some panels, where it has another number."""
+        """Copy the columns of one k to some panels, whose memory may begin at a later one."""
         k, to = where
         pb, packed, lanes = self.pb, self.memory, self.lanes
         panels, nr = self.count, packed.shape[3]

@@ -29,7 +29,7 @@ _FAR_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Requests:
-    """Prefetches for a product; blocks, panels of a tile and steps of k as its stage is told them.
+    """Prefetches for a product, which is told some of its sizes when it runs.
 
     Each is made once for so many steps of k as a line of memory has elements: one *part*.
     """
@@ -63,11 +63,11 @@ class Requests:
         if not own or ceil_div(pb.n, t.nr) <= t.panel_group:
             return []
         if t.by_part:
-            return self._for_next_part(bt, block, j0, kp, part)
+            return self._for_next_block(bt, block, j0, kp, part)
         k0 = kp * self.k_block if t.k_block < pb.k else const(0)
         return self._for_next_panels(bt, block, j0, k0 + part * self.line)
 
-    def _for_next_part(self, bt: Expr, block: Expr, j0: Expr, kp: Expr, part: Expr) -> list[Stmt]:
+    def _for_next_block(self, bt: Expr, block: Expr, j0: Expr, kp: Expr, part: Expr) -> list[Stmt]:
         """Of the same panel's next block of k, after the last the next panels' first.
 
         Every block of rows asks for as many k; lines may begin anywhere.
@@ -78,7 +78,7 @@ class Requests:
         last = tvm().tirx.EQ(kp, const(ceil_div(pb.k, t.k_block) - 1))
         choose = tvm().tirx.Select
         first = choose(last, later, later + (kp + 1) * self.k_block)
-        column = choose(last, j0 + self.panel_group * t.nr, j0 + 0)
+        column = choose(last, j0 + self.panel_group * t.nr, j0)
 
         def of(u: Expr) -> Stmt:
             k = minimum(first + u, pb.k - 1)

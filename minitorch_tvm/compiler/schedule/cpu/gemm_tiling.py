@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from ...loops import LINE_BYTES, PAGE_BYTES, ceil_div
+from ...loops import LINE_BYTES, PAGE_BYTES, SHORTEST, ceil_div
 from ...target import CpuTarget
 from .gemm_problem import LARGE, SQUARE, Problem
 
@@ -140,7 +140,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     if True in best and best[True][0] < best[False][0]:
         return least, with_loops(True)
     packed = with_loops(False)
-    few_groups = not _has_many_groups(pb, cpu, packed)
+    few_groups = not _has_many_groups(pb, cpu, packed, packed.panel_group)
     if alone is not None:
         _, mr, nv, last = alone
         other = _alone(pb, cpu, Tiling(mr, nv, last, lanes, False, 0, 0, 0))
@@ -168,14 +168,13 @@ def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
 
 def is_alone(pb: Problem, t: Tiling) -> bool:
     """Whether the loops are such."""
-    return (
-        t.own_panels and not t.by_part and (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
-    )
+    one_panel = (t.row_group, t.panel_group) == (ceil_div(pb.m, t.mr), 1)
+    return t.own_panels and not t.by_part and one_panel
 
 
 def _kept(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     """With panels that threads pack and keep, or use at once, if that pays."""
-    if t.direct or _keeps(pb, cpu, t):
+    if t.direct or _keeps(pb, cpu, t, t.panel_group):
         return replace(t, own_panels=not t.direct)
     return _by_part(pb, cpu, t) or t
 
@@ -184,7 +183,8 @@ def _by_part(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling | None:
     """With tiles of all rows, which pack panels for a block of k and use them at once.
 
     For rows so few that the sums of a tile stay near.  Nobody else needs those panels, and they
-    need not go to memory.  They are so many that they are long parts of the lines of memory.
+    need not go to memory.  They are as many as make long parts of the lines of memory, if there
+    are enough for all threads.
     """
     blocks, panels = ceil_div(pb.m, t.mr), ceil_div(pb.n, t.nr)
     width = t.nr * pb.itemsize  # bytes of one k of a panel
@@ -194,9 +194,8 @@ def _by_part(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling | None:
         return None
     fits = _PANEL_SHARE * cpu.l2_bytes / (group * width)
     if pb.row_k_inner:
-        fits = min(fits, _STRIP_SHARE * cpu.l1_bytes / (t.mr * pb.itemsize))
-    parts = math.ceil(pb.k / fits)
-    k_block = ceil_div(ceil_div(pb.k, parts), 2) * 2
+        fits = min(fits, _strip_steps(pb, cpu, t.mr))
+    k_block = _even(pb.k, math.ceil(pb.k / fits))
     if k_block >= pb.k:
         return None
     t = replace(t, k_block=k_block, row_group=blocks, panel_group=group)
@@ -226,13 +225,14 @@ class _Shape:
     nv: int
     direct: bool
     alone: bool
+    by_part: bool
     m_tail: bool
     k_tail: bool
 
     @classmethod
     def of(cls, pb: Problem, t: Tiling) -> _Shape:
         """That of loops."""
-        return cls(t.mr, t.nv, t.direct, is_alone(pb, t), t.m_tail, t.k_tail)
+        return cls(t.mr, t.nv, t.direct, is_alone(pb, t), t.by_part, t.m_tail, t.k_tail)
 
     def loops(self, pb: Problem, cpu: CpuTarget) -> Tiling | None:
         """The loops for a problem, if they are possible."""
@@ -247,7 +247,8 @@ class _Shape:
         last = _last(pb, lanes, self.nv, self.direct)
         t = Tiling(self.mr, self.nv, last, lanes, self.direct, 0, 0, 0)
         t = replace(t, m_tail=self.m_tail, k_tail=self.k_tail)
-        return _alone(pb, cpu, t) if self.alone else _kept(pb, cpu, _with_loops(pb, cpu, t))
+        t = _alone(pb, cpu, t) if self.alone else _kept(pb, cpu, _with_loops(pb, cpu, t))
+        return t if t.by_part == self.by_part else None
 
 
 # By layout: for each shape, the largest m * k that it was chosen for.
@@ -320,31 +321,32 @@ def keeps_rows(pb: Problem, t: Tiling) -> bool:
     return is_alone(pb, t) and pb.batch == 1 and not own_rows(pb, t)
 
 
-def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
+def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling, panel_group: int) -> bool:
     """Whether threads that pack the panels of their tiles pack few of them twice.
 
     Neighbouring tiles have the same, and a thread takes neighbours.  Where one takes over tiles of
     another, both pack a panel.
     """
-    groups = pb.batch * ceil_div(ceil_div(pb.n, t.nr), t.panel_group)
+    groups = pb.batch * ceil_div(ceil_div(pb.n, t.nr), panel_group)
     return groups >= _MANY_GROUPS * (cpu.workers - 1)
 
 
-def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
-    """Whether threads pack the panels of their tiles, and keep them for tiles with the same.
+def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling, panel_group: int) -> bool:
+    """Whether threads pack the panels of tiles with so many, and keep them for those with the same.
 
     Where all tiles have the same, every thread packs all, if that is little: it takes as long as
     getting them from another core, and nobody waits.  Two or three groups are packed by a stage:
     threads with tiles in their order would write columns of what others read by rows.
     """
-    near = t.panel_group * t.nr * pb.k * pb.itemsize <= _KEPT_SHARE * cpu.l2_bytes
+    near = panel_group * t.nr * pb.k * pb.itemsize <= _KEPT_SHARE * cpu.l2_bytes
     shared = pb.batch > 1 and not pb.col_batched
-    if not near or shared or _has_many_groups(pb, cpu, t):
+    if not near or shared or _has_many_groups(pb, cpu, t, panel_group):
         return near and not shared
-    again = _PACK_CYCLES * pb.k * ceil_div(pb.n, t.lanes) * (cpu.workers - 1)
-    little = again <= _LITTLE * _cycles(pb, cpu, t.mr, (t.nv, t.last_nv), t.direct)
     told = pb.told_k is not pb.k  # memory of a thread has a size that is known
-    return little and not told and pb.batch == 1 and t.panel_group * t.nr >= pb.n
+    if told or pb.batch > 1 or panel_group * t.nr < pb.n:
+        return False
+    again = _PACK_CYCLES * pb.k * ceil_div(pb.n, t.lanes) * (cpu.workers - 1)
+    return again <= _LITTLE * _cycles(pb, cpu, t.mr, (t.nv, t.last_nv), t.direct)
 
 
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling, Problem]:
@@ -429,9 +431,9 @@ def turns(pb: Problem, mr: int, lanes: int) -> bool:
     """Whether tiles of a transposed product are turned in registers.
 
     Elements written across rows are single ones, or LLVM would gather them one by one; of so many
-    rows half a vector is filled.
+    rows half a vector is filled, and one of a few elements.
     """
-    return pb.swapped and 2 * mr >= lanes and pb.m * pb.n * pb.k >= LARGE
+    return pb.swapped and mr >= max(lanes // 2, SHORTEST) and pb.m * pb.n * pb.k >= LARGE
 
 
 def pitch_bytes(pb: Problem) -> int:
@@ -458,19 +460,31 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
         # parts that are long.
         short = nr * pb.itemsize < _LONG_PART and pitch_bytes(pb) >= PAGE_BYTES // 2
         return min(pb.k, _PAGES) if short else pb.k
-    if pb.row_k_inner or _is_far(pb, cpu):
-        fits = max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
-        parts = max(1, round(pb.k / fits))
+    if _stays_for_panels(pb, cpu):
+        parts = max(1, round(pb.k / _strip_steps(pb, cpu, mr)))
     else:
         # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
         parts = math.ceil(pb.k / fits)
-    return min(pb.k, ceil_div(ceil_div(pb.k, parts), 2) * 2)  # the loop takes two steps at a time
+    return _even(pb.k, parts)
 
 
-def _is_far(pb: Problem, cpu: CpuTarget) -> bool:
-    """Whether rows are too many for any cache."""
-    return pb.m * pb.k * pb.itemsize > _FAR_ROWS * cpu.l2_bytes
+def _even(k: int, parts: int) -> int:
+    """Steps of k in each of so many parts: the loop takes two at a time."""
+    return min(k, ceil_div(ceil_div(k, parts), 2) * 2)
+
+
+def _strip_steps(pb: Problem, cpu: CpuTarget, mr: int) -> float:
+    """Of how many steps of k the scalars of a row block stay in the first-level cache."""
+    return max(1.0, _STRIP_SHARE * cpu.l1_bytes / (mr * pb.itemsize))
+
+
+def _stays_for_panels(pb: Problem, cpu: CpuTarget) -> bool:
+    """Whether a row block is to stay in the first-level cache for the panels of a tile.
+
+    Packed ones, which are read in order, need not, unless all rows are too many for any cache.
+    """
+    return pb.row_k_inner or pb.m * pb.k * pb.itemsize > _FAR_ROWS * cpu.l2_bytes
 
 
 def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, int]:
@@ -484,9 +498,8 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
     blocks, panels = ceil_div(pb.m, mr), ceil_div(pb.n, nr)
     panel_bytes = min(pb.k, k_block) * nr * pb.itemsize
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
-    again = (
-        0.25 if pb.row_k_inner or _is_far(pb, cpu) else 0.05
-    )  # cost of reading a row block for another panel group
+    # Cost of reading a row block for another panel group.
+    again = 0.25 if _stays_for_panels(pb, cpu) else 0.05
     if blocks == 1 and k_block < pb.k:
         again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
@@ -502,7 +515,7 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
         # Where lines of the result do not begin with its rows, two threads write parts of one.
         apart = panel_group < panels and pb.n * pb.itemsize % LINE_BYTES and not pb.swapped
         shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
-        if not t.direct and not _keeps(pb, cpu, replace(t, panel_group=panel_group)):
+        if not t.direct and not _keeps(pb, cpu, t, panel_group):
             shared += _FOREIGN_CYCLES / (blocks * mr / _FMA_PORTS)
         most = min(blocks, _MOST_ROW_BLOCKS)
         if k_block < pb.k:
