@@ -60,7 +60,8 @@ VARIABLES = (
         "MTVM_MATRIX_UNIT",
         "1",
         "`0` computes float32 products by multiply-adds even where the processor multiplies tiles "
-        "of bfloat16 (Intel AMX), of which each float32 becomes three.",
+        "of bfloat16 (Intel AMX), of which each float32 becomes three. Faster where the processor "
+        "slows that unit down.",
         ("0", "1"),
     ),
     Variable(
