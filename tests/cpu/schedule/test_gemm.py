@@ -649,19 +649,3 @@ def _transposed_tiling(mr: int, pb: Problem, cpu: CpuTarget) -> tuple[float, gem
     nv = 1 if pb.n < 2 * lanes else 2
     tiling = gemm_tiling.Tiling(mr, nv, nv, lanes, False, pb.k, 2, 1)
     return float(not pb.swapped), tiling
-
-
-@pytest.mark.parametrize("a_transposed", [False, True])
-@pytest.mark.parametrize("shape", [(7, 40, 90), (13, 37, 5003), (16, 50, 1024), (11, 6, 4111)])
-@pytest.mark.parametrize("epilogue", ["plain", "bias_relu", "accumulate"])
-def test_several_passes_over_columns(
-    shape: tuple[int, int, int], a_transposed: bool, epilogue: str
-) -> None:
-    """Rows that do not fit into registers at once; sums longer than the nearest cache."""
-    m, n, k = shape
-    cpu = dataclasses.replace(host(), l1_bytes=16 << 10, l2_bytes=64 << 10)
-    case = build(Gemm(1, m, n, k, "float32", a_transposed, True), cpu=cpu, epilogue=epilogue)
-    run_and_check(case, epilogue)
-    # Where rows are a vector, of a machine of shorter ones, they are outer products.
-    if m <= cpu.lanes(4) and k >= 16 * cpu.lanes(4):
-        assert case.stage_names[-1] == "gemm_dot"

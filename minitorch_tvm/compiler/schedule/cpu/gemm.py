@@ -35,9 +35,8 @@ from ...loops import (
 )
 from ...streams import Around
 from ...target import CpuTarget
-from . import gemm_stream, gemm_tiles
+from . import gemm_dot, gemm_stream, gemm_tiles
 from .elementwise import GRAIN, tiled
-from .gemm_dot import dot_stages, suits
 from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
@@ -129,12 +128,20 @@ def gemm_stages(
         return _joined(_near(problem, cpu), builder, cpu)
     narrow_first = sorted((problem, problem.swap()), key=lambda p: p.m)
     for candidate in narrow_first:
-        if suits(candidate, cpu):
-            return dot_stages(candidate, builder, cpu)
+        if gemm_dot.suits(candidate, cpu) or _dots_pay(candidate, cpu):
+            return gemm_dot.dot_stages(candidate, builder, cpu)
         if gemm_stream.suits(candidate, cpu):
             return gemm_stream.stream_stages(candidate, builder)
     parts = _in_parts(problem, cpu)
     return _whole(problem, builder, cpu) if parts is None else _joined(parts, builder, cpu)
+
+
+def _dots_pay(pb: Problem, cpu: CpuTarget) -> bool:
+    """Whether dot products of a vector's worth of rows and more are faster than anything else."""
+    if not gemm_dot.may_suit(pb, cpu):
+        return False
+    two = replace(cpu, workers=2)  # bits do not depend on how many there are
+    return _DISTURBED * gemm_dot.cycles(pb, two) < min(_cycles(pb, two))
 
 
 def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:

@@ -9,7 +9,7 @@ cache; meanwhile each pass asks memory for its share of the next.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ....core.tvm_api import tvm
 from ...loops import (
@@ -37,6 +37,7 @@ from ...loops import (
     splat,
     store,
     vectorized,
+    view,
     when,
 )
 from ...target import CpuTarget
@@ -46,14 +47,68 @@ from .gemm_problem import Problem, batch_and_part, zeros
 _TILES = 64
 _LONG = 16  # vectors along k
 _NEAR = 0.5  # of the first-level cache, for the columns that several passes read
+_MOST_COLUMNS = 8
+
+
+# Cycles of a vector of terms if its operands are in registers, of reading them for it, and of
+# adding up the lanes of a sum.
+_TERM_CYCLES, _READ_CYCLES, _SUM_CYCLES = 0.5, 0.25, 12
 
 
 def suits(pb: Problem, cpu: CpuTarget) -> bool:
-    """Whether ``rows`` is narrow and ``columns`` can be streamed along k."""
+    """Whether ``rows`` is narrow and ``columns`` can be streamed along k.
+
+    So narrow that nothing else is considered; compare :func:`may_suit`.
+    """
     lanes = cpu.lanes(pb.itemsize)
     # A vector's worth of rows, if sums are so long that adding up their lanes costs little.
     narrow = lanes if pb.k >= _LONG * lanes else max(1, lanes * 5 // 8)
-    return pb.m <= narrow and lanes > 1 and pb.k >= 2 * lanes and pb.col_k_inner and pb.col_plain
+    return pb.m <= narrow and pb.k >= 2 * lanes and _streams(pb, cpu)
+
+
+def may_suit(pb: Problem, cpu: CpuTarget) -> bool:
+    """Whether ``rows`` is so narrow that dot products may be faster: compare :func:`cycles`.
+
+    More than a vector's worth, of which outer products leave the second vector partly empty.
+    """
+    lanes = cpu.lanes(pb.itemsize)
+    return pb.m < 2 * lanes and pb.k >= _LONG * lanes and _streams(pb, cpu)
+
+
+def _streams(pb: Problem, cpu: CpuTarget) -> bool:
+    return cpu.lanes(pb.itemsize) > 1 and pb.col_k_inner and pb.col_plain
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Rows by columns of sums in registers, and in how many passes all rows get their turn."""
+
+    rows: int
+    columns: int
+    passes: int
+
+    @property
+    def cycles(self) -> float:
+        """Of a vector of terms for each row and one column; passes may share rows."""
+        reads = 1 / self.rows + 1 / self.columns
+        return self.passes * self.rows * (_TERM_CYCLES + _READ_CYCLES * reads)
+
+
+def _tile(pb: Problem, cpu: CpuTarget) -> _Tile:
+    """The fastest; of equals, that which reads rows least often, of which all are used again."""
+    free = cpu.vector_registers - 1
+    found = []
+    for most in range(1, min(pb.m, free // 2) + 1):
+        passes = ceil_div(pb.m, most)
+        rows = ceil_div(pb.m, passes)
+        found.append(_Tile(rows, min(_MOST_COLUMNS, free // (rows + 1), pb.n), passes))
+    return min(found, key=lambda t: (t.cycles, -t.columns))
+
+
+def cycles(pb: Problem, cpu: CpuTarget) -> float:
+    """Estimated cycles of a product with these stages, all cores together."""
+    term = _tile(pb, cpu).cycles * pb.k / cpu.lanes(pb.itemsize)
+    return pb.batch * pb.n * (term + _SUM_CYCLES * pb.m)
 
 
 def rows_along_k(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
@@ -91,11 +146,8 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         stage, pb = rows_along_k(pb, builder)
         stages.append(stage)
     lanes = cpu.lanes(pb.itemsize)
-    free = cpu.vector_registers - 1
-    most = max(r for r in range(1, free) if r * (r + 1) <= free)
-    passes = ceil_div(pb.m, most)
-    nr = ceil_div(pb.m, passes)
-    nc = min(8, free // (nr + 1), pb.n)
+    best = _tile(pb, cpu)
+    nr, nc, passes = best.rows, best.columns, best.passes
     blocks = ceil_div(pb.n, nc)
     group = max(1, blocks * pb.batch // _TILES)
     groups = ceil_div(blocks, group)
@@ -117,6 +169,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         }
         row = [local_buffer((lanes,), pb.dtype, "row") for _ in range(nr)]
         col = [local_buffer((lanes,), pb.dtype, "col") for _ in range(nc)]
+        columns, known = view(pb.col(bt, const(0), j0), "columns")
 
         def step(k: Expr, fresh: int) -> Stmt:
             # Only the last ``fresh`` lanes count: the final step starts early and overlaps.
@@ -131,7 +184,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
                 return vectorized(lanes, lambda x: store(row[r], pb.row(bt, i0 + r, k + x), x))
 
             def read_col(c: int) -> Stmt:
-                return vectorized(lanes, lambda x: store(col[c], pb.col(bt, k + x, j0 + c), x))
+                return store(col[c], load(columns, ramp(c * pb.col_pitch + k, lanes)), every)
 
             reads = [*map(read_row, range(nr)), *map(read_col, range(nc))]
             updates = [
@@ -167,6 +220,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
         end = [store(sums, load(b, every), own, i, every) for i, b in enumerate(acc.values())]
         return seq(
             [alloc(b) for b in (*acc.values(), *row, *col)],
+            known,
             begin,
             serial(count, lambda k: seq(asks(k), step((first + k) * lanes, lanes)), "k"),
             last,

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ...loops import Builder, Expr, Stage, Stmt, alloc, load, local_buffer, serial, store
 from ...target import CpuTarget
+from .gemm_dot import cycles as dot_cycles
 from .gemm_dot import dot_stages, suits
 from .gemm_outer import Beside, outer_stages, stage_in_place
 from .gemm_problem import Problem
@@ -25,9 +26,8 @@ _SHARE = 4  # of a vector that is left, at most a fourth
 _LEAST = 1 << 21  # terms: the few are another register tile to compile
 # Share of the second-level cache for a thread's copy of the few columns.
 _NEAR = 0.1
-# Cycles of a vector of terms, of a sum whose lanes are added up, of an element that every thread
-# copies; what must be saved.
-_TERM_CYCLES, _SUM_CYCLES, _COPY_CYCLES, _WORTH = 0.9, 12, 2, 0.02
+# Cycles of an element that every thread copies; what must be saved.
+_COPY_CYCLES, _WORTH = 2, 0.02
 
 
 def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
@@ -67,7 +67,7 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
 
 def _dots(rest: Problem, cpu: CpuTarget) -> tuple[float, Make] | None:
     """Estimated cycles of the few as dot products, and what makes them."""
-    cycles = rest.m * rest.n * (rest.k / cpu.lanes(rest.itemsize) * _TERM_CYCLES + _SUM_CYCLES)
+    cycles = dot_cycles(rest, cpu)
     in_place = rest.row_k_inner and rest.row_plain
     if not in_place:
         if rest.m * rest.k * rest.itemsize > _NEAR * cpu.l2_bytes:
