@@ -145,7 +145,9 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     if not (pb.row_k_inner and pb.row_plain):
         stage, pb = rows_along_k(pb, builder)
         stages.append(stage)
-    lanes = cpu.lanes(pb.itemsize)
+    if pb.col_pitch is None:
+        raise AssertionError("columns are memory, or this does not suit")
+    lanes, pitch = cpu.lanes(pb.itemsize), pb.col_pitch
     best = _tile(pb, cpu)
     nr, nc, passes = best.rows, best.columns, best.passes
     blocks = ceil_div(pb.n, nc)
@@ -184,7 +186,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
                 return vectorized(lanes, lambda x: store(row[r], pb.row(bt, i0 + r, k + x), x))
 
             def read_col(c: int) -> Stmt:
-                return store(col[c], load(columns, ramp(c * pb.col_pitch + k, lanes)), every)
+                return store(col[c], load(columns, ramp(c * pitch + k, lanes)), every)
 
             reads = [*map(read_row, range(nr)), *map(read_col, range(nc))]
             updates = [
