@@ -507,16 +507,14 @@ def in_vectors(
     extent: int,
     lanes: int,
     body: Callable[[Expr], Stmt],
-    number: Expr | None = None,
+    *,
+    rolled: bool = False,
     wide: bool = False,
 ) -> Stmt:
     """``for v in range(extent): body(v)`` in vectors, and what these leave in shorter ones.
 
+    ``rolled``: what is left in the end stays a loop, see :func:`one_by_one`.
     ``wide``: see :func:`vectorized`.
-
-    ``number`` is one that is not negative, which LLVM does not know: then it does not know either
-    how many are left in the end, else it would unroll them, and take elements of the next outer
-    loop, which lie apart, for its vectors.
     """
     whole, rest = extent // lanes, extent % lanes
     parts: list[Stmt] = []
@@ -531,9 +529,21 @@ def in_vectors(
         parts.append(vector(size, const(extent - rest)))
         rest -= size
     if rest:
-        count = rest if number is None else minimum(rest, number + rest)
-        parts.append(serial(count, lambda v: body(extent - rest + v)))
+        loop = one_by_one if rolled else serial
+        parts.append(loop(rest, lambda v: body(extent - rest + v)))
     return seq(parts)
+
+
+def one_by_one(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+    """``for v in range(extent): body(v)``, for few, in a loop that LLVM leaves as it is.
+
+    Unrolled, it would take elements of the next outer loop, which lie apart, for its vectors, or
+    write out all of both loops; so it is not told how many there are.  For vectors of this loop it
+    would look, each time, whether there are enough, which takes longer than the few elements: it
+    makes none of what asks for memory.
+    """
+    count = number(extent, "rest") if isinstance(extent, int) else extent
+    return serial(count, lambda v: seq(ask_to_write(lambda: body(v)), body(v)))
 
 
 def grid(extents: Sequence[Expr], body: Callable[..., Stmt], names: str = "i") -> Stmt:

@@ -534,7 +534,7 @@ def _finish(
                 return write(image, channel, row0 + first + y, x, value)
 
             def row(y: Expr) -> Stmt:
-                return in_vectors(width, lanes, lambda x: one(y, x), first)
+                return in_vectors(width, lanes, lambda x: one(y, x), rolled=True)
 
             return serial(last - first, row, "y")
 

@@ -425,7 +425,7 @@ class _Band:
                     at = start * p.x.units + v
                     return line(self.image, block * p.outputs + k, at, value)
 
-                return in_vectors(p.units * p.x.units, p.lanes, one, start)
+                return in_vectors(p.units * p.x.units, p.lanes, one, rolled=True)
 
             return serial(count, pixels, "k")
 
@@ -466,7 +466,7 @@ class _Band:
                 value = load(done, k, mod(own, down), at)
                 return self.write(self.image, block * p.outputs + k, start * down + own, x, value)
 
-            return in_vectors(outputs[1], p.lanes, one, r)
+            return in_vectors(outputs[1], p.lanes, one, rolled=True)
 
         merge = [grid((p.outputs, down, p.lines), merged)] if across == 2 else []
         return seq(

@@ -316,7 +316,7 @@ def _total_of_parts(
                 return access.write(o0 + k, c, i, j, value)
 
             if isinstance(channels, int) and access.write_line is not None:
-                return in_vectors(channels * window, lanes, one, index)
+                return in_vectors(channels * window, lanes, one, rolled=True)
             return serial(channels * window, one, "q")
 
         live = lanes if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)

@@ -40,6 +40,7 @@ from ...loops import (
     local_buffer,
     minimum,
     number,
+    one_by_one,
     prefetch,
     quotient,
     ramp,
@@ -193,7 +194,6 @@ class _Compute:
         self.k_block = number(tiling.k_block, "k_block") if told else tiling.k_block
         self.last_part = number(self.k_parts - 1, "last") if told else const(self.k_parts - 1)
         self.strip = self._strip()
-        self.tile: Expr = var("tile")
         told_sizes = self.told_blocks, self.panel_group, self.k_block
         self.requests = Requests(pb, tiling, cpu, columns, *told_sizes)
         self.own_rows = own_rows(pb, tiling)
@@ -280,7 +280,6 @@ class _Compute:
         beside: Stage | None,
         first: Callable[[_Tile], list[Stmt]],
     ) -> Stmt:
-        self.tile = tile
         where, known = self._where(tile)
         body = seq(known, first(where), self._tile(where))
         if beside is None:
@@ -547,23 +546,37 @@ class _Compute:
                     (t.mr - first, width),
                     lambda i, j: value(first + i, skip + j),
                     t.lanes,
-                    self.tile,
-                    pb.around,
+                    rolled=True,
+                    around=pb.around,
                 )
 
             return write
 
         turn: list[Stmt] = []
-        write = new = rows_from(known, lambda i, j: load(out, i, j))
+        write = rows_from(0 if pb.swapped else known, lambda i, j: load(out, i, j))
         if turns(pb, t.mr, t.lanes):
             turned, turn = self._turned(out)
             write = rows_from(0, lambda i, j: load(turned, j, i))
 
+        def few(part: tuple[int, int]) -> Stmt:
+            """The new rows of a last block, element by element.
+
+            LLVM must not see how many there are at most: it would write out every element, and
+            what finishes it, which takes up to ten times as long as to compile all else.
+            """
+            skip, width = part
+
+            def one(j: Expr, i: Expr) -> Stmt:
+                r, c = known + i, skip + j
+                return pb.write(bt, i0 + r, panel.j0 + c, load(out, r, c))
+
+            new = number(t.mr, "rows") - known
+            return serial(number(width, "columns"), lambda j: one_by_one(new, lambda i: one(j, i)))
+
         def finished(part: tuple[int, int]) -> Stmt:
-            if not turn or not t.m_tail:
+            if not (pb.swapped and t.m_tail):
                 return write(part)
-            # Else a few rows, once: of a number that LLVM does not know it makes vectors of each.
-            return when(tvm().tirx.EQ(known, const(0)), write(part), new(part))
+            return when(tvm().tirx.EQ(known, const(0)), write(part), few(part))
 
         written = finished(panel.parts[0])
         if len(panel.parts) > 1:

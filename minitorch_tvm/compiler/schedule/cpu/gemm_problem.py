@@ -133,13 +133,13 @@ class Problem:
         extent: tuple[Expr, Expr],
         value: Callable[[Expr, Expr], Expr],
         lanes: int,
-        number: Expr | None = None,
+        rolled: bool = False,
         around: Around | None = None,
     ) -> Stmt:
         """Finish the elements of a tile, the user's columns innermost (they are contiguous).
 
         In vectors where the number of these is known: left to LLVM, short rows become vectors of
-        elements of different rows, which lie apart.  ``number``: see :func:`.loops.in_vectors`;
+        elements of different rows, which lie apart.  ``rolled``: see :func:`.loops.in_vectors`;
         ``around``: see :func:`.streams.streamed`; where the number of columns is known, and a
         multiple of a line's.
         """
@@ -152,14 +152,14 @@ class Problem:
             if isinstance(size, int):
                 if around is not None and size % LINE == 0:
                     return serial(size // LINE, lambda q: streamed(body, q * LINE, around), name)
-                return in_vectors(size, lanes, body, number)
+                return in_vectors(size, lanes, body, rolled=rolled)
             return serial(size, body, name)
 
         def across(size: Expr, inner: Expr) -> Expr:
             # Nor must LLVM know how often what is left is done: it would write that out as often.
-            if number is None or not isinstance(size, int) or not isinstance(inner, int):
-                return size
-            return minimum(size, number + size) if inner % lanes else size
+            if rolled and isinstance(size, int) and isinstance(inner, int) and inner % lanes:
+                return number(size, "lines")
+            return size
 
         if self.swapped:
             lines = across(cols, rows)

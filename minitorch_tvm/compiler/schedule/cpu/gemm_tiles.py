@@ -490,7 +490,7 @@ class _Product:
 
         def write(width: int) -> Stmt:
             return pb.write_tile(
-                bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j), LANES, column[1]
+                bt, (i0, j0), (height, width), lambda i, j: load(sums, r, i, j), LANES, rolled=True
             )
 
         return _sizes(pb.n, column, write)
@@ -524,7 +524,7 @@ class _Product:
                 def value(i: Expr, j: Expr) -> Expr:
                     return load(turned, j, i)
 
-                return pb.write_tile(bt, (i0, j0), (height, width), value, LANES, row[1])
+                return pb.write_tile(bt, (i0, j0), (height, width), value, LANES, rolled=True)
 
             return seq(grid((row[0], per_panel, per_panel), square), _sizes(pb.m, row, write))
 
