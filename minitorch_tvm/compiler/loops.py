@@ -130,6 +130,11 @@ def number(value: int, name: str = "n") -> Expr:
     return var(f"{name}{_TOLD}{value}")
 
 
+def at_most(value: int) -> Expr:
+    """``value``; LLVM is told that it is no more than that, and does not unroll loops by it."""
+    return minimum(value, number(value, "most"))
+
+
 # LLVM is told no more than which of these a number stays below, or so many fewer would share code.
 _BELOW = (20, 26)  # powers of two
 
@@ -513,7 +518,8 @@ def in_vectors(
 ) -> Stmt:
     """``for v in range(extent): body(v)`` in vectors, and what these leave in shorter ones.
 
-    ``rolled``: what is left in the end stays a loop, see :func:`one_by_one`.
+    ``rolled``: what is left in the end stays a loop, see :func:`at_most`: unrolled, it would take
+    elements of the next outer loop, which lie apart, for its vectors.
     ``wide``: see :func:`vectorized`.
     """
     whole, rest = extent // lanes, extent % lanes
@@ -529,21 +535,9 @@ def in_vectors(
         parts.append(vector(size, const(extent - rest)))
         rest -= size
     if rest:
-        loop = one_by_one if rolled else serial
-        parts.append(loop(rest, lambda v: body(extent - rest + v)))
+        count = at_most(rest) if rolled else rest
+        parts.append(serial(count, lambda v: body(extent - rest + v)))
     return seq(parts)
-
-
-def one_by_one(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
-    """``for v in range(extent): body(v)``, for few, in a loop that LLVM leaves as it is.
-
-    Unrolled, it would take elements of the next outer loop, which lie apart, for its vectors, or
-    write out all of both loops; so it is not told how many there are.  For vectors of this loop it
-    would look, each time, whether there are enough, which takes longer than the few elements: it
-    makes none of what asks for memory.
-    """
-    count = number(extent, "rest") if isinstance(extent, int) else extent
-    return serial(count, lambda v: seq(ask_to_write(lambda: body(v)), body(v)))
 
 
 def grid(extents: Sequence[Expr], body: Callable[..., Stmt], names: str = "i") -> Stmt:

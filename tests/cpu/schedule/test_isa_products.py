@@ -195,3 +195,16 @@ def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.Monk
     isa = ISAS["avx2"]
     text = assembly(lambda: [product("NT", m, 8, 50)[2]], isa.cpu, monkeypatch)
     check_tile(text, isa, m)
+
+
+@pytest.mark.parametrize(
+    "shape", [(256, 1024, 1024), (50, 256, 784), (128, 256, 784), (75, 256, 784)], ids=str
+)
+def test_last_rows_of_a_transposed_product_are_finished_in_loops(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written out one by one, they were more code than all else, and took seconds to compile."""
+    cpu = cpu_of("znver3", "avx2", 32, 512)
+    text = assembly(lambda: [product("NT", *shape)[2]], cpu, monkeypatch)
+    instructions = re.findall(r"^\t[a-z]", text, re.MULTILINE)
+    assert len(instructions) < 2500

@@ -32,15 +32,16 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    at_most,
     below,
     bind,
     ceil_div,
     const,
+    grid,
     load,
     local_buffer,
     minimum,
     number,
-    one_by_one,
     prefetch,
     quotient,
     ramp,
@@ -558,30 +559,27 @@ class _Compute:
             turned, turn = self._turned(out)
             write = rows_from(0, lambda i, j: load(turned, j, i))
 
-        def few(part: tuple[int, int]) -> Stmt:
-            """The new rows of a last block, element by element.
-
-            LLVM must not see how many there are at most: it would write out every element, and
-            what finishes it, which takes up to ten times as long as to compile all else.
-            """
-            skip, width = part
-
-            def one(j: Expr, i: Expr) -> Stmt:
-                r, c = known + i, skip + j
-                return pb.write(bt, i0 + r, panel.j0 + c, load(out, r, c))
-
-            new = number(t.mr, "rows") - known
-            return serial(number(width, "columns"), lambda j: one_by_one(new, lambda i: one(j, i)))
-
-        def finished(part: tuple[int, int]) -> Stmt:
-            if not (pb.swapped and t.m_tail):
-                return write(part)
-            return when(tvm().tirx.EQ(known, const(0)), write(part), few(part))
-
-        written = finished(panel.parts[0])
+        written = write(panel.parts[0])
+        last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
         if len(panel.parts) > 1:
-            last = tvm().tirx.EQ(panel.number, const(self.panels - 1))
-            written = when(last, finished(panel.parts[1]), written)
+            written = when(last, write(panel.parts[1]), written)
+        if not (pb.swapped and t.m_tail):
+            return seq(alloc(out), spill, turn, written)
+        # The new rows of a last block, element by element.  LLVM must not see how many there are:
+        # it would write out every element, and what finishes it, which takes up to ten times as
+        # long as to compile all else.
+        skip, width = (
+            each[0] if len(each) == 1 else tvm().tirx.Select(last, *map(const, each[::-1]))
+            for each in zip(*panel.parts, strict=True)
+        )
+
+        def one(j: Expr, i: Expr) -> Stmt:
+            r, c = known + i, skip + j
+            return pb.write(bt, i0 + r, panel.j0 + c, load(out, r, c))
+
+        columns = at_most(width) if isinstance(width, int) else width
+        few = grid((columns, t.mr - known), one)
+        written = when(tvm().tirx.EQ(known, const(0)), written, few)
         return seq(alloc(out), spill, turn, written)
 
     def _turned(self, out: Memory) -> tuple[Memory, list[Stmt]]:

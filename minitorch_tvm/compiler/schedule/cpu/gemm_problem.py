@@ -21,6 +21,7 @@ from ...loops import (
     Stage,
     Stmt,
     Var,
+    at_most,
     below,
     ceil_div,
     const,
@@ -158,7 +159,7 @@ class Problem:
         def across(size: Expr, inner: Expr) -> Expr:
             # Nor must LLVM know how often what is left is done: it would write that out as often.
             if rolled and isinstance(size, int) and isinstance(inner, int) and inner % lanes:
-                return number(size, "lines")
+                return at_most(size)
             return size
 
         if self.swapped:
