@@ -130,11 +130,6 @@ def number(value: int, name: str = "n") -> Expr:
     return var(f"{name}{_TOLD}{value}")
 
 
-def at_most(value: int) -> Expr:
-    """``value``; LLVM is told that it is no more than that, and does not unroll loops by it."""
-    return minimum(value, number(value, "most"))
-
-
 # LLVM is told no more than which of these a number stays below, or so many fewer would share code.
 _BELOW = (20, 26)  # powers of two
 
@@ -518,8 +513,9 @@ def in_vectors(
 ) -> Stmt:
     """``for v in range(extent): body(v)`` in vectors, and what these leave in shorter ones.
 
-    ``rolled``: what is left in the end stays a loop, see :func:`at_most`: unrolled, it would take
-    elements of the next outer loop, which lie apart, for its vectors.
+    ``rolled``: LLVM is not to know how many are left in the end, or it would take elements of the
+    next outer loop, which lie apart, for its vectors; but that they are few, or it would look, each
+    time, whether they are enough for vectors of their own.
     ``wide``: see :func:`vectorized`.
     """
     whole, rest = extent // lanes, extent % lanes
@@ -535,7 +531,7 @@ def in_vectors(
         parts.append(vector(size, const(extent - rest)))
         rest -= size
     if rest:
-        count = at_most(rest) if rolled else rest
+        count = minimum(rest, number(rest, "rest")) if rolled else rest
         parts.append(serial(count, lambda v: body(extent - rest + v)))
     return seq(parts)
 

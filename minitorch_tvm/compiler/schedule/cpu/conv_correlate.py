@@ -26,7 +26,6 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
-    at_most,
     bind,
     ceil_div,
     const,
@@ -34,6 +33,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     ramp,
     seq,
     serial,
@@ -543,7 +543,7 @@ def _finish(
         return seq(
             alloc(planes),
             serial(pixels // lanes, shuffle, "q"),
-            serial(at_most(lanes) if p.channels % p.width == 0 else live, plane, "k"),
+            serial(number(lanes, "lanes") if p.channels % p.width == 0 else live, plane, "k"),
         )
 
     return seq(bind_first, bind_last, serial(p.tile.vectors, group, "m"))

@@ -27,7 +27,6 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
-    at_most,
     bind,
     ceil_div,
     const,
@@ -416,7 +415,7 @@ class _Band:
         p = self.p
         outputs = p.y.outputs, p.x.outputs
         live = minimum(p.channels - block * p.outputs, p.outputs)
-        count = at_most(p.outputs) if p.channels % p.outputs == 0 else maximum(live, 0)
+        count = number(p.outputs, "outputs") if p.channels % p.outputs == 0 else maximum(live, 0)
         if p.in_lines and self.write_line is not None:
             line = self.write_line
 

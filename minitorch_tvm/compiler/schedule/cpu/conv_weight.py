@@ -21,7 +21,6 @@ from ...loops import (
     Stmt,
     alloc,
     ask,
-    at_most,
     bind,
     ceil_div,
     const,
@@ -320,7 +319,7 @@ def _total_of_parts(
                 return in_vectors(channels * window, lanes, one, rolled=True)
             return serial(channels * window, one, "q")
 
-        live = at_most(lanes) if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
+        live = number(lanes, "lanes") if s.o % lanes == 0 else minimum(maximum(s.o - o0, 0), lanes)
         return seq(
             alloc(summed),
             alloc(planes),

@@ -32,7 +32,6 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
-    at_most,
     below,
     bind,
     ceil_div,
@@ -577,7 +576,7 @@ class _Compute:
             r, c = known + i, skip + j
             return pb.write(bt, i0 + r, panel.j0 + c, load(out, r, c))
 
-        columns = at_most(width) if isinstance(width, int) else width
+        columns = number(width, "columns") if isinstance(width, int) else width
         few = grid((columns, t.mr - known), one)
         written = when(tvm().tirx.EQ(known, const(0)), written, few)
         return seq(alloc(out), spill, turn, written)

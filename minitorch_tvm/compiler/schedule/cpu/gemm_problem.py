@@ -21,7 +21,6 @@ from ...loops import (
     Stage,
     Stmt,
     Var,
-    at_most,
     below,
     ceil_div,
     const,
@@ -140,11 +139,13 @@ class Problem:
         """Finish the elements of a tile, the user's columns innermost (they are contiguous).
 
         In vectors where the number of these is known: left to LLVM, short rows become vectors of
-        elements of different rows, which lie apart.  ``rolled``: see :func:`.loops.in_vectors`;
+        elements of different rows, which lie apart.  ``rolled``: see :func:`.loops.in_vectors`; it
+        counts where the number of the tile's lines is known, else LLVM does not write them out.
         ``around``: see :func:`.streams.streamed`; where the number of columns is known, and a
         multiple of a line's.
         """
         (i0, j0), (rows, cols) = origin, extent
+        rolled = rolled and isinstance(cols if self.swapped else rows, int)
 
         def one(i: Expr, j: Expr) -> Stmt:
             return self.write(bt, i0 + i, j0 + j, value(i, j))
@@ -158,8 +159,8 @@ class Problem:
 
         def across(size: Expr, inner: Expr) -> Expr:
             # Nor must LLVM know how often what is left is done: it would write that out as often.
-            if rolled and isinstance(size, int) and isinstance(inner, int) and inner % lanes:
-                return at_most(size)
+            if rolled and isinstance(inner, int) and inner % lanes:
+                return number(size, "lines")
             return size
 
         if self.swapped:
