@@ -208,3 +208,24 @@ def test_last_rows_of_a_transposed_product_are_finished_in_loops(
     text = assembly(lambda: [product("NT", *shape)[2]], cpu, monkeypatch)
     instructions = re.findall(r"^\t[a-z]", text, re.MULTILINE)
     assert len(instructions) < 2500
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [
+        ("NN", (1000, 100, 10)),
+        ("NN", (256, 1024, 10)),
+        ("NN", (257, 100, 48)),
+        ("NN", (33, 65, 129)),
+        ("NT", (16, 4096, 4096)),
+        ("TN", (384, 128, 1024)),
+    ],
+    ids=str,
+)
+def test_what_llvm_does_to_other_loops_spills_no_sums(
+    form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It unrolled loops over a k of known length, and looked for vectors in rows that are left."""
+    cpu = cpu_of("znver3", "avx2", 32, 512)
+    text = assembly(lambda: [product(form, *shape)[2]], cpu, monkeypatch)
+    check_tile(text, ISAS["avx2"], 11)

@@ -84,6 +84,8 @@ from .gemm_tiling import (
 _AHEAD, _AHEAD_APART = 16, 8
 # The same for rows stored along m, packed or in place, which come from further away.
 _ROWS_AHEAD = 64
+# Turns of the loop over k that LLVM unrolls as a whole.
+_FEW_TURNS = 16
 # Lines of the next rows that are asked for at once; of more, each in a turn of its own, as memory
 # answers so many at a time.
 _AT_ONCE = 4
@@ -335,6 +337,14 @@ class _Compute:
         even = self.k_block is self.t.k_block and self.pb.k % self.t.k_block == 0
         return self.k_block if even else minimum(self.k_block, self.k - k0)
 
+    def _unrolls(self, nv: int, turns: int, steps: int) -> bool:
+        """Whether LLVM, told how many turns there are, would unroll their loop, and spill sums.
+
+        It does so to few turns, and to those of one step.  A few sums stay in registers even so.
+        """
+        many = self.t.mr * nv >= self.cpu.vector_registers // 2
+        return many and self.cpu.vector_registers < 32 and (steps == 1 or turns <= _FEW_TURNS)
+
     def _first_k(self, kp: Expr) -> Expr:
         return kp * self.k_block if self.k_parts > 1 else const(0)
 
@@ -494,7 +504,10 @@ class _Compute:
             return serial(parts, lambda part: some_turns(part, turns), "part")
 
         count = self._count(k0)
-        loop: list[Stmt] = [] if pb.k < unroll else [loop_over(quotient(count, unroll))]
+        turns = quotient(count, unroll)
+        if isinstance(turns, int) and self.k_parts == 1 and self._unrolls(panel.nv, turns, unroll):
+            turns = number(turns, "turns")
+        loop: list[Stmt] = [] if pb.k < unroll else [loop_over(turns)]
         if unroll > 1 and self.k is not pb.k and t.k_tail:
             loop.append(when(count % unroll != 0, seq(step(count - 1))))
         elif pb.k % unroll:
@@ -577,7 +590,9 @@ class _Compute:
             return pb.write(bt, i0 + r, panel.j0 + c, load(out, r, c))
 
         columns = number(width, "columns") if isinstance(width, int) else width
-        few = grid((columns, t.mr - known), one)
+        # Nor must it look whether they are enough for vectors: what these need, it would keep in
+        # registers throughout, instead of sums.
+        few = grid((columns, minimum(t.mr - known, t.mr - 1)), one)
         written = when(tvm().tirx.EQ(known, const(0)), written, few)
         return seq(alloc(out), spill, turn, written)
 
