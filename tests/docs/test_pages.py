@@ -87,11 +87,14 @@ def test_tables_are_put_in_their_places(report: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_tables_of_measurements_are_generated(report: Any) -> None:
-    measured = json.loads((ROOT / "docs" / "measurements" / "zen5.json").read_text())
-    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
-    assert sum(t.count("<!-- table: ") for t in texts) >= len(report.TABLES)
-    for page, text in zip(pages.PAGES, texts, strict=True):
-        assert report.filled(text, measured) == text, f"report.py {page.name}"
+    found = 0
+    for page in pages.PAGES:
+        text = page.read_text(encoding="utf-8")
+        name = "zen3" if page.name == "performance-avx2.md" else "zen5"
+        measured = json.loads((ROOT / "docs" / "measurements" / f"{name}.json").read_text())
+        found += text.count("<!-- table: ")
+        assert report.filled(text, measured) == text, f"report.py {name}.json {page.name}"
+    assert found >= 2 * len(report.TABLES) - 1  # the README's is of one machine
 
 
 def test_the_top_level_is_what_it_should_be() -> None:

@@ -91,9 +91,9 @@ def test_transposes(shape: tuple[int, ...], everything_is_far: list[str]) -> Non
     other = normal(*shape[:-2], shape[-1], shape[-2])
     plain, more = x.mT + 0.0, x.mT * 2 + other
     mt.eval(plain, more)
-    # Squares of parts of lines are not stored so.
-    lines = host().lanes(4) == streams.LINE
-    assert ("mtvm_stream_float32" in everything_is_far) == lines
+    # Where vectors are parts of lines, few columns are streams that no squares take apart.
+    squares = host().lanes(4) == streams.LINE or shape[-2] > 256
+    assert ("mtvm_stream_float32" in everything_is_far) == squares
     turned = np.swapaxes(x.numpy(), -1, -2)
     np.testing.assert_array_equal(plain.numpy(), turned)
     np.testing.assert_allclose(more.numpy(), turned * 2.0 + other.numpy(), rtol=1e-6, atol=1e-6)

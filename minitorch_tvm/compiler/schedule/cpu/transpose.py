@@ -2,9 +2,10 @@
 
 Pattern: injective ops over one shape, some of whose inputs are permuted memory, innermost in
 another dimension than the result.  Strategy: a tile is a block of those two dimensions.  Squares of
-a vector's length are read along their memory, transposed in registers and used as rows, so every
-cache line is read once and written once; walking along the result alone reads a line for each
-element, and at sizes that are powers of two all of them fall into the same places of the caches.
+a line's length are read along their memory, transposed in registers, in parts of a vector's length,
+and used as rows, so every cache line is read once and written once; walking along the result alone
+reads a line for each element, and at sizes that are powers of two all of them fall into the same
+places of the caches.
 """
 
 from __future__ import annotations
@@ -75,13 +76,18 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         shape[last], shape[axis] * itemsize, numel(shape) * itemsize, cpu
     ):
         return None
-    across = {d: min(_SQUARES, ceil_div(shape[d], lanes)) for d in (axis, last)}
-    blocks = [ceil_div(shape[d], across[d] * lanes) for d in (axis, last)]
+    # Whole lines where they fit: the part of one that a square leaves may be lost from the caches
+    # before the next square, if lines lie in the same places.
+    edge = max(lanes, LINE_BYTES // itemsize)
+    if min(shape[axis], shape[last]) < edge:
+        edge = lanes
+    across = {d: min(_SQUARES, ceil_div(shape[d], edge)) for d in (axis, last)}
+    blocks = [ceil_div(shape[d], across[d] * edge) for d in (axis, last)]
     rest = tuple(1 if d in (axis, last) else n for d, n in enumerate(shape))
 
-    ends = {d: number(shape[d] - lanes, "end") for d in (axis, last)}
+    ends = {d: number(shape[d] - edge, "end") for d in (axis, last)}
     far = None
-    if lanes == LINE:
+    if edge == LINE:
         computed = {*code.kernel.inlined, *code.kernel.members} - set(flipped)
         far = far_results(code, computed, cpu)
 
@@ -89,12 +95,12 @@ def transpose(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         *head, i, j = unravel(t, (*rest, *blocks))
 
         def corner(d: int, block: Expr, square: Expr) -> Expr:
-            return minimum((block * across[d] + square) * lanes, ends[d])
+            return minimum((block * across[d] + square) * edge, ends[d])
 
         def square(q: Expr, p: Expr) -> Stmt:
             origin = list(head)
             origin[axis], origin[last] = corner(axis, i, p), corner(last, j, q)
-            return _square(code, list(flipped), origin, axis, lanes, far)
+            return _square(code, list(flipped), origin, axis, (lanes, edge), far)
 
         return grid((across[last], across[axis]), square)
 
@@ -156,15 +162,17 @@ def _square(
     flipped: Sequence[int],
     origin: Sequence[Expr],
     axis: int,
-    lanes: int,
+    sides: tuple[int, int],
     far: Around | None,
 ) -> Stmt:
     """The elements of one square, those of ``flipped`` values by way of local memory.
 
-    ``far``: results whose rows go around the caches.
+    ``sides``: of what is transposed in registers, and of the square, a multiple.  ``far``: results
+    whose rows go around the caches.
     """
     values = code.graph.values
-    tiles = {v: local_buffer((lanes, lanes), values[v].dtype.name, f"tile{v}") for v in flipped}
+    lanes, edge = sides
+    tiles = {v: local_buffer((edge, edge), values[v].dtype.name, f"tile{v}") for v in flipped}
 
     def at(y: Expr, x: Expr) -> tuple[Expr, ...]:
         index = list(origin)
@@ -176,30 +184,39 @@ def _square(
         assert isinstance(op, mv.Permute)
         inverse, memory = op.inverse, code.buffer(source)
 
-        def read(x: Expr, y: Expr) -> Expr:
-            index = at(y, x)
-            return load(memory, *[index[d] for d in inverse])
+        def part(i: Expr, j: Expr) -> Stmt:
+            y0, x0 = i * lanes, j * lanes
 
-        def write(y: Expr, vector: Expr) -> Stmt:
-            return store(tiles[v], vector, y, ramp(0, lanes))
+            def read(x: Expr, y: Expr) -> Expr:
+                index = at(y0 + y, x0 + x)
+                return load(memory, *[index[d] for d in inverse])
 
-        return transpose_tile(lanes, values[v].dtype.name, read, write)
+            def write(y: Expr, vector: Expr) -> Stmt:
+                return store(tiles[v], vector, y0 + y, ramp(x0, lanes))
+
+            return transpose_tile(lanes, values[v].dtype.name, read, write)
+
+        return grid((edge // lanes, edge // lanes), part)
 
     def element(y: Expr, x: Expr) -> Stmt:
         held = {v: load(tiles[v], y, x) for v in flipped}
         return Reader(code, Scope(), held).store_all(at(y, x))
 
+    def element_from(first: int, y: Expr, x: Expr) -> Stmt:
+        return element(y, first + x)
+
     def row(y: Expr) -> Stmt:
         if far is None:
             # LLVM's own loop took vectors across rows.
-            return vectorized(lanes, partial(element, y), "x", wide=True)
+            parts = [partial(element_from, v * lanes, y) for v in range(edge // lanes)]
+            return seq([vectorized(lanes, part, "x", wide=True) for part in parts])
         # What is read as it lies is asked for a square ahead, to its end (rows may start anywhere
         # in a line): its rows are short, and far apart.
-        asks = ask(lambda: element(y, const(2 * lanes - 1)), lanes * lanes, beyond=True)
+        asks = ask(lambda: element(y, const(2 * edge - 1)), edge * edge, beyond=True)
         return seq(asks, streamed(partial(element, y), const(0), far))
 
     return seq(
         [alloc(b) for b in tiles.values()],
         [turned(v) for v in flipped],
-        serial(lanes, row, "y"),
+        serial(edge, row, "y"),
     )
