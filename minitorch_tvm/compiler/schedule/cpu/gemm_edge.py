@@ -56,6 +56,7 @@ def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list
 def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
     """The first ``n`` columns, and the others, these as rows."""
     col, write = pb.col, pb.write
+    pb = replace(pb, whole=pb.result_pitch)
     rest = replace(
         pb,
         n=pb.n - n,

@@ -81,6 +81,7 @@ class Problem:
     swapped: bool  # rows are the user's columns
     costly: bool = False  # ``write`` computes elementary functions
     around: Around | None = None  # to which memory ``write`` stores past the caches
+    whole: int | None = None  # the user's columns, if these are some of them
 
     @property
     def row_plain(self) -> bool:
@@ -101,6 +102,11 @@ class Problem:
     def told_k(self) -> Expr:
         """The same of k, if it is no distance in memory either."""
         return self.k if self.row_k_inner or self.col_k_inner else number(self.k, "k")
+
+    @property
+    def result_pitch(self) -> int:
+        """Elements from one of the user's rows to the next."""
+        return self.whole or (self.m if self.swapped else self.n)
 
     @property
     def itemsize(self) -> int:

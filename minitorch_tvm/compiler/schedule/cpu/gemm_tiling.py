@@ -18,6 +18,10 @@ _STRIP_SHARE = 0.4
 _LINES_SHARE = 0.5
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.35
+# The same where columns are read in place, from lines that share few of its places.
+_PLACES = 0.5
+# What reading them again costs, against the arithmetic of a row block, where they do not fit that.
+_FAR_COLUMNS = 1.0
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
@@ -58,8 +62,9 @@ _WIDE_PART = 512  # bytes of a row that is packed for one block of k
 # Cost of such a part, against its arithmetic, if it is a line (64 bytes) long.
 _SHORT_PART = 10
 # Cycles of an element of a transposed product's result: of a small one or in a tile of squares that
-# are turned in registers, and of another, to lines that the caches have lost meanwhile.
-_TURNED_CYCLES, _ACROSS_CYCLES = 1.5, 2.25
+# are turned in registers, and of another, to lines that the caches have lost meanwhile; of squares
+# with AVX-512.
+_TURNED_CYCLES, _ACROSS_CYCLES, _WIDE_TURNED_CYCLES = 1.5, 2.25, 0.6
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 # What reading columns in place must be estimated to save where packing them is cheaper by itself.
@@ -351,7 +356,12 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling, panel_group: int) -> bool:
 
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling, Problem]:
     """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer."""
-    return min(((*choose(p, cpu), p) for p in (pb, pb.swap())), key=lambda found: found[0])
+
+    def cost(found: tuple[float, Tiling, Problem]) -> float:
+        least, t, p = found
+        return least + (_for_rows(p, cpu, t) if keeps_rows(p, t) else 0.0)
+
+    return min(((*choose(p, cpu), p) for p in (pb, pb.swap())), key=cost)
 
 
 def time_of(pb: Problem, cpu: CpuTarget) -> float:
@@ -380,7 +390,8 @@ def _has_all_panels(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
     panels = ceil_div(pb.n, nr)
     whole = pb.k * panels * nr * pb.itemsize
     many = ceil_div(pb.m, mr) >= _MANY_BLOCKS
-    return not pb.row_k_inner and many and whole <= cpu.l2_bytes // 2
+    packs = packs_rows(pb, cpu, mr) if pb.swapped else not pb.row_k_inner
+    return packs and many and whole <= cpu.l2_bytes // 2
 
 
 def _idle(tiles: int, cpu: CpuTarget) -> float:
@@ -422,9 +433,24 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     if pb.row_k_inner and not pb.row_plain and full < vectors:
         cost += pb.k * pb.m + _STAGE_CYCLES  # rows are evaluated by a stage of their own
     if pb.swapped:  # results are written across their rows, or turned in registers
-        across = pb.m * pb.n * pb.k >= LARGE and mr < SQUARE
-        cost += pb.m * pb.n * (_ACROSS_CYCLES if across else _TURNED_CYCLES)
+        each = _TURNED_CYCLES
+        if pb.m * pb.n * pb.k >= LARGE:
+            each = _ACROSS_CYCLES if mr < SQUARE else _turning(pb, cpu, mr)
+        cost += pb.m * pb.n * each
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
+
+
+def _turning(pb: Problem, cpu: CpuTarget, mr: int) -> float:
+    """Cycles of an element that is turned in registers.
+
+    With AVX-512 squares take less, if rows are whole or half ones but for a twelfth and the caches
+    keep lines of the result until they are whole.  Counted where turning spares both packing rows
+    and transposing columns: where it spares neither, it was slower with this figure, by 3 %.
+    """
+    spares = pb.row_k_inner and not pb.col_k_inner
+    near = pb.m * pb.n * pb.itemsize <= cpu.l2_bytes and cpu.vector_bytes == 64
+    even = mr % (SQUARE // 2) <= mr // 12
+    return _WIDE_TURNED_CYCLES if spares and near and even else _TURNED_CYCLES
 
 
 def turns(pb: Problem, mr: int, lanes: int) -> bool:
@@ -442,13 +468,17 @@ def pitch_bytes(pb: Problem) -> int:
     return pb.col_pitch * pb.itemsize
 
 
-def _stays(pb: Problem, cpu: CpuTarget) -> bool:
-    """True if the second-level cache can hold a panel of columns read in place.
+def _line_in_l2(pb: Problem, cpu: CpuTarget) -> int:
+    """Bytes of the second-level cache that a line of columns read in place costs.
 
     Lines whose distance is a large power of two share few of its places.
     """
-    way = cpu.l2_bytes // 16
-    return pb.k * math.gcd(pitch_bytes(pb), way) <= cpu.l2_bytes
+    return math.gcd(pitch_bytes(pb), cpu.l2_bytes // 16)
+
+
+def _stays(pb: Problem, cpu: CpuTarget) -> bool:
+    """True if the second-level cache can hold a panel of columns read in place."""
+    return pb.k * _line_in_l2(pb, cpu) <= cpu.l2_bytes
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
@@ -465,6 +495,8 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
     else:
         # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
+        if direct:
+            fits = min(fits, _PLACES * cpu.l2_bytes / _line_in_l2(pb, cpu))
         parts = math.ceil(pb.k / fits)
     return _even(pb.k, parts)
 
@@ -500,10 +532,14 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
     stay = max(1, int(_PANEL_SHARE * cpu.l2_bytes) // panel_bytes)
     # Cost of reading a row block for another panel group.
     again = 0.25 if _stays_for_panels(pb, cpu) else 0.05
+    # Columns in place are so many that the cache does not hold them for another group of rows.
+    far = t.direct and 1 < blocks and k_block < pb.k and not _stays_for_panels(pb, cpu)
     if blocks == 1 and k_block < pb.k:
         again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
     work = pb.m * pb.n * pb.k / (_FMA_PORTS * cpu.lanes(pb.itemsize))
+    # Where lines of the result do not begin with its rows, two threads write parts of one.
+    ragged = pb.result_pitch * pb.itemsize % LINE_BYTES > 0
     if _has_all_panels(pb, cpu, mr, nr):
         choices = [panels]
     else:
@@ -512,9 +548,9 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
         # Threads own equal numbers of neighbouring tiles: with a smaller last group, one finishes
         # early and goes on with the other's, whose lines are in the other's cache.
         uneven = 1 + _UNEVEN * (ceil_div(panels, panel_group) * panel_group / panels - 1)
-        # Where lines of the result do not begin with its rows, two threads write parts of one.
-        apart = panel_group < panels and pb.n * pb.itemsize % LINE_BYTES and not pb.swapped
-        shared = _SHARED_CYCLES * pb.m / work if apart else 0.0
+        shared = 0.0
+        if not pb.swapped and panel_group < panels and ragged:
+            shared = _SHARED_CYCLES * pb.m / work
         if not t.direct and not _keeps(pb, cpu, t, panel_group):
             shared += _FOREIGN_CYCLES / (blocks * mr / _FMA_PORTS)
         most = min(blocks, _MOST_ROW_BLOCKS)
@@ -522,8 +558,13 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
         for row_group in range(1, most + 1):
             tiles = pb.batch * panels / panel_group * blocks / row_group
-            cost = (1 + again / panel_group + 0.05 / row_group) * (1 + 2 / tiles)
-            cost *= uneven + shared
+            column = _FAR_COLUMNS * ceil_div(blocks, row_group) / blocks if far else 0.05 / row_group
+            cost = (1 + again / panel_group + column) * (1 + 2 / tiles)
+            cut = pb.swapped and row_group < blocks
+            if cut and (ragged or mr * row_group * pb.itemsize % LINE_BYTES):
+                cost *= uneven + shared + _SHARED_CYCLES * pb.n / work
+            else:
+                cost *= uneven + shared
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
     if best is None:
