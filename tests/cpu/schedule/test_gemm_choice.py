@@ -333,13 +333,57 @@ def _stage_names(spec: Gemm, cpu: CpuTarget) -> list[str]:
     return [stage.name for stage in stages]
 
 
-@pytest.mark.parametrize("n", [500, 1024])
+@pytest.mark.parametrize("n", [600, 1024])
 def test_few_rows_are_multiplied_from_the_other_side(n: int) -> None:
     """Both operands transposed: as it stands rows are packed, the other way results are turned."""
     assert "gemm_pack_rows" in _stage_names(Gemm(1, n, n, n, "float32", True, True), ZEN)
     # As it stands, all of B would be packed for a fourth of the multiply-adds.
     few = _stage_names(Gemm(1, n // 4, n, n, "float32", True, True), ZEN)
     assert "gemm_pack_rows" not in few
+
+
+def test_results_that_stay_near_are_turned_instead_of_rows_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both operands transposed, and lines of the result stay near until they are whole."""
+    for n in (256, 512):
+        pb, _, _ = _chosen(n, n, n, True, 2, 1 << 20, a_transposed=True)
+        assert gemm_tiling.fastest(pb, ZEN)[2].swapped, n
+    monkeypatch.setattr(gemm_tiling, "_WIDE_TURNED_CYCLES", gemm_tiling._TURNED_CYCLES)
+    assert not gemm_tiling.fastest(pb, ZEN)[2].swapped
+    # Rows of a ninth element leave a single one behind a square.
+    assert gemm_tiling._turning(pb.swap(), ZEN, 9) == gemm_tiling._TURNED_CYCLES
+
+
+@pytest.mark.parametrize(("n", "part"), [(500, 1024), (512, 512)])
+def test_columns_in_place_share_half_the_places(n: int, part: int) -> None:
+    """Lines 2048 bytes apart meet 64 sets of 2048: 1024 of them would need all 16 places."""
+    t = _tiling(128, n, 1024, False, a_transposed=True)
+    assert t.direct
+    assert t.k_block == part
+    if part < 1024:  # and no other group of rows finds them there
+        assert t.row_group * t.mr >= 128
+        assert t.panel_group * t.nr < n // 2
+
+
+def test_threads_share_no_lines_of_turned_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 96 of 100 columns, a tile that has some would end within lines of the result."""
+    pb, cpu, _ = _chosen(1000, 96, 256, False, 2, 2 << 20, a_transposed=True)
+    pb = dataclasses.replace(pb.swap(), row_pitch=100, whole=100)
+    assert pb.result_pitch == 100
+    t = gemm_tiling.choose(pb, cpu)[1]
+    assert t.direct
+    assert t.row_group * t.mr >= 96
+    monkeypatch.setattr(gemm_tiling, "_SHARED_CYCLES", 0)
+    assert gemm_tiling.choose(pb, cpu)[1].row_group * t.mr < 96
+
+
+def test_vectors_that_cross_lines_are_read_in_place_where_that_is_cheap() -> None:
+    pb, _, packed = _chosen(255, 255, 255, False, 2, 2 << 20)
+    intel = dataclasses.replace(ZEN, mcpu="emeraldrapids", l2_bytes=2 << 20)
+    assert not packed.direct
+    assert gemm_tiling.choose(pb, intel)[1].direct
+    assert not gemm_tiling.choose(pb, dataclasses.replace(intel, mcpu="znver5"))[1].direct
 
 
 def test_panels_that_many_rows_use_stay_in_the_first_level_cache() -> None:

@@ -417,7 +417,8 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
     per_vector = 0.35
     if direct and blocks > 1:
         # Lines come from many pages, and vectors may cross lines.
-        per_vector = 0.5 if pitch_bytes(pb) % (lanes * pb.itemsize) == 0 else 0.9
+        crosses = pitch_bytes(pb) % (lanes * pb.itemsize) > 0
+        per_vector = 0.9 if crosses and not _crosses_well(cpu) else 0.5
 
     def block(v: int) -> float:
         step = max(mr * v / _FMA_PORTS, (mr + v) / _LOAD_PORTS, line * v, _LATENCY)
@@ -438,6 +439,11 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
             each = _ACROSS_CYCLES if mr < SQUARE else _turning(pb, cpu, mr)
         cost += pb.m * pb.n * each
     return cost * (1 + _WORTH_A_TILE) if last != full else cost
+
+
+def _crosses_well(cpu: CpuTarget) -> bool:
+    """Whether vectors that cross lines of memory take hardly longer: on Intel's with AVX-512."""
+    return cpu.vector_bytes == 64 and not cpu.mcpu.startswith(("znver", "x86-64"))
 
 
 def _turning(pb: Problem, cpu: CpuTarget, mr: int) -> float:
