@@ -35,8 +35,21 @@ class Weights(ew.Clone, kind=Kind.INJECTIVE):
         return None, f.mul(y, f.sub(ct, mean))
 
 
+# Elements from which one division for all and a product for each are faster than divisions: of fewer,
+# a vector or less on any machine, all would wait for the one.
+_SHARED_DIVISION = 17
+
+
 def weights(exponentials: Node, x: Node, axis: int, total: Node | None = None) -> Node:
-    """exponentials / their sum along ``axis`` (or ``total``), where they are exp(x + a shift)."""
+    """exponentials / their sum along ``axis`` (or ``total``), where they are exp(x + a shift).
+
+    Of more than 16 they are multiplied by the sum's reciprocal, one more rounding.  It is a normal
+    number: the largest exponential is 1.
+    """
     if total is None:
         total = b.sum(exponentials, (axis,), True)
-    return apply(intern(Weights(axis)), b.div(exponentials, total), x)
+    if exponentials.shape[axis] < _SHARED_DIVISION:
+        y = b.div(exponentials, total)
+    else:
+        y = b.mul(exponentials, b.div(b.full_like(total, 1.0), total))
+    return apply(intern(Weights(axis)), y, x)

@@ -107,6 +107,20 @@ def test_within_four_ulp(name: str) -> None:
     check(name, singles())
 
 
+@pytest.mark.parametrize("width", [1, 10, 16, 17, 64, 1000])
+def test_softmax_within_some_ulp(width: int, rng: np.random.Generator) -> None:
+    """Four of an exponential, and what a sum and a division, or a reciprocal, add."""
+    x = rng.normal(0, 10, (300, width)).astype(np.float32)
+    x[0], x[1, 0], x[2] = 0, 200, -np.inf
+    x[2, 0] = 3
+    got = F.softmax(mt.tensor(x), dim=1).numpy()
+    shifted = (x - x.max(1, keepdims=True)).astype(np.float64)  # as it is rounded
+    powers = np.exp(shifted)
+    want = powers / powers.sum(1, keepdims=True)
+    np.testing.assert_array_less(np.abs(got - want), 8 * np.spacing(want.astype(np.float32)))
+    assert (got[1:3, 0] == 1).all()  # alone beside what is negligible
+
+
 def test_erf_within_four_ulp() -> None:
     x = singles()
     got = mt.tensor(x).erf().numpy()

@@ -466,6 +466,9 @@ def test_chains_and_softmax_use_whole_vectors(name: str, monkeypatch: pytest.Mon
         loops = innermost_loops(text)
         assert any(re.match(isa.multiply_add, line) for loop in loops for line in loop)
         assert not re.search(isa.wider, text)
+    # A row is divided once, not element by element.
+    assert re.search(r"divss|fdiv\ts", softmax)
+    assert not re.search(r"divps|fdiv\tv", softmax)
 
 
 @pytest.mark.parametrize("kind", ["sum", "amax", "var"])
