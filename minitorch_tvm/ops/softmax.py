@@ -35,8 +35,8 @@ class Weights(ew.Clone, kind=Kind.INJECTIVE):
         return None, f.mul(y, f.sub(ct, mean))
 
 
-# Elements from which one division for all and a product for each are faster than divisions: of fewer,
-# a vector or less on any machine, all would wait for the one.
+# Elements from which one division for all and a product for each are faster than divisions: fewer
+# are a vector or two, which would wait for it.
 _SHARED_DIVISION = 17
 
 

@@ -378,6 +378,22 @@ def test_threads_share_no_lines_of_turned_rows(monkeypatch: pytest.MonkeyPatch) 
     assert gemm_tiling.choose(pb, cpu)[1].row_group * t.mr < 96
 
 
+def test_parts_of_rows_that_a_thread_packs_cross_no_lines() -> None:
+    """With AVX-512, if little is added to the block of a row and all rows are little."""
+    pb, cpu, t = _chosen(256, 256, 256, False, 2, 2 << 20, a_transposed=True)
+    assert gemm_tiling.own_rows(pb, t)
+
+    def pitch(mr: int, **changed: Any) -> int:
+        tile = dataclasses.replace(t, mr=mr)
+        return gemm_tiling.packed_pitch(pb, dataclasses.replace(cpu, **changed), tile)
+
+    assert [pitch(mr) for mr in (4, 5, 6, 8, 9, 12, 13, 16)] == [4, 5, 8, 8, 9, 16, 16, 16]
+    assert pitch(13, l2_bytes=512 << 10) == 13
+    assert pitch(13, vector_bytes=32) == 13
+    part = dataclasses.replace(t, mr=13, panel_group=1, row_group=2)  # a stage packs them for all
+    assert gemm_tiling.packed_pitch(pb, cpu, part) == 13
+
+
 def test_vectors_that_cross_lines_are_read_in_place_where_that_is_cheap() -> None:
     pb, _, packed = _chosen(255, 255, 255, False, 2, 2 << 20)
     intel = dataclasses.replace(ZEN, mcpu="emeraldrapids", l2_bytes=2 << 20)

@@ -74,6 +74,7 @@ from .gemm_tiling import (
     fastest,
     keeps_rows,
     own_rows,
+    packed_pitch,
     packs_rows,
     pitch_bytes,
     turns,
@@ -235,8 +236,8 @@ class _Compute:
         if kept is not None:
             start += [alloc(held), store(held, const(-1), 0)]
         if self.rows is not None and self.thread_rows:  # those of all tiles
-            every = (const(0), self.blocks), (const(0), self.k)
-            start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, const(0), *every)]
+            every = const(0), (const(0), self.blocks), (const(0), self.k)
+            start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, self.t.mr, *every)]
 
         def one(taken: Expr) -> Stmt:
             tile, know = bind("tile", taken)
@@ -327,7 +328,8 @@ class _Compute:
 
         body = serial(parts, part, "kp")
         if self.rows is not None and self.own_rows:
-            body = seq(fill_row_blocks(pb, self.rows, bt, (mb0, blocks), (const(0), self.k)), body)
+            every = (mb0, blocks), (const(0), self.k)
+            body = seq(fill_row_blocks(pb, self.rows, t.mr, bt, *every), body)
         return seq([alloc(m) for m in (partial, self.strip) if m is not None], body)
 
     def _count(self, k0: Expr) -> Expr:
@@ -475,7 +477,7 @@ class _Compute:
             steps = [step(i * unroll + u) for u in range(unroll)]
             asks = []
             if self.rows is not None:
-                beyond = _ROWS_AHEAD * t.mr * pb.itemsize
+                beyond = _ROWS_AHEAD * self.rows.shape[3] * pb.itemsize
                 asks.append(prefetch(scalar(0, i * unroll), beyond=beyond))
             elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
                 asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
@@ -635,7 +637,8 @@ def outer_stages(
     tiling = familiar(pb, cpu, tiling)
     rows: Memory | None = None
     if packs_rows(pb, cpu, tiling.mr):
-        rows = row_blocks(pb, None if keeps_rows(pb, tiling) else builder, tiling.mr)
+        kept = None if keeps_rows(pb, tiling) else builder
+        rows = row_blocks(pb, kept, tiling.mr, packed_pitch(pb, cpu, tiling))
     elif not pb.row_plain and tiling.panel_group * tiling.nr < pb.n:
         # Every panel group would evaluate the rows again.
         stage, pb = materialise_rows(pb, builder)
@@ -651,7 +654,7 @@ def outer_stages(
             stages.append(columns.stage())
     compute = _Compute(pb, tiling, columns, rows, cpu)
     if rows is not None and not (compute.own_rows or compute.thread_rows):
-        stages.append(pack_rows(pb, rows))
+        stages.append(pack_rows(pb, rows, tiling.mr))
     return [*stages, compute.stage(beside), *finish]
 
 

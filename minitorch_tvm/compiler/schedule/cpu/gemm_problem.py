@@ -205,23 +205,24 @@ def materialise_rows(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     return stage, replace(pb, row=again, row_pitch=pb.k)
 
 
-def row_blocks(pb: Problem, builder: Builder | None, mr: int) -> Memory:
-    """Memory for rows stored ``[k, m]`` as blocks ``[batch, block, k, mr]``.
+def row_blocks(pb: Problem, builder: Builder | None, mr: int, pitch: int) -> Memory:
+    """Memory for rows stored ``[k, m]`` as blocks ``[batch, block, k, mr]``, ``pitch`` for each k.
 
     The last block starts early, at row ``m - mr``.  Rows that all batches share are packed once:
     the batch extent is then 1.  Without a builder it is memory of a thread.
     """
     batch = pb.batch if pb.row_batched else 1
-    shape = (batch, ceil_div(pb.m, mr), pb.k, mr)
+    shape = (batch, ceil_div(pb.m, mr), pb.k, pitch)
     if builder is None:
         return local_buffer(shape, pb.dtype, "blocks")
     memory = builder.scratch_buffer(shape, pb.dtype, "blocks")
-    return replace(memory, shape=(*shape[:2], pb.told_k, mr))
+    return replace(memory, shape=(*shape[:2], pb.told_k, pitch))
 
 
 def fill_row_blocks(
     pb: Problem,
     packed: Memory,
+    mr: int,
     bt: Expr,
     blocks: tuple[Expr, Expr],
     steps: tuple[Expr, Expr],
@@ -231,12 +232,11 @@ def fill_row_blocks(
     A few k of all blocks at a time: so few that their lines of memory stay in the first-level cache
     wherever they lie, and so many that what a block gets of them is whole lines.
     """
-    mr = packed.shape[3]
     (b0, count), (k0, length) = blocks, steps
     loop = vectorized if pb.row_plain else serial
     last = number(pb.m - mr, "last")
     few = _FEW_LINES
-    while few * mr * pb.itemsize % LINE_BYTES:
+    while few * packed.shape[3] * pb.itemsize % LINE_BYTES:
         few *= 2
 
     def line(k: Expr, b: Expr) -> Stmt:
@@ -259,7 +259,7 @@ def fill_row_blocks(
     return seq(*parts)
 
 
-def pack_rows(pb: Problem, packed: Memory) -> Stage:
+def pack_rows(pb: Problem, packed: Memory, mr: int) -> Stage:
     """A stage that fills all row blocks."""
     batch, blocks = packed.shape[:2]
     parts, cut = _parts_of_k(pb, max(1, ceil_div(pb.k, ceil_div(MIN_TILES, batch))))
@@ -267,7 +267,7 @@ def pack_rows(pb: Problem, packed: Memory) -> Stage:
 
     def body(tile: Var) -> Stmt:
         bt, part = batch_and_part(tile, batch, parts)
-        return fill_row_blocks(pb, packed, bt, (const(0), every), cut(part))
+        return fill_row_blocks(pb, packed, mr, bt, (const(0), every), cut(part))
 
     return parallel_stage("gemm_pack_rows", batch * parts, body)
 

@@ -326,6 +326,21 @@ def keeps_rows(pb: Problem, t: Tiling) -> bool:
     return is_alone(pb, t) and pb.batch == 1 and not own_rows(pb, t)
 
 
+def packed_pitch(pb: Problem, cpu: CpuTarget, t: Tiling) -> int:
+    """Elements from one k of a packed row block to the next.
+
+    Where a thread packs what it reads and that is little, no part of a block that is stored crosses
+    lines of memory: with AVX-512 parts are so large that most would, and some processors take twice
+    as long for these.  Else memory counts.
+    """
+    part = t.lanes // 2
+    pitch = ceil_div(t.mr, part) * part
+    near = pb.k * pb.m * pb.itemsize <= _NEAR_ROWS_SHARE * cpu.l2_bytes
+    own = own_rows(pb, t) or keeps_rows(pb, t)
+    little = 3 * pitch <= 4 * t.mr
+    return pitch if cpu.vector_bytes == 64 and near and own and little else t.mr
+
+
 def _has_many_groups(pb: Problem, cpu: CpuTarget, t: Tiling, panel_group: int) -> bool:
     """Whether threads that pack the panels of their tiles pack few of them twice.
 
@@ -539,7 +554,7 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
     # Cost of reading a row block for another panel group.
     again = 0.25 if _stays_for_panels(pb, cpu) else 0.05
     # Columns in place are so many that the cache does not hold them for another group of rows.
-    far = t.direct and 1 < blocks and k_block < pb.k and not _stays_for_panels(pb, cpu)
+    far = t.direct and blocks > 1 and k_block < pb.k and not _stays_for_panels(pb, cpu)
     if blocks == 1 and k_block < pb.k:
         again = _SHORT_PART * LINE_BYTES / (nr * pb.itemsize)
     best: tuple[float, int, int] | None = None
@@ -564,13 +579,13 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
             most = max(1, min(most, _PARTIAL_BYTES // (panel_group * mr * nr * pb.itemsize)))
         for row_group in range(1, most + 1):
             tiles = pb.batch * panels / panel_group * blocks / row_group
-            column = _FAR_COLUMNS * ceil_div(blocks, row_group) / blocks if far else 0.05 / row_group
+            column = 0.05 / row_group
+            if far:
+                column = _FAR_COLUMNS * ceil_div(blocks, row_group) / blocks
             cost = (1 + again / panel_group + column) * (1 + 2 / tiles)
-            cut = pb.swapped and row_group < blocks
-            if cut and (ragged or mr * row_group * pb.itemsize % LINE_BYTES):
-                cost *= uneven + shared + _SHARED_CYCLES * pb.n / work
-            else:
-                cost *= uneven + shared
+            within = ragged or mr * row_group * pb.itemsize % LINE_BYTES  # tiles end within lines
+            cut = _SHARED_CYCLES * pb.n / work if pb.swapped and row_group < blocks else 0.0
+            cost *= uneven + shared + (cut if within else 0.0)
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
     if best is None:
