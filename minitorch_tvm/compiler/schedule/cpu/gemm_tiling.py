@@ -584,7 +584,8 @@ def _groups(pb: Problem, cpu: CpuTarget, t: Tiling, k_block: int) -> tuple[int, 
                 column = _FAR_COLUMNS * ceil_div(blocks, row_group) / blocks
             cost = (1 + again / panel_group + column) * (1 + 2 / tiles)
             within = ragged or mr * row_group * pb.itemsize % LINE_BYTES  # tiles end within lines
-            cut = _SHARED_CYCLES * pb.n / work if pb.swapped and row_group < blocks else 0.0
+            ends = min(2, ceil_div(blocks, row_group) - 1) if pb.swapped else 0
+            cut = _SHARED_CYCLES * pb.n / work * ends
             cost *= uneven + shared + (cut if within else 0.0)
             if best is None or cost < best[0]:
                 best = (cost, row_group, panel_group)
