@@ -157,8 +157,10 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     # Columns that the thread packs next, a line of each k, unless finishing reads more than that.
     x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
     ahead, few = 16, 2  # of 24 lines, two of a result for each of 16 of k
+    *_, none = asks(lambda: [x.T @ y])  # lines 4096 bytes apart, of which the caches would keep few
+    monkeypatch.setattr(gemm_requests, "PLACES", 1)
     *found, every = asks(lambda: [x.T @ y])
-    assert tuple(found) == inside
+    assert (tuple(found), none) == (inside, every - ahead)
     assert asks(lambda: [x.T @ y + z[0]]) == (*inside, every + few)
     instead = asks(lambda: [x.T @ y + z[0] * z[1] * z[2]])
     assert instead == (*inside, every + 3 * few - ahead)

@@ -19,7 +19,7 @@ _LINES_SHARE = 0.5
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.35
 # The same where columns are read in place, from lines that share few of its places.
-_PLACES = 0.5
+PLACES = 0.5
 # What reading them again costs, against the arithmetic of a row block, where they do not fit that.
 _FAR_COLUMNS = 1.0
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
@@ -489,7 +489,7 @@ def pitch_bytes(pb: Problem) -> int:
     return pb.col_pitch * pb.itemsize
 
 
-def _line_in_l2(pb: Problem, cpu: CpuTarget) -> int:
+def line_in_l2(pb: Problem, cpu: CpuTarget) -> int:
     """Bytes of the second-level cache that a line of columns read in place costs.
 
     Lines whose distance is a large power of two share few of its places.
@@ -499,7 +499,7 @@ def _line_in_l2(pb: Problem, cpu: CpuTarget) -> int:
 
 def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     """True if the second-level cache can hold a panel of columns read in place."""
-    return pb.k * _line_in_l2(pb, cpu) <= cpu.l2_bytes
+    return pb.k * line_in_l2(pb, cpu) <= cpu.l2_bytes
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
@@ -517,7 +517,7 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
         # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
         if direct:
-            fits = min(fits, _PLACES * cpu.l2_bytes / _line_in_l2(pb, cpu))
+            fits = min(fits, PLACES * cpu.l2_bytes / line_in_l2(pb, cpu))
         parts = math.ceil(pb.k / fits)
     return _even(pb.k, parts)
 
