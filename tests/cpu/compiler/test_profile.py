@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,9 +67,15 @@ def test_kernels_share_the_time_of_a_program(poison: bool, threads: int | None) 
 def test_long_kernels_take_long() -> None:
     """300 terms for each element of a sum."""
     a, b, c = (mt.tensor(RNG.standard_normal((300, 300)).astype(np.float32)) for _ in "abc")
-    for _ in range(5):
-        mt.eval(a @ b, c + 1)
-    (found,) = mt.debug.profile()
+
+    def five_calls() -> Any:
+        for _ in range(5):
+            mt.eval(a @ b, c + 1)
+        (found,) = mt.debug.profile(reset=True)
+        return found
+
+    # The quietest of some, as another program may take a core for longer than the product does.
+    found = min((five_calls() for _ in range(8)), key=lambda found: found.seconds)
     by_rule = {each.kernels[0].rule: each.seconds for each in found.kernels}
     assert by_rule["product"] > 10 * by_rule["elementwise"]
     lines = str(found).splitlines()
