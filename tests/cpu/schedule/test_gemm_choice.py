@@ -233,14 +233,18 @@ def test_threads_have_no_say_in_what_schedule_is_chosen(unit: bool) -> None:
     def none(*_: Any) -> Any:
         raise AssertionError("nothing is read for an estimate")
 
-    for m, n, k in (
-        (100, 256, 32),
-        (200, 96, 128),
-        (128, 256, 128),
-        (256, 784, 32),
-        (133, 160, 410),
+    for m, n, k, b_transposed in (
+        (100, 256, 32, False),
+        (200, 96, 128, False),
+        (128, 256, 128, False),
+        (256, 784, 32, False),
+        (133, 160, 410, False),
+        (256, 256, 256, True),
+        (257, 257, 257, True),
+        (240, 256, 300, True),
     ):
-        spec = Gemm(1, m, n, k, "float32", True, False, a_pitch=m, b_pitch=n)
+        b_pitch = k if b_transposed else n
+        spec = Gemm(1, m, n, k, "float32", True, b_transposed, a_pitch=m, b_pitch=b_pitch)
         problem = gemm._problem(spec, none, none, none)
         found = set()
         for workers in (1, 2, 3, 8, 64):

@@ -370,13 +370,17 @@ def _keeps(pb: Problem, cpu: CpuTarget, t: Tiling, panel_group: int) -> bool:
 
 
 def fastest(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling, Problem]:
-    """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer."""
+    """Estimated cycles, and loops, as it stands or transposed, whichever takes fewer.
+
+    As in :func:`choose`, threads have a say in the loops only, by rows that each of them packs.
+    """
 
     def cost(found: tuple[float, Tiling, Problem]) -> float:
-        least, t, p = found
-        return least + (_for_rows(p, cpu, t) if keeps_rows(p, t) else 0.0)
+        cycles, t, p = found
+        return cycles + (_for_rows(p, cpu, t) if keeps_rows(p, t) else 0.0)
 
-    return min(((*choose(p, cpu), p) for p in (pb, pb.swap())), key=cost)
+    ways = [(*choose(p, cpu), p) for p in (pb, pb.swap())]
+    return min(cycles for cycles, *_ in ways), *min(ways, key=cost)[1:]
 
 
 def time_of(pb: Problem, cpu: CpuTarget) -> float:
