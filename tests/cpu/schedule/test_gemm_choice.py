@@ -398,6 +398,21 @@ def test_parts_of_rows_that_a_thread_packs_cross_no_lines() -> None:
     assert gemm_tiling.packed_pitch(pb, cpu, part) == 13
 
 
+def test_packed_rows_have_their_pitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, row_blocks = [], gemm_outer.row_blocks
+
+    def watched(*arguments: Any) -> Any:
+        made.append((arguments[2], row_blocks(*arguments)))
+        return made[-1][1]
+
+    monkeypatch.setattr(gemm_outer, "row_blocks", watched)
+    wide = dataclasses.replace(ZEN, l2_bytes=2 << 20)
+    for m, n, k, pitch in ((256, 256, 256, 16), (512, 128, 1024, 13)):  # its own, and a stage's
+        _stage_names(Gemm(1, m, n, k, "float32", True, False), wide)
+        mr, blocks = made.pop()
+        assert (mr, blocks.shape[3]) == (13, pitch)
+
+
 def test_vectors_that_cross_lines_are_read_in_place_where_that_is_cheap() -> None:
     pb, _, packed = _chosen(255, 255, 255, False, 2, 2 << 20)
     intel = dataclasses.replace(ZEN, mcpu="emeraldrapids", l2_bytes=2 << 20)

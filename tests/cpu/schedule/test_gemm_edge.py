@@ -210,6 +210,15 @@ def test_where_it_is_chosen(shape: tuple[int, int, int], layout: tuple[bool, boo
     assert (call is not None) == CHOSEN[shape]
 
 
+def test_what_is_cut_knows_the_lines_of_the_result() -> None:
+    def none(*_: object) -> Any:
+        raise AssertionError("nothing is read")
+
+    whole = gemm._problem(Gemm(1, 1000, 100, 256, "float32", False, False), none, none, none)
+    for pb in (*gemm_edge._cut(whole, 96), *gemm_edge._cut(whole.swap(), 992)):
+        assert pb.result_pitch == pb.swap().result_pitch == 100
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_threads_have_no_say_in_it(layout: tuple[bool, bool]) -> None:
     """Dot products add terms in another order than scalars that meet vectors."""

@@ -21,7 +21,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .gemm_problem import Panels, Problem
-from .gemm_tiling import PLACES, Tiling, line_in_l2
+from .gemm_tiling import PLACES, Tiling, lines_in_l2
 
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
@@ -99,7 +99,7 @@ class Requests:
         # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
         if pb.k <= self.blocks * len(self._reads_to_finish):
             return []
-        if not pb.col_k_inner and pb.k * line_in_l2(pb, self.cpu) > PLACES * self.cpu.l2_bytes:
+        if not pb.col_k_inner and pb.k > PLACES * lines_in_l2(pb, self.cpu):
             return []  # they would evict each other before they are packed
         each = line // 2 if pb.col_k_inner else line  # columns per block
         shares = ceil_div(t.nr, each)

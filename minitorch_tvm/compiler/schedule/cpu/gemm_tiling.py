@@ -18,7 +18,7 @@ _STRIP_SHARE = 0.4
 _LINES_SHARE = 0.5
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.35
-# The same where columns are read in place, from lines that share few of its places.
+# Share of its places for a block of k of a panel that is read in place, for lines that share few.
 PLACES = 0.5
 # What reading them again costs, against the arithmetic of a row block, where they do not fit that.
 _FAR_COLUMNS = 1.0
@@ -330,8 +330,7 @@ def packed_pitch(pb: Problem, cpu: CpuTarget, t: Tiling) -> int:
     """Elements from one k of a packed row block to the next.
 
     Where a thread packs what it reads and that is little, no part of a block that is stored crosses
-    lines of memory: with AVX-512 parts are so large that most would, and some processors take twice
-    as long for these.  Else memory counts.
+    lines of memory: with AVX-512 parts are so large that many would.  Else memory counts.
     """
     part = t.lanes // 2
     pitch = ceil_div(t.mr, part) * part
@@ -405,7 +404,11 @@ def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
 
 
 def _has_all_panels(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
-    """Whether tiles are given all panels, and pack their own rows."""
+    """Whether tiles are given all panels, and pack their own rows, or find them near.
+
+    If a transposed product's rows are read in place, its tiles are free to have all rows instead,
+    which keeps lines of the result whole.
+    """
     panels = ceil_div(pb.n, nr)
     whole = pb.k * panels * nr * pb.itemsize
     many = ceil_div(pb.m, mr) >= _MANY_BLOCKS
@@ -493,17 +496,17 @@ def pitch_bytes(pb: Problem) -> int:
     return pb.col_pitch * pb.itemsize
 
 
-def line_in_l2(pb: Problem, cpu: CpuTarget) -> int:
-    """Bytes of the second-level cache that a line of columns read in place costs.
+def lines_in_l2(pb: Problem, cpu: CpuTarget) -> float:
+    """Of how many k the second-level cache can hold lines of columns where they lie in memory.
 
     Lines whose distance is a large power of two share few of its places.
     """
-    return math.gcd(pitch_bytes(pb), cpu.l2_bytes // 16)
+    return cpu.l2_bytes / math.gcd(pitch_bytes(pb), cpu.l2_bytes // 16)
 
 
 def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     """True if the second-level cache can hold a panel of columns read in place."""
-    return pb.k * line_in_l2(pb, cpu) <= cpu.l2_bytes
+    return pb.k <= lines_in_l2(pb, cpu)
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
@@ -521,7 +524,7 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
         # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
         if direct:
-            fits = min(fits, PLACES * cpu.l2_bytes / line_in_l2(pb, cpu))
+            fits = min(fits, PLACES * lines_in_l2(pb, cpu))
         parts = math.ceil(pb.k / fits)
     return _even(pb.k, parts)
 
