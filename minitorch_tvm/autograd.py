@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ import numpy as np
 from .core import dtype as dt
 from .core import errors
 from .core.arguments import wrong_kind
+from .core.record import record
 from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
 from .ir.tape import Tape, remember
@@ -194,7 +194,7 @@ def _used_up(roots: Sequence[tuple[Node, Node]]) -> None:
         MODE.trace.used_up(node)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Cotangent(Expandable, kind=Kind.COMPOSITE):
     """The cotangent of one input of a composite, from that of its result: (ct, *inputs) -> ct_i.
 

@@ -14,7 +14,7 @@ import copy
 import functools
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from . import autograd, lazy
 from .core import config, errors
 from .core.events import EVENTS
+from .core.record import record
 from .given import Given
 from .ir.node import LEAF_HOOKS, MODE, WATCHED, leaf
 from .runtime.memory import Buffer
@@ -52,7 +53,7 @@ def _repeats(number: int) -> int:
     return number & (number - 1 if number < _OFTEN else _OFTEN - 1)
 
 
-@dataclass
+@record(frozen=False)
 class _Entry:
     """What is known of calls with arguments of certain shapes."""
 

@@ -17,13 +17,14 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import config, errors
 from .core.events import EVENTS, log
+from .core.record import record
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, MODE, SCALAR, Node, others
 from .ir.op import Kind
@@ -44,7 +45,7 @@ class Handle(Protocol):
     def node(self) -> Node: ...
 
 
-@dataclass(frozen=True)
+@record
 class Check:
     """A condition on data that must hold before anything else is computed from it."""
 
@@ -345,7 +346,7 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     return joined
 
 
-@dataclass
+@record(frozen=False)
 class Plan:
     """One evaluation: its values in order, and the key they make."""
 
@@ -358,7 +359,7 @@ class Plan:
     donors: list[int]  # per output: position among ``buffers`` or -1
 
 
-@dataclass(frozen=True)
+@record
 class Known:
     """What :func:`_planned` found for a recording: values are given by their positions in it."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from . import lazy, replay
+from .core.record import record
 from .ir.node import SCALAR, Capture, Node
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
@@ -29,7 +30,7 @@ _Look = tuple[Tensor, bool, weakref.ref[Tensor] | None]
 _FirstLook = tuple[weakref.ref[Tensor], bool, weakref.ref[Tensor] | None]
 
 
-@dataclass
+@record(frozen=False)
 class Watch(Capture):
     """What one call of the function did (see :class:`Capture`)."""
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from ..core.tvm_api import ffi, tvm
 from .loops import (
     Helper,
@@ -52,7 +52,7 @@ from .steps import (
 Buffer = Any  # TVM's buffer variable
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """Where a buffer lives: a slot of the pointer table plus a byte offset.
 
@@ -77,7 +77,7 @@ class Place:
         return not apart and (self.written or other.written)
 
 
-@dataclass(frozen=True)
+@record
 class StageCall:
     """A stage as the entry sees it: how many tiles, computed by what, on memory where."""
 
@@ -171,7 +171,7 @@ class Functions:
         self._made(symbol, public.with_attr("calling_conv", SETTLED))
 
 
-@dataclass
+@record(frozen=False)
 class _Step:
     """One stage, or several of one tile each: what the threads share out at a time."""
 
@@ -196,7 +196,7 @@ def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
     return waits
 
 
-@dataclass(frozen=True)
+@record
 class Assembly:
     """A program but for its stages."""
 

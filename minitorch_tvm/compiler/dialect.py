@@ -10,18 +10,18 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
 
-@dataclass(frozen=True)
+@record
 class Lazy:
     """A tensor that is computed where it is read."""
 
@@ -33,7 +33,7 @@ class Lazy:
         return self.fn(*(index if isinstance(index, tuple) else (index,)))
 
 
-@dataclass(frozen=True)
+@record
 class Reduce:
     """A reduction: result[i] = combine over r in extents of fn(i, r)."""
 

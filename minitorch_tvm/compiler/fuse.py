@@ -14,8 +14,7 @@ a kernel only if nothing else that it reads depends on that kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..core.record import record
 from ..core.shape import numel
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
@@ -58,7 +57,7 @@ _MOVES = (mv.Expand, mv.Permute, mv.Slice)  # an element each, from a place that
 _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
 
 
-@dataclass
+@record(frozen=False)
 class _Reads:
     """What evaluating a value reads: stored value -> always at the reader's own index."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..core.record import record
 from ..ir.graph import Graph
 from ..ir.kernel import Rows
 
 LARGEST = 256  # values in a kernel: the time of TVM's passes and LLVM's is worse than linear in it
 
 
-@dataclass
+@record(frozen=False)
 class Group:
     """Values that become one kernel."""
 

@@ -8,10 +8,11 @@ functions, within a program and among all programs in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from ..core import dtype as dt
+from ..core.record import record
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
@@ -24,7 +25,7 @@ from .steps import Function, entry_helpers
 Schedule = Callable[[KernelCode], tuple[str, list[Stage]]]
 
 
-@dataclass(frozen=True)
+@record
 class Isolated:
     """A kernel in a graph of its own, and the position that each value has in the program's."""
 
@@ -84,7 +85,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     )
 
 
-@dataclass(frozen=True)
+@record
 class StageInfo:
     """A stage of a kernel; an argument is a value of the isolated graph, or ``~n``: scratch n."""
 
@@ -94,7 +95,7 @@ class StageInfo:
     numbers: tuple[int, ...]  # that it is told
 
 
-@dataclass(frozen=True)
+@record
 class Ready:
     """A kernel whose functions are made, or being made."""
 
@@ -103,7 +104,7 @@ class Ready:
     stages: tuple[StageInfo, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Compiled:
     """A stage function, and the object file that holds it."""
 
@@ -111,7 +112,7 @@ class _Compiled:
     piece: Piece
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Made:
     """A kernel, its functions, and the object files that hold these and what they call."""
 

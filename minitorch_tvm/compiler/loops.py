@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
+from ..core.record import record
 from ..core.tvm_api import tvm
 
 Expr = Any  # tvm PrimExpr
@@ -22,7 +23,7 @@ Stmt = Any
 Var = Any
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """What a function is made of: it takes buffers' addresses, then numbers."""
 
@@ -31,7 +32,7 @@ class Parts:
     body: Stmt
 
 
-@dataclass(frozen=True)
+@record
 class Helper:
     """A function that stages call by its name; it is compiled once for all that do.
 
@@ -47,7 +48,7 @@ class Helper:
         return t.Evaluate(t.call_extern("int32", self.name, *map(_index, arguments)))
 
 
-@dataclass
+@record(frozen=False)
 class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
 
@@ -63,7 +64,7 @@ class Stage:
     queue: Var | None = None
 
 
-@dataclass
+@record(frozen=False)
 class Builder:
     """Collects what one kernel needs beside its inputs and outputs.
 
@@ -152,7 +153,7 @@ def told(variables: Sequence[Any]) -> list[tuple[Var, int]]:
     return [(v, int(value)) for v, value in found if value]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Memory:
     """A row-major block of elements: one-dimensional for TVM, of any shape for the schedules.
 
@@ -595,7 +596,7 @@ def free_variables(body: Stmt) -> tuple[list[Any], list[tuple[Var, int]]]:
 def count_statements(body: Stmt) -> int:
     """How many statements there are that are not made of others."""
     t = tvm().tirx
-    several, around, choice = t.SeqStmt, (t.For, t.AttrStmt), t.IfThenElse
+    several, around, choice = t.SeqStmt, (t.For, t.While, t.AttrStmt), t.IfThenElse
     count, waiting = 0, [body]
     while waiting:
         statement = waiting.pop()

@@ -7,10 +7,11 @@ functions of an index, and a way to finish an output element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..core import strides as st
+from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, numel
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
@@ -24,7 +25,7 @@ from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
 
 
-@dataclass
+@record(frozen=False)
 class KernelCode:
     """One kernel being scheduled."""
 
@@ -115,7 +116,7 @@ class KernelCode:
         return e.store_all(index)
 
 
-@dataclass(frozen=True)
+@record
 class Collapse:
     """A view of the kernel with adjacent dimensions merged.
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.record import record
 from ..ir.kernel import FusedGraph
 from ..ir.program import Placement
 from .homes import Homes, Offsets
@@ -27,7 +27,7 @@ _SPACE = 1.05
 _TRIES, _TRIED = 8, 600
 
 
-@dataclass(frozen=True)
+@record
 class Request:
     """A range of bytes needed from kernel ``first`` to kernel ``last`` (inclusive)."""
 
@@ -37,7 +37,7 @@ class Request:
     last: int
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """Offsets of all requests and what they add up to."""
 

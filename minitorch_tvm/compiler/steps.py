@@ -26,10 +26,10 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..core.record import record
 from ..core.tvm_api import tvm
 from ..ir.program import STEPS_SLOT
 from . import apart, crowd
@@ -65,7 +65,7 @@ _ZEROS = ("prepared", *apart.WORDS, *crowd.WORDS)
 _HEADER = ("steps", "arguments", "slots", "addresses", "queues", "clocks", *_ZEROS)
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """Tiles to compute, whether all threads wait for them, and how many functions compute each.
 
@@ -83,7 +83,7 @@ class Step:
         return 1 if self.takes else self.tiles
 
 
-@dataclass(frozen=True)
+@record
 class Function:
     """A stage function: its symbol and what its pointers point to.
 
@@ -97,7 +97,7 @@ class Function:
     structure: object = None  # equal for equal functions
 
 
-@dataclass(frozen=True)
+@record
 class Layout:
     """The array of one program."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.machine import cache_bytes, matrix_unit
+from ..core.record import record
 from ..core.tvm_api import global_func, tvm
 
 
-@dataclass(frozen=True)
+@record
 class CpuTarget:
     """One CPU: LLVM's name for it and the sizes that tile choices depend on."""
 

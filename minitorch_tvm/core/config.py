@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from .record import record
 
 
-@dataclass(frozen=True)
+@record
 class Variable:
     """One environment variable: its name, the values it takes and what it does."""
 
@@ -115,7 +116,7 @@ VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Config:
     """Parsed settings of the process."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from . import config
+from .record import record
 
 
-@dataclass
+@record(frozen=False)
 class Events:
     """Process-wide counters, safe to bump from any thread."""
 

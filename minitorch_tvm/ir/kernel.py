@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
+from ..core.record import record
 from ..core.shape import Shape, numel
 from .graph import Graph
 
@@ -13,7 +14,7 @@ Place = tuple[int, ...]
 """For each dimension of a value, the dimension of a row space it runs along; -1: size one."""
 
 
-@dataclass(frozen=True)
+@record
 class Rows:
     """A space of elements, cut into rows.
 
@@ -46,7 +47,7 @@ class Rows:
         return any(d in self.reduced for d in place)
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """Values computed together.
 
@@ -72,7 +73,7 @@ class Kernel:
         return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
 
 
-@dataclass(frozen=True)
+@record
 class FusedGraph:
     """Kernels in execution order.
 

@@ -12,11 +12,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core import errors
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import Shape
 from .op import Kind, Op, Spec, intern
 from .trace import Key, Prefix, Result, Step, Trace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .te import TE, Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Leaf(Op, kind=Kind.LEAF):
     """A value that exists before the program runs: a buffer or a runtime scalar."""
 

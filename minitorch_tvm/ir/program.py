@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ..core import errors
+from ..core.record import record
 from .graph import Graph
 from .op import Kind
 
@@ -18,7 +19,7 @@ SCALAR_STRIDE = 8
 """Bytes between runtime scalars."""
 
 
-@dataclass(frozen=True)
+@record
 class Output:
     """One result: its size, and the leaf whose memory it may take over."""
 
@@ -26,7 +27,7 @@ class Output:
     donor: int | None = None  # position among the leaves that are buffers
 
 
-@dataclass(frozen=True)
+@record
 class KernelInfo:
     """What is known of one kernel, for reports and the validator."""
 
@@ -40,7 +41,7 @@ class KernelInfo:
     rule: str
 
 
-@dataclass(frozen=True)
+@record
 class Placement:
     """Where an intermediate lives in the arena, and during which kernels (inclusive)."""
 
@@ -51,7 +52,7 @@ class Placement:
     last: int
 
 
-@dataclass(frozen=True)
+@record
 class Clocks:
     """Where the entry adds up times: int64 ns of each worker and step, of all launches, and their
     number, from a byte of the steps on."""
@@ -61,7 +62,7 @@ class Clocks:
     kernels: tuple[tuple[int, ...], ...]  # that each step has stages of
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """Native code for one graph and how to call it.
 

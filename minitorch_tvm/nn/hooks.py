@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.handle import RemovableHandle
+from ..core.record import record
 
 _IDS = itertools.count()
 
 
-@dataclass(frozen=True)
+@record
 class Hook:
     """One registered function and how it wants to be called."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from ..core import errors
+from ..core.record import record
 from ..ir.node import MODE, Node, apply, leaf
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
@@ -37,7 +37,7 @@ class Expandable(Op, kind=Kind.COMPOSITE):
         raise AssertionError(f"{self} reached the executor")
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Composite(Expandable, kind=Kind.COMPOSITE):
     """``function(*inputs, *static)``, where function records primitive ops."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from ..core.arguments import floating
+from ..core.record import record
 from ..core.shape import Shape
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -16,7 +16,7 @@ from ..ir.te import TE, Expr, Tensor
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ConvBase(Op):
     """Attributes shared by the three ops (NCHW activations, OIHW weights)."""
 
@@ -60,7 +60,7 @@ class ConvBase(Op):
         return x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Conv2d(ConvBase, kind=Kind.COMPLEX):
     """conv2d(x: f[n, c, h, w], w: f[o, c / groups, kh, kw]) -> f[n, o, oh, ow].
 
@@ -134,7 +134,7 @@ class Conv2d(ConvBase, kind=Kind.COMPLEX):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ConvGradInput(ConvBase, kind=Kind.COMPLEX):
     """conv_grad_input(ct: f[n, o, oh, ow], w: f[o, c / groups, kh, kw]) -> f[n, c, *size]."""
 
@@ -195,7 +195,7 @@ class ConvGradInput(ConvBase, kind=Kind.COMPLEX):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ConvGradWeight(ConvBase, kind=Kind.COMPLEX):
     """conv_grad_weight(x: f[n, c, h, w], ct: f[n, o, oh, ow]) -> f[o, c / groups, *kernel]."""
 

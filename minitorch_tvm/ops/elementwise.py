@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import broadcast
 from ..ir.build import Build
 from ..ir.node import Node
@@ -71,7 +71,7 @@ class Arithmetic(Elementwise):
         return result
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Add(Arithmetic, kind=Kind.INJECTIVE):
     """add(a: t[*s], b: t[*s]) -> t[*s]."""
 
@@ -85,7 +85,7 @@ class Add(Arithmetic, kind=Kind.INJECTIVE):
         return tuple(f.unbroadcast(ct, x.shape) if x.requires_grad else None for x in xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Sub(Arithmetic, kind=Kind.INJECTIVE):
     """sub(a: t[*s], b: t[*s]) -> t[*s]."""
 
@@ -103,7 +103,7 @@ class Sub(Arithmetic, kind=Kind.INJECTIVE):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Mul(Arithmetic, kind=Kind.INJECTIVE):
     """mul(a: t[*s], b: t[*s]) -> t[*s]."""
 
@@ -121,7 +121,7 @@ class Mul(Arithmetic, kind=Kind.INJECTIVE):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Div(Float, kind=Kind.INJECTIVE):
     """div(a: f[*s], b: f[*s]) -> f[*s].  IEEE division."""
 
@@ -140,7 +140,7 @@ class Div(Float, kind=Kind.INJECTIVE):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Pow(Float, kind=Kind.INJECTIVE):
     """pow(x: f[*s], y: f[*s]) -> f[*s]."""
 
@@ -178,7 +178,7 @@ class _Extreme(Arithmetic):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Maximum(_Extreme, kind=Kind.INJECTIVE):
     """maximum(a: t[*s], b: t[*s]) -> t[*s].  NaN if either is NaN."""
 
@@ -192,7 +192,7 @@ class Maximum(_Extreme, kind=Kind.INJECTIVE):
         return f.lt(a, b)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Minimum(_Extreme, kind=Kind.INJECTIVE):
     """minimum(a: t[*s], b: t[*s]) -> t[*s].  NaN if either is NaN."""
 
@@ -206,7 +206,7 @@ class Minimum(_Extreme, kind=Kind.INJECTIVE):
         return f.lt(b, a)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Neg(Arithmetic, kind=Kind.INJECTIVE):
     """neg(x: t[*s]) -> t[*s], for signed types."""
 
@@ -226,7 +226,7 @@ class Neg(Arithmetic, kind=Kind.INJECTIVE):
         return (f.neg(ct),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Abs(Arithmetic, kind=Kind.INJECTIVE):
     """abs(x: t[*s]) -> t[*s].  The gradient at 0 is 0, as in PyTorch."""
 
@@ -243,7 +243,7 @@ class Abs(Arithmetic, kind=Kind.INJECTIVE):
         return (f.where(f.lt(zero, x), ct, below),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Exp(Float, kind=Kind.INJECTIVE):
     """exp(x: f[*s]) -> f[*s]."""
 
@@ -257,7 +257,7 @@ class Exp(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, y),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Log(Float, kind=Kind.INJECTIVE):
     """log(x: f[*s]) -> f[*s].  Natural logarithm; -inf at 0, NaN below."""
 
@@ -271,7 +271,7 @@ class Log(Float, kind=Kind.INJECTIVE):
         return (f.div(ct, xs[0]),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Sqrt(Float, kind=Kind.INJECTIVE):
     """sqrt(x: f[*s]) -> f[*s]."""
 
@@ -285,7 +285,7 @@ class Sqrt(Float, kind=Kind.INJECTIVE):
         return (f.div(ct, f.add(y, y)),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Tanh(Float, kind=Kind.INJECTIVE):
     """tanh(x: f[*s]) -> f[*s]."""
 
@@ -299,7 +299,7 @@ class Tanh(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, f.sub(f.full_like(y, 1.0), f.mul(y, y))),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Sigmoid(Float, kind=Kind.INJECTIVE):
     """sigmoid(x: f[*s]) -> f[*s], 1 / (1 + exp(-x)) without overflow."""
 
@@ -315,7 +315,7 @@ class Sigmoid(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, f.mul(y, f.sub(f.full_like(y, 1.0), y))),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Erf(Float, kind=Kind.INJECTIVE):
     """erf(x: f[*s]) -> f[*s], 2 / sqrt(pi) times the integral of exp(-t**2) from 0 to x."""
 
@@ -332,7 +332,7 @@ class Erf(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, slope),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class NormalCdf(Float, kind=Kind.INJECTIVE):
     """normalcdf(x: f[*s]) -> f[*s], erfc(-x / sqrt(2)) / 2: the normal distribution function."""
 
@@ -348,7 +348,7 @@ class NormalCdf(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, f.normal_density(xs[0])),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class NormalDensity(Float, kind=Kind.INJECTIVE):
     """normaldensity(x: f[*s]) -> f[*s], exp(-x**2 / 2) / sqrt(2 pi)."""
 
@@ -363,7 +363,7 @@ class NormalDensity(Float, kind=Kind.INJECTIVE):
         return (f.neg(f.mul(ct, f.mul(xs[0], y))),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Sin(Float, kind=Kind.INJECTIVE):
     """sin(x: f[*s]) -> f[*s], x in radians."""
 
@@ -377,7 +377,7 @@ class Sin(Float, kind=Kind.INJECTIVE):
         return (f.mul(ct, f.cos(xs[0])),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Cos(Float, kind=Kind.INJECTIVE):
     """cos(x: f[*s]) -> f[*s], x in radians."""
 
@@ -391,7 +391,7 @@ class Cos(Float, kind=Kind.INJECTIVE):
         return (f.neg(f.mul(ct, f.sin(xs[0]))),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Relu(Arithmetic, kind=Kind.INJECTIVE):
     """relu(x: t[*s]) -> t[*s], max(x, 0).  The gradient at 0 is 0; NaN stays NaN."""
 
@@ -408,7 +408,7 @@ class Relu(Arithmetic, kind=Kind.INJECTIVE):
         return (f.where(f.le(y, zero), zero, ct),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Where(Elementwise, kind=Kind.INJECTIVE):
     """where(c: bool[*s], a: t[*s], b: t[*s]) -> t[*s]."""
 
@@ -437,7 +437,7 @@ class Where(Elementwise, kind=Kind.INJECTIVE):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Cast(Elementwise, kind=Kind.INJECTIVE):
     """cast(x: a[*s]) -> b[*s].  Floating point to integer truncates toward zero."""
 
@@ -456,7 +456,7 @@ class Cast(Elementwise, kind=Kind.INJECTIVE):
         return (f.cast(ct, xs[0].dtype) if xs[0].dtype.is_floating_point else None,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Detach(Elementwise, kind=Kind.INJECTIVE):
     """detach(x: t[*s]) -> t[*s].  The same value with no history; canonicalisation removes it."""
 
@@ -469,7 +469,7 @@ class Detach(Elementwise, kind=Kind.INJECTIVE):
         return xs[0]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Clone(Elementwise, kind=Kind.INJECTIVE):
     """clone(x: t[*s]) -> t[*s].  The same value with the same history."""
 
@@ -493,7 +493,7 @@ class Comparison(Arithmetic):
         return dt.bool_
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Eq(Comparison, kind=Kind.INJECTIVE):
     """eq(a: t[*s], b: t[*s]) -> bool[*s]."""
 
@@ -504,7 +504,7 @@ class Eq(Comparison, kind=Kind.INJECTIVE):
         return np.equal(*xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Ne(Comparison, kind=Kind.INJECTIVE):
     """ne(a: t[*s], b: t[*s]) -> bool[*s]."""
 
@@ -515,7 +515,7 @@ class Ne(Comparison, kind=Kind.INJECTIVE):
         return np.not_equal(*xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Lt(Comparison, kind=Kind.INJECTIVE):
     """lt(a: t[*s], b: t[*s]) -> bool[*s].  False where either is NaN."""
 
@@ -526,7 +526,7 @@ class Lt(Comparison, kind=Kind.INJECTIVE):
         return np.less(*xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Le(Comparison, kind=Kind.INJECTIVE):
     """le(a: t[*s], b: t[*s]) -> bool[*s].  False where either is NaN."""
 
@@ -548,7 +548,7 @@ class Logical(Elementwise):
         return dt.bool_
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class And(Logical, kind=Kind.INJECTIVE):
     """and(a: bool[*s], b: bool[*s]) -> bool[*s]."""
 
@@ -559,7 +559,7 @@ class And(Logical, kind=Kind.INJECTIVE):
         return np.logical_and(*xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Or(Logical, kind=Kind.INJECTIVE):
     """or(a: bool[*s], b: bool[*s]) -> bool[*s]."""
 
@@ -570,7 +570,7 @@ class Or(Logical, kind=Kind.INJECTIVE):
         return np.logical_or(*xs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Not(Logical, kind=Kind.INJECTIVE):
     """not(x: bool[*s]) -> bool[*s]."""
 

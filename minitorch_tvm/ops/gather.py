@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from ..core import dtype as dt
+from ..core.record import record
 from ..core.shape import Shape, numel
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -32,7 +32,7 @@ def _integers(op: Op, index: Spec) -> None:
         raise TypeError(f"{op.name} expects an int32 or int64 index, but got {index.dtype}")
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Take(Op, kind=Kind.INJECTIVE):
     """take(x: t[*a, n, *c], index: int[*i]) -> t[*a, *i, *c], n being dimension ``dim``.
 
@@ -67,7 +67,7 @@ class Take(Op, kind=Kind.INJECTIVE):
         return apply(intern(ScatterAdd(self.dim, x.shape[self.dim])), ct, index), None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ScatterAdd(Op, kind=Kind.REDUCTION):
     """scatter_add(ct: t[*a, *i, *c], index: int[*i]) -> t[*a, size, *c]: the transpose of Take.
 

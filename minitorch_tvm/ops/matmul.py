@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from ..core import dtype as dt
 from ..core.arguments import unsupported
+from ..core.record import record
 from ..core.shape import Shape, broadcast, numel
 from ..ir.build import Build
 from ..ir.node import Node
@@ -15,7 +15,7 @@ from ..ir.op import Kind, Op, Spec
 from ..ir.te import TE, Expr, Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Matmul(Op, kind=Kind.COMPLEX):
     """matmul(a: t[*b, m, k], b: t[*b, k, n]) -> t[*b, m, n].
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, numel
 from ..ir.build import Build
 from ..ir.node import Node
@@ -38,7 +38,7 @@ def _unflatten(te: TE, flat: Expr, shape: Shape) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Reshape(Op, kind=Kind.INJECTIVE):
     """reshape(x: t[*s]) -> t[*shape], same elements in row-major order."""
 
@@ -76,7 +76,7 @@ class Reshape(Op, kind=Kind.INJECTIVE):
         return (f.reshape(ct, xs[0].shape),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Permute(Op, kind=Kind.INJECTIVE):
     """permute(x: t[*s]) -> t[s[d] for d in dims]."""
 
@@ -104,7 +104,7 @@ class Permute(Op, kind=Kind.INJECTIVE):
         return (f.permute(ct, self.inverse),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Expand(Op, kind=Kind.INJECTIVE):
     """expand(x: t[*s]) -> t[*shape], repeating dimensions of size one (and new leading ones)."""
 
@@ -144,7 +144,7 @@ class Expand(Op, kind=Kind.INJECTIVE):
         return (f.unbroadcast(ct, xs[0].shape),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Slice(Op, kind=Kind.INJECTIVE):
     """slice(x: t[*s]) -> t[ceil((stop - start) / step), ...], one triple per dimension."""
 
@@ -182,7 +182,7 @@ class Slice(Op, kind=Kind.INJECTIVE):
         return (f.insert(f.full(x.shape, 0.0, ct.dtype), ct, self.starts, self.steps),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Insert(Op, kind=Kind.INJECTIVE):
     """insert(base: t[*s], x: t[*u]) -> t[*s]: base with x at start, start + step, ... per dim."""
 
@@ -250,7 +250,7 @@ class Insert(Op, kind=Kind.INJECTIVE):
         return d_base, d_x
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Cat(Op, kind=Kind.INJECTIVE):
     """cat(x0: t[..., n0, ...], x1: t[..., n1, ...], ...) -> t[..., n0 + n1 + ..., ...]."""
 
@@ -316,7 +316,7 @@ class Cat(Op, kind=Kind.INJECTIVE):
         return tuple(out)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Full(Op, kind=Kind.INJECTIVE):
     """full() -> t[*shape], every element ``value``."""
 
@@ -335,7 +335,7 @@ class Full(Op, kind=Kind.INJECTIVE):
         return np.full(self.shape, self.value, self.dtype.name)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Iota(Op, kind=Kind.INJECTIVE):
     """iota() -> t[*shape], each element its own index along ``dim``."""
 

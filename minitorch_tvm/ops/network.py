@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.arguments import floating
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
 from ..ir.op import Kind, Spec, intern
@@ -104,7 +104,7 @@ def _shifted(x: Node, axis: int) -> Node:
     return b.sub(x, apply(b.DETACH, b.extremum(x, (axis,), True)))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Gelu(Expandable, kind=Kind.COMPOSITE):
     """x times the normal distribution function of x ("none"), or its approximation by "tanh".
 

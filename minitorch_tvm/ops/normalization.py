@@ -7,9 +7,9 @@ E[x**2] - E[x]**2 loses all digits where the mean is large against the spread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from ..core.shape import Shape, numel
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -64,7 +64,7 @@ def _affine(y: Node, weight: Node | None, bias: Node | None) -> Node:
     return y if bias is None else b.add(y, bias)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Normalised(ew.Clone, kind=Kind.INJECTIVE):
     """normalised(y, x, unit, r, *affine) -> y, with the cotangents of a normalisation.
 

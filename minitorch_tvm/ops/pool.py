@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core import dtype as dt
+from ..core.record import record
 from ..core.shape import Shape
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -33,7 +33,7 @@ def pooled_size(
     return out[0], out[1]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PoolBase(Op):
     """Attributes shared by the pooling ops (NCHW)."""
 
@@ -97,7 +97,7 @@ class PoolBase(Op):
         ]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class SumPool(PoolBase, kind=Kind.REDUCTION):
     """sum_pool(x: f[n, c, h, w]) -> f[n, c, *out]: sums over windows, zeros outside."""
 
@@ -127,7 +127,7 @@ class SumPool(PoolBase, kind=Kind.REDUCTION):
         return (apply(intern(SumPoolGrad(*self._window, x.shape[2:])), ct),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class BackToInput(PoolBase):
     """What the ops that carry windows' values back to the input elements share."""
 
@@ -169,7 +169,7 @@ class BackToInput(PoolBase):
         return te.reduce("sum", (*ct.shape[:2], *self.size), ct.dtype, self.kernel, term)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class SumPoolGrad(BackToInput, kind=Kind.REDUCTION):
     """sum_pool_grad(ct: f[n, c, *out]) -> f[n, c, *size]: the transpose of SumPool."""
 
@@ -186,7 +186,7 @@ class SumPoolGrad(BackToInput, kind=Kind.REDUCTION):
         return (apply(intern(SumPool(*self._window)), ct),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class MaxPool(PoolBase, kind=Kind.REDUCTION):
     """max_pool(x: f[n, c, h, w]) -> f[n, c, *out]: window maxima, -inf outside; NaN wins."""
 
@@ -222,7 +222,7 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
         return (apply(intern(PoolScatter(*self._window, x.shape[2:])), ct, where),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
     """max_pool_grad(ct: f[n, c, *out], x: f[n, c, *size]) -> f[n, c, *size].
 
@@ -258,7 +258,7 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
         return apply(intern(PoolGather(*self._window)), ct, where), nothing
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
     """max_pool_index(x: f[n, c, h, w]) -> int64[n, c, *out]: the winning element's number
     a * kw + b inside its window (first on ties; the last NaN wins, as in PyTorch)."""
@@ -298,7 +298,7 @@ class MaxPoolIndex(PoolBase, kind=Kind.REDUCTION):
         return where.astype("int64")
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PoolScatter(BackToInput, kind=Kind.REDUCTION):
     """pool_scatter(ct: f[n, c, *out], where: i[n, c, *out]) -> f[n, c, *size].
 
@@ -321,7 +321,7 @@ class PoolScatter(BackToInput, kind=Kind.REDUCTION):
         return apply(intern(PoolGather(*self._window)), ct, xs[1]), None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PoolGather(PoolBase, kind=Kind.REDUCTION):
     """pool_gather(x: f[n, c, h, w], where: i[n, c, *out]) -> f[n, c, *out].
 

@@ -6,12 +6,12 @@ kernels, on threads or on whether the program came from a cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core import dtype as dt
 from ..core.dtype import DType
+from ..core.record import record
 from ..core.shape import Shape, contiguous_strides
 from ..ir.op import Kind, Op, Spec
 from ..ir.te import TE, Expr, Tensor
@@ -24,7 +24,7 @@ _PARITY = 0x1BD11BDA
 _ROUNDS = 20
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class RandomBits(Op, kind=Kind.INJECTIVE):
     """random_bits(k0: uint32[], k1: uint32[], draw: uint32[]) -> uint32[*shape].
 
@@ -69,7 +69,7 @@ class RandomBits(Op, kind=Kind.INJECTIVE):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ShiftRight(Elementwise, kind=Kind.INJECTIVE):
     """shift_right(x: uint32[*s]) -> uint32[*s], logical shift by ``bits``."""
 

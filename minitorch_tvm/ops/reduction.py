@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 from ..core import dtype as dt
+from ..core.record import record
 from ..core.shape import Shape, reduced
 from ..ir.build import Build
 from ..ir.node import Node
@@ -39,7 +39,7 @@ def _scatter(
     return tuple(out)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Reduction(Op):
     """Base: reduces over ``dims`` (sorted, non-negative)."""
 
@@ -64,7 +64,7 @@ class Reduction(Op):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Sum(Reduction, kind=Kind.REDUCTION):
     """sum(x: t[*s]) -> t[*s without dims]."""
 
@@ -106,7 +106,7 @@ class _Extremum(Reduction):
         return (f.mul(hit, share),)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Max(_Extremum, kind=Kind.REDUCTION):
     """max(x: t[*s]) -> t[*s without dims].  NaN if any element is NaN."""
 
@@ -116,7 +116,7 @@ class Max(_Extremum, kind=Kind.REDUCTION):
         return np.max(xs[0], axis=self.dims, keepdims=self.keepdim)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Min(_Extremum, kind=Kind.REDUCTION):
     """min(x: t[*s]) -> t[*s without dims].  NaN if any element is NaN."""
 
@@ -126,7 +126,7 @@ class Min(_Extremum, kind=Kind.REDUCTION):
         return np.min(xs[0], axis=self.dims, keepdims=self.keepdim)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ArgMax(Reduction, kind=Kind.REDUCTION):
     """argmax(x: t[*s]) -> int64[*s without dims], over one dim; first on ties, NaN wins."""
 
@@ -149,7 +149,7 @@ class ArgMax(Reduction, kind=Kind.REDUCTION):
         return find(xs[0], axis=self.dims[0], keepdims=self.keepdim)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ArgMin(ArgMax, kind=Kind.REDUCTION):
     """argmin(x: t[*s]) -> int64[*s without dims], over one dim; first on ties, NaN wins."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..core.record import record
 from ..ir.build import Build
 from ..ir.node import Node, apply
 from ..ir.op import Kind, Spec, intern
@@ -12,7 +11,7 @@ from . import build as b
 from . import elementwise as ew
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Weights(ew.Clone, kind=Kind.INJECTIVE):
     """weights(y, x) -> y, with the cotangent of y = softmax(x) along ``axis``::
 

@@ -18,13 +18,14 @@ import os
 import stat
 import tempfile
 import time
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..core import config, machine, tvm_api
 from ..core.dtype import DType
 from ..core.events import EVENTS, log
+from ..core.record import record
 from ..core.threads import usable_cores
 from ..ir.graph import Graph
 from ..ir.op import Op
@@ -112,7 +113,7 @@ def _environment() -> bytes | None:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """The place of one program on disk."""
 

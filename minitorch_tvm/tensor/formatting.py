@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import dtype as dt
+from ..core.record import record
 
 if TYPE_CHECKING:
     from .core import TensorBase
 
 
-@dataclass(frozen=True)
+@record
 class PrintOptions:
     """What :func:`set_printoptions` sets."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..core.record import record
 from ..core.shape import Shape
 from ..core.strides import Strides, sliced
 from ..ir.node import Node
 from ..ops import build as b
 
 
-@dataclass(frozen=True)
+@record
 class Region:
     """A rectangular, strided region of a tensor and the shape it is seen in.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,8 +16,10 @@ from minitorch_tvm.utils.data.download import DownloadError, download_gzip
 from minitorch_tvm.utils.data.idx import corrupted, read_idx
 from minitorch_tvm.utils.data.images import ImageDataset, Transform
 
+from ...core.record import record
 
-@dataclass(frozen=True)
+
+@record
 class Resource:
     """One idx file: its name without ``.gz``, and digest and length of its uncompressed bytes."""
 

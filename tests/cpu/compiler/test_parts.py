@@ -28,6 +28,7 @@ from minitorch_tvm.compiler.loops import (
 )
 from minitorch_tvm.compiler.steps import DISPATCH, ENTRY
 from minitorch_tvm.core.threads import usable_cores
+from minitorch_tvm.core.tvm_api import tvm
 
 
 def _build(build: native.Build, stages: int) -> native.Piece:
@@ -109,6 +110,7 @@ def test_statements_that_are_not_made_of_others_are_counted() -> None:
     assert count_statements(when(i > 0, put(0.0))) == 1
     assert count_statements(serial(4, lambda _: both)) == 3
     assert count_statements(seq(put(4.0), serial(4, lambda _: both))) == 4
+    assert count_statements(tvm().tirx.While(i > 0, seq(put(4.0), both))) == 4
 
 
 def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

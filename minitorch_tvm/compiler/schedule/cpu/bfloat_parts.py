@@ -14,10 +14,10 @@ large that its parts would leave the range of normal numbers, which the unit tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Expr,
@@ -62,7 +62,7 @@ _WORTH_FOLDING = 0.04
 _SMALLEST, _LARGEST = 2.0**-103, 2.0**100
 
 
-@dataclass(frozen=True)
+@record
 class Packed:
     """Tiles ``[panel, block of k, part, half, 16 x 16 pairs]`` and their magnitudes.
 
@@ -97,7 +97,7 @@ _Vector = Callable[[Expr, Expr], tuple[list[Stmt], Expr]]
 _At = tuple[Expr, Expr]  # the first line and the first k of a block
 
 
-@dataclass(frozen=True)
+@record
 class Operand:
     """One operand as lines of k: rows of the left, columns of the right."""
 

@@ -7,8 +7,7 @@ thirds of the code that LLVM had to compile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Expr,
@@ -38,7 +37,7 @@ from .plain_sums import plain_sums
 _ANY = 1 << 14  # more blocks or panels than any call has; sizes of addresses, not of memory
 
 
-@dataclass(frozen=True)
+@record
 class _Loose(Operand):
     """An operand whose numbers of lines and k are known at run time only."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....core import dtype as dt
 from ....core.dtype import Category, DType
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...dialect import Scope
 from ...loops import Expr, const, is_nan
 
 
-@dataclass(frozen=True)
+@record
 class Combine:
     """One of sum, max, min, argmax, argmin, arglastmax on elements of ``dtype``.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import Expr, Stmt, bind, ceil_div, const, minimum
 from .conv_layout import div, maximum, mod
 from .conv_spec import Conv
 
 
-@dataclass(frozen=True)
+@record
 class Taps:
     """The taps of one residue class: kernel index ``first + t * step``, for ``t < count``.
 
@@ -25,7 +25,7 @@ class Taps:
     base: Expr
 
 
-@dataclass(frozen=True)
+@record
 class Axis:
     """One spatial axis of a correlation.
 

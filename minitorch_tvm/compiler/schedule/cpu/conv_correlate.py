@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -64,7 +64,7 @@ _STEP_CYCLES, _ALONE_CYCLES, _BROADCAST_CYCLES, _VECTOR_CYCLES = 0.51, 0.12, 0.1
 _L2_RATE = 20  # bytes a cycle that come from the second-level cache
 
 
-@dataclass(frozen=True)
+@record
 class Tile:
     """Register tile: ``rows`` by ``columns`` output units, ``vectors`` of output channels."""
 
@@ -146,7 +146,7 @@ def _pick_rows(axis: Axis, row_pixels: int, tile: Tile, lanes: int) -> int:
     return best
 
 
-@dataclass(frozen=True)
+@record
 class Correlation:
     """Everything about one correlation but its buffers and its epilogue."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -210,7 +210,7 @@ def vectors_covering(extent: int, lanes: int, body: Callable[[Expr], Stmt]) -> S
     return covering(extent, lanes, lambda at: vectorized(lanes, lambda v: body(at + v)))
 
 
-@dataclass(frozen=True)
+@record
 class ChannelsLast:
     """A copy ``[image][group][y][x][channel]`` of NCHW data, with zeros around and behind it.
 

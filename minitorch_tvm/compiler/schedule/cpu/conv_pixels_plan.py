@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from ....core.record import record
 from ...loops import ceil_div
 from ...target import CpuTarget
 from .conv_axes import Axis, share
@@ -29,7 +29,7 @@ _SIZES = 16  # of groups that are tried, and some larger ones
 _LEAST, _MANY = 0.4, 0.75
 
 
-@dataclass(frozen=True)
+@record
 class _Reach:
     """What the taps of an axis read: ``count`` places from ``lowest`` on, ``step`` apart."""
 
@@ -50,7 +50,7 @@ def _reach(axis: Axis) -> _Reach:
     return _Reach(lowest, step, (highest - lowest) // step + 1)
 
 
-@dataclass(frozen=True)
+@record
 class PixelCorrelation:
     """A correlation with pixels in vectors of ``lanes``; a tile is ``outputs`` by ``vectors``."""
 

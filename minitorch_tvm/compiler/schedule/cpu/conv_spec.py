@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ....core.record import record
 from .conv_layout import Load4, Write4
 
 Line = Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@record
 class Conv:
     """A conv2d without groups: NCHW activations, OIHW weights."""
 
@@ -47,7 +47,7 @@ class Conv:
         return {"float32": 4, "float64": 8}[self.dtype]
 
 
-@dataclass(frozen=True)
+@record
 class Access:
     """What a convolution reads and writes: an element of an operand, or of the result.
 

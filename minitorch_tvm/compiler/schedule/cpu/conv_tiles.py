@@ -18,9 +18,9 @@ panels of 16 pixels take turns.  An image, or weights, that the unit would compu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -82,7 +82,7 @@ _PIECES = 8
 _RESULT_CYCLES, _WEIGHT_CYCLES = 1.0, 8
 
 
-@dataclass(frozen=True)
+@record
 class Correlation:
     """A sum over taps and channels; ``bands`` is how many tiles share an image."""
 
@@ -261,7 +261,7 @@ def correlate_on_unit(
     return [columns.stage(packed), images.stage(name)]
 
 
-@dataclass(frozen=True)
+@record
 class _Images:
     """Builds the stage that computes one image, or a band of it, per tile."""
 

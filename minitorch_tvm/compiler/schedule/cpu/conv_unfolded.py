@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -62,7 +63,7 @@ _POINTWISE = 0.8  # nothing is copied, nor transposed, of which the other schedu
 _MOST = 1 << 26  # elements of what is unfolded
 
 
-@dataclass(frozen=True)
+@record
 class _Images:
     """``n`` images, ``pixels`` results of each; ``merged`` if they are one row of pixels."""
 
@@ -250,7 +251,7 @@ def _weight(s: Conv, access: Access) -> Line:
     return lambda o, q: access.right(o, *split(q, s.kh, s.kw))
 
 
-@dataclass(frozen=True)
+@record
 class _Way:
     """One way to compute a convolution: estimated cycles, all cores together, and its stages."""
 

@@ -18,9 +18,10 @@ behind the end of a row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from ....core.record import record
 from ...loops import (
     Builder,
     Expr,
@@ -64,7 +65,7 @@ _TERM_CYCLES, _FETCH_CYCLES, _CT_CYCLES, _AGAIN_CYCLES, _SUM_CYCLES = 0.5, 0.25,
 _PLACED_CYCLES = 2
 
 
-@dataclass(frozen=True)
+@record
 class RowProducts:
     """Sizes of the problem in vectors of ``lanes``."""
 

@@ -16,9 +16,9 @@ and keeps sums of its own; a last stage adds them in order.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -70,7 +70,7 @@ _SUM_CYCLES, _CT_CYCLES = 60, 25
 _FAR_CYCLES = 0.6
 
 
-@dataclass(frozen=True)
+@record
 class _Shape:
     """Sizes of the problem as the unit sees it.
 
@@ -241,7 +241,7 @@ def outer_products_on_unit(
     return [bounded_stage("conv_dw", count, part_stage), _total(p, count, sums, access)]
 
 
-@dataclass(frozen=True)
+@record
 class _Images:
     """Builds the stage that sums over some pairs of images per tile."""
 

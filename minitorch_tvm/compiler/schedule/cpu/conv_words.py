@@ -13,8 +13,8 @@ its s x s *phases* are images of their own, in which those pixels are neighbours
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Expr,
@@ -49,7 +49,7 @@ Visit = Callable[[Expr, Expr, Expr, Expr], Stmt]
 Load3 = Callable[[Expr, Expr, Expr], Expr]
 
 
-@dataclass(frozen=True)
+@record
 class Image:
     """Lines of an image, or of a band of its rows, in the order [phase, group, pixel].
 

@@ -14,8 +14,9 @@ on the number of threads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ...loops import (
     Builder,
     Expr,
@@ -60,7 +61,7 @@ _JOIN_CYCLES = 0.5  # of adding up one sum of a part
 _TOGETHER = 16  # parts that are added at once
 
 
-@dataclass(frozen=True)
+@record
 class Gemm:
     """``out[bt, i, j] = sum over k of a(bt, i, k) * b(bt, k, j)``.
 

@@ -9,8 +9,9 @@ cache; meanwhile each pass asks memory for its share of the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
@@ -79,7 +80,7 @@ def _streams(pb: Problem, cpu: CpuTarget) -> bool:
     return cpu.lanes(pb.itemsize) > 1 and pb.col_k_inner and pb.col_plain
 
 
-@dataclass(frozen=True)
+@record
 class _Tile:
     """Rows by columns of sums in registers, and in how many passes all rows get their turn."""
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
@@ -108,7 +109,7 @@ def _unroll(vector_bytes: int, nv: int) -> int:
     return 2 if vector_bytes > 32 or nv > 1 else 1
 
 
-@dataclass(frozen=True)
+@record
 class _Panel:
     """One kind of panel: its number, its vectors, its first column, the columns to write."""
 
@@ -123,7 +124,7 @@ _Write = Callable[[tuple[int, int]], Stmt]
 """Finishes some columns of a panel."""
 
 
-@dataclass(frozen=True)
+@record
 class Beside:
     """A stage whose tiles those of another compute, too, and what every thread does before."""
 
@@ -131,7 +132,7 @@ class Beside:
     start: Sequence[Stmt] = ()
 
 
-@dataclass(frozen=True)
+@record
 class _Tile:
     """What a parallel tile covers: a batch, some row blocks and some panels (the first, how many).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
+from ....core.record import record
 from ...loops import LINE_BYTES, ceil_div
 from ...target import CpuTarget
 from .bfloat_parts import BLOCK_BYTES, EDGE, PRODUCTS, folded_tiles
@@ -40,7 +41,7 @@ class Cut:
     stays: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """Sizes of parallel tiles, in panels of 32 rows and columns, and of visits, in blocks of k."""
 

@@ -7,11 +7,12 @@ read as vectors.  Either may be the user's A: when the user's B is the narrow on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
@@ -59,7 +60,7 @@ _AHEAD = 32
 MIN_TILES = 16
 
 
-@dataclass(frozen=True)
+@record
 class Problem:
     """``out[bt, i, j] = sum over k of row(bt, i, k) * col(bt, k, j)``."""
 
@@ -294,7 +295,7 @@ def _parts_of_k(pb: Problem, step: int) -> tuple[int, Callable[[Expr], tuple[Exp
     return ceil_div(pb.k, step), part
 
 
-@dataclass(frozen=True)
+@record
 class Panels:
     """Memory for columns packed as panels ``[batch, panel, k, nr]``; the last is ``last_nr`` wide.
 

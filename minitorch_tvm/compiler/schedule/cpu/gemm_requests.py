@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
@@ -27,7 +27,7 @@ from .gemm_tiling import PLACES, Tiling, lines_in_l2
 _FAR_SHARE = 0.5
 
 
-@dataclass(frozen=True)
+@record
 class Requests:
     """Prefetches for a product, which is told some of its sizes when it runs.
 

@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
@@ -134,7 +135,7 @@ _Places = tuple[tuple[Packed, Expr], tuple[Packed, Expr]]
 _Slot = tuple[Memory, Expr, Expr]  # sums [panel, row, column]: the panel, the first column
 
 
-@dataclass(frozen=True)
+@record
 class _Product:
     """The stage that packs and multiplies."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.record import record
 from ...loops import LINE_BYTES, PAGE_BYTES, SHORTEST, ceil_div
 from ...target import CpuTarget
 from .gemm_problem import LARGE, SQUARE, Problem
@@ -75,7 +76,7 @@ _WORTH_NO_COPY = 0.04
 _HARDLY, _SIMILAR, _MOST_SHAPES = 0.05, 2, 512
 
 
-@dataclass(frozen=True)
+@record
 class Tiling:
     """Register tile and loop blocking of one product."""
 
@@ -222,7 +223,7 @@ def _time(pb: Problem, cpu: CpuTarget, t: Tiling) -> float:
     return cost * _delay(tiles, cpu) + packed
 
 
-@dataclass(frozen=True)
+@record
 class _Shape:
     """What functions of a product depend on, beside its layout."""
 

@@ -14,9 +14,9 @@ Long sums are sums of sums (:mod:`.accumulate`).  Kernels of more than one reduc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....core import dtype as dt
+from ....core.record import record
 from ....core.shape import numel
 from ....ir.kernel import Rows
 from ....ops import reduction as rd
@@ -70,7 +70,7 @@ _ROWS = 8
 """Rows of that which are read at a time: of several streams memory gives more."""
 
 
-@dataclass
+@record(frozen=False)
 class _Work:
     """A reduction with merged dimensions: extents, and which of them are reduced."""
 

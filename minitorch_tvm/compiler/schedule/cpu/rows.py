@@ -17,8 +17,9 @@ Partial sums are merged as a tree within a row.  Nothing depends on the number o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ....core.record import record
 from ....core.shape import numel
 from ....ir.graph import Value
 from ....ir.kernel import Place, Rows
@@ -62,7 +63,7 @@ _ITEM_BYTES = 4
 """Bytes of the elements that are worth transposing: of longer ones, vectors hold too few."""
 
 
-@dataclass
+@record(frozen=False)
 class _Plan:
     """What is computed when."""
 

@@ -1,0 +1,98 @@
+"""The package's own classes of fields: what dataclasses' promise, made sooner."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field, replace
+from typing import Any
+
+import pytest
+
+from minitorch_tvm.core.record import record
+
+
+@record
+class Point:
+    x: int
+    y: int = 0
+
+
+@record
+class Named(Point):
+    name: str = field(default="p", compare=False)
+    hidden: int = field(default=0, repr=False)
+
+
+@record(eq=False)
+class Thing:
+    x: int
+
+
+@record(frozen=False)
+class Growing:
+    parts: list[int] = field(default_factory=list)
+
+
+@record
+class Nothing:
+    pass
+
+
+@record
+class Number:
+    value: float
+
+
+def test_objects_of_equal_fields_and_one_class_are_equal() -> None:
+    assert Point(1) == Point(1, 0) != Point(1, 1)
+    assert hash(Point(1)) == hash(Point(1, 0))
+    assert Point(1) != Named(1)  # another class
+    assert Named(1, name="a") == Named(1, name="b") != Named(1, hidden=1)
+    assert hash(Named(1, name="a")) == hash(Named(1, name="b"))
+    assert Nothing() == Nothing() != Point(1)
+    assert len({Nothing(), Nothing(), Point(1), Point(1)}) == 2
+    assert Point(1).__eq__(1) is NotImplemented
+
+
+def test_as_in_tuples_a_nan_equals_itself() -> None:
+    nan = float("nan")
+    assert Number(nan) == Number(nan) != Number(float("nan"))
+
+
+def test_of_what_is_not_compared_each_equals_itself_alone() -> None:
+    a, b = Thing(1), Thing(1)
+    assert a != b
+    assert a == a
+    assert len({a, b}) == 2
+
+
+def test_what_may_change_has_no_hash() -> None:
+    a, b = Growing(), Growing()
+    a.parts.append(1)
+    assert a != b
+    assert b.parts == []
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(a)
+
+
+def test_they_are_written_with_their_fields_and_copied_with_others() -> None:
+    assert repr(Named(1)) == "Named(x=1, y=0, name='p')"
+    assert replace(Named(1), y=2) == Named(1, 2)
+    assert [f.name for f in dataclasses.fields(Named)] == ["x", "y", "name", "hidden"]
+    wrong: Any = Point
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        wrong()
+
+
+def test_what_a_class_says_itself_stays() -> None:
+    @record
+    class Own:
+        x: int
+
+        def __repr__(self) -> str:
+            return "own"
+
+        def __hash__(self) -> int:
+            return 7
+
+    assert (repr(Own(1)), hash(Own(1)), Own(1) == Own(1)) == ("own", 7, True)
