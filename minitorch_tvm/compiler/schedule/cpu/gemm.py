@@ -41,7 +41,7 @@ from .elementwise import GRAIN, tiled
 from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
-from .gemm_tiling import fastest
+from .gemm_tiling import fastest, time_of
 
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.
@@ -57,6 +57,8 @@ _PARTS = ((8, 16), (4, 4))
 _MANY_TIMES, _MANY_LINES = 4, 64
 # How many times as many elements operands have as results of parts, of products that are added up.
 _FEW_SUMS = 4
+# What cutting must be estimated to save where threads can pack their own panels anyway.
+_WORTH_CUTTING = 0.1
 _JOIN_CYCLES = 0.5  # of adding up one sum of a part
 _TOGETHER = 16  # parts that are added at once
 
@@ -169,16 +171,21 @@ def _near(pb: Problem, cpu: CpuTarget) -> Problem:
     """Products that are added up, in parts of which both operands fit into a core's cache.
 
     Then a thread packs what it multiplies itself, instead of getting it from other cores.  As they
-    are, if threads can do so anyway, if their length has no suitable divisor, if results of parts
-    would be much to keep and add, and for the matrix unit.
+    are, if threads can do so anyway and little slower, if their length has no suitable divisor,
+    if results of parts would be much to keep and add, and for the matrix unit.
     """
-    two = replace(cpu, workers=2)  # bits do not depend on how many there are
-    if gemm_tiles.suits(pb, cpu) or fastest(pb, two)[1].own_panels:
-        return pb
     operands, result = pb.k * (pb.m + pb.n), pb.m * pb.n
     least = ceil_div(operands * pb.itemsize, int(_MUCH * cpu.l2_bytes))
     parts = next((n for n in range(least, 2 * least) if pb.k % n == 0), 1)
-    return pb if parts == 1 or operands < _FEW_SUMS * parts * result else _cut(pb, parts)
+    if parts == 1 or operands < _FEW_SUMS * parts * result or gemm_tiles.suits(pb, cpu):
+        return pb
+    cut = _cut(pb, parts)
+    two = replace(cpu, workers=2)  # bits do not depend on how many there are
+    if fastest(pb, two)[1].own_panels:
+        joining = _JOIN_CYCLES * (cut.batch - pb.batch) * result
+        time = cut.batch * time_of(cut, cpu) + joining
+        return cut if time < (1 - _WORTH_CUTTING) * pb.batch * time_of(pb, cpu) else pb
+    return cut
 
 
 def _cut(pb: Problem, parts: int) -> Problem:
