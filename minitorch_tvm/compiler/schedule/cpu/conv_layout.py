@@ -302,12 +302,22 @@ class ChannelsLast:
 
             return transpose_rows(lanes, self.dtype, fill, put)
 
+        def clear(y: Expr) -> Stmt:
+            """The whole row above and below the image, else the pixels on both sides of it."""
+            t = tvm().tirx
+            inside = t.all(y >= top, y < top + h)
+            beside, know = bind("beside", t.Select(inside, const(w), const(0)))
+
+            def pixel(n: Expr) -> Stmt:
+                x = n + t.Select(n >= left, beside, const(0))
+                return store(buffer, nothing, *vector_at(y, x))
+
+            return seq(know, serial(self.extent[1] - beside, pixel, "x"))
+
         copy = covering(h * w, lanes, tile)
         if self.extent == self.size:
             return copy
-        # Zeroing the interior too costs less than the code for four exact borders.
-        clear = grid(self.extent, lambda y, x: store(buffer, nothing, *vector_at(y, x)))
-        return seq(clear, copy)
+        return seq(serial(self.extent[0], clear, "y"), copy)
 
     def _remainder(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
         (h, w), (top, left) = self.size, self.low
