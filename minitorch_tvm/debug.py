@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from . import lazy
-from .core.record import record
 from .ir.program import KernelInfo, Program, in_columns
 from .runtime.executor import Executor
 
@@ -44,7 +44,7 @@ def explain() -> str:
     )
 
 
-@record
+@dataclass(frozen=True)
 class KernelTime:
     """How long a kernel took: ``seconds`` of all threads together, per call of its program.
 
@@ -66,7 +66,7 @@ class KernelTime:
         return sum(k.bytes_moved for k in self.kernels)
 
 
-@record
+@dataclass(frozen=True)
 class Profile:
     """What was measured of a program; as text a table, the longest kernels first.
 

@@ -11,11 +11,10 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from .record import record
 
-
-@record
+@dataclass(frozen=True)
 class Variable:
     """One environment variable: its name, the values it takes and what it does."""
 
@@ -116,7 +115,7 @@ VARIABLES = (
 )
 
 
-@record
+@dataclass(frozen=True)
 class Config:
     """Parsed settings of the process."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core import errors
-from ..core.record import record
 from .graph import Graph
 from .op import Kind
 
@@ -19,7 +18,7 @@ SCALAR_STRIDE = 8
 """Bytes between runtime scalars."""
 
 
-@record
+@dataclass(frozen=True)
 class Output:
     """One result: its size, and the leaf whose memory it may take over."""
 
@@ -27,7 +26,7 @@ class Output:
     donor: int | None = None  # position among the leaves that are buffers
 
 
-@record
+@dataclass(frozen=True)
 class KernelInfo:
     """What is known of one kernel, for reports and the validator."""
 
@@ -41,7 +40,7 @@ class KernelInfo:
     rule: str
 
 
-@record
+@dataclass(frozen=True)
 class Placement:
     """Where an intermediate lives in the arena, and during which kernels (inclusive)."""
 
@@ -52,7 +51,7 @@ class Placement:
     last: int
 
 
-@record
+@dataclass(frozen=True)
 class Clocks:
     """Where the entry adds up times: int64 ns of each worker and step, of all launches, and their
     number, from a byte of the steps on."""
@@ -62,7 +61,7 @@ class Clocks:
     kernels: tuple[tuple[int, ...], ...]  # that each step has stages of
 
 
-@record
+@dataclass(frozen=True)
 class Program:
     """Native code for one graph and how to call it.
 

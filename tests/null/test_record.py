@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from minitorch_tvm.core.config import Config
 from minitorch_tvm.core.record import record
+from minitorch_tvm.debug import KernelTime, Profile
+from minitorch_tvm.ir.program import KernelInfo, Output, Program
+from minitorch_tvm.utils.data.worker import WorkerInfo
 
 
 @record
@@ -96,3 +100,12 @@ def test_what_a_class_says_itself_stays() -> None:
             return 7
 
     assert (repr(Own(1)), hash(Own(1)), Own(1) == Own(1)) == ("own", 7, True)
+
+
+@pytest.mark.parametrize(
+    "kind", [Config, KernelInfo, KernelTime, Output, Profile, Program, WorkerInfo]
+)
+def test_what_users_are_given_cannot_be_changed(kind: type) -> None:
+    given = object.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field"):
+        setattr(given, dataclasses.fields(kind)[0].name, 1)  # type: ignore[arg-type]
