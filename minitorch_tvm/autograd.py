@@ -308,12 +308,6 @@ def backward(
     chosen = None if inputs is None else {id(t.node.origin): t for t in _as_list(inputs)}
     if chosen is not None and not chosen:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-
-    def wanted(node: Node) -> bool:
-        if chosen is not None:
-            return id(node) in chosen
-        return node.owner is not None
-
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     trace = MODE.trace
@@ -323,6 +317,12 @@ def backward(
         known: Tape | None = start.known.get(("backward", root.at - base, keep))
         if known is not None and known.play(trace, root, keep):
             return
+
+    def wanted(node: Node) -> bool:
+        if chosen is not None:
+            return id(node) in chosen
+        return node.owner is not None
+
     pairs = _initial(outputs, given)
     history = _history([pairs[0][0]]) if usual else []
     found = cotangents(pairs, wanted, keep, create_graph)

@@ -60,15 +60,6 @@ def user_depth() -> int:
     return _outwards(sys._getframe(0))[1]
 
 
-def _executing(place: Provenance, depth: int) -> bool:
-    """True if ``place`` is where execution stands, :func:`user_depth` being ``depth``."""
-    try:
-        frame = sys._getframe(depth)
-    except ValueError:  # the stack is not that deep
-        return False
-    return frame.f_lasti == place[1] and frame.f_code is place[0]
-
-
 class Line:
     """The user's line, found where it was the last time: a sixth of the cost of looking for it."""
 
@@ -81,11 +72,18 @@ class Line:
     def now(self) -> Provenance | None:
         """As :func:`user_place`."""
         place = OVERRIDE.place
-        if place is None:
-            place = self._place
-            if place is None or not _executing(place, self._depth):
-                place = self._place = user_place()
-                self._depth = user_depth()
+        if place is not None:
+            return place
+        place = self._place
+        if place is not None:
+            try:
+                frame = sys._getframe(self._depth)
+                if frame.f_lasti == place[1] and frame.f_code is place[0]:
+                    return place
+            except ValueError:  # the stack is not that deep
+                pass
+        place = self._place = user_place()
+        self._depth = user_depth() - 1  # it is a call itself
         return place
 
 

@@ -390,13 +390,15 @@ def numbers(produce: Callable[[], Sequence[float]], dtype: DType) -> list[Node]:
 def leaf(buffer: Any, shape: Shape, dtype: DType, spec_id: int | None = None) -> Node:
     """A value that already has memory; ``spec_id``, if known, tells its shape and dtype."""
     # As Node(), in half of the time: every argument and result of a small program passes here.
-    node = Node.__new__(Node)
+    node = _new(Node)
     node.op = BUFFER
     node.inputs = ()
     node.shape = shape
     node.dtype = dtype
     node.requires_grad = False
     node.sequence = next(_SEQUENCE)
+    if spec_id is None:
+        spec_id = _SPEC_IDS.get((shape, dtype))
     node.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
     node.pending = False
     node.buffer = buffer

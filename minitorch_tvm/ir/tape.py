@@ -54,6 +54,8 @@ class Tape:
         # Each gradient a value of its own, with an owner of its own.
         self.may_wait = needed.issuperset(cts.values()) and len(cts) == len(set(cts.values()))
         self._line = errors.Line()
+        self._behind: Prefix | None = None
+        """What follows the end if the graph is used up, once it has been."""
 
     def play(self, trace: Trace, root: Node, keep: bool) -> bool:
         """Do what backward() did; False, with nothing done, if somebody watches it."""
@@ -102,8 +104,13 @@ class Tape:
     def _use_up(self, trace: Trace, root: Node, keep: bool, passed: list[Node]) -> None:
         for node in passed:
             node.freed = True
-        if not keep:
+        if keep:
+            return
+        if self._behind is None:
             trace.used_up(root)
+            self._behind = trace.prefix
+        else:
+            trace.prefix = self._behind
 
 
 class Promise:

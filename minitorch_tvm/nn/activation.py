@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..tensor import Tensor
 from . import functional as F
 from .module import Module
@@ -17,7 +15,7 @@ class ReLU(Module):
     tensor([0., 2.])
     """
 
-    _plain = (), ()
+    _plain = ("inplace",), ()
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -26,9 +24,6 @@ class ReLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Same shape as ``input``."""
         return F.relu(input, self.inplace)
-
-    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
-        return not self.inplace and super()._reads(choices, tensors)
 
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""

@@ -163,6 +163,8 @@ class Sequential(_Ordered):
         if key is not None and known is None and trace.base == base and trace.whole:
             # A view is more than its value.
             plain = isinstance(result, Tensor) and result._base is None and result._strides is None
+            # Nor has anything been written to what was given.
+            plain = plain and all(t._node is n for t, n in zip(tensors, nodes, strict=True))
             found = plain and passage.Passage.since(trace, start, count, nodes, result._node)
             start.known[key] = found or False
         return result

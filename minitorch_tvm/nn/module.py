@@ -113,21 +113,23 @@ class Module:
 
     def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
         """Add what decides what a call records, beside its input; False if that is unknown."""
-        plain, own = self._plain, self.__dict__
-        if plain is None or self._forward_hooks or self._forward_pre_hooks or "forward" in own:
+        own, kind = self.__dict__, type(self)
+        plain = kind._plain
+        if plain is None or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
             return False
-        choices.append(type(self).forward)
+        choices.append(kind.forward)
         names, parameters = plain
-        table = own["_parameters"]
         try:
             for name in names:
                 choices.append(own[name])
-            for name in parameters:
-                value = table[name]
-                if value is None:
-                    choices.append(None)
-                else:
-                    tensors.append(value)
+            if parameters:
+                table = own["_parameters"]
+                for name in parameters:
+                    value = table[name]
+                    if value is None:
+                        choices.append(None)
+                    else:
+                        tensors.append(value)
         except KeyError:  # it has been replaced by something else
             return False
         return True

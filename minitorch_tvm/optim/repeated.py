@@ -79,19 +79,25 @@ def key_of(reads: Reads) -> Key | None:
     pending = lazy.recorded(owed)
     if pending is None:
         return None
-    nodes = []
-    for t in params if tape is not None and not reads.tensors else reads.all():
-        if t._base is not None:
-            return None
-        nodes.append(t._node)
-    places = trace.places_of(nodes)
-    if places is None:
-        return None
+    places: list[int] = []
+    others = reads.all()
     if tape is not None:
-        cts = tape.cts
-        for place in places[: len(params)]:
-            if place not in cts:  # it is owed to what the parameter was then
+        cts, base, others = tape.cts, trace.base, reads.tensors
+        for t in params:
+            place = t._node.at - base
+            if place not in cts or t._base is not None:  # owed to what the parameter was then
                 return None
+            places.append(place)
+    if others:
+        nodes = []
+        for t in others:
+            if t._base is not None:
+                return None
+            nodes.append(t._node)
+        found = trace.places_of(nodes)
+        if found is None:
+            return None
+        places += found
     return trace.prefix, tape, pending, tuple(places), tuple(reads.choices)
 
 

@@ -29,12 +29,12 @@ def round_up(nbytes: int) -> int:
     return (nbytes + ALIGNMENT - 1) & -ALIGNMENT or ALIGNMENT
 
 
-_first_byte = ctypes.c_char.from_buffer
+_first_byte, _address = ctypes.c_char.from_buffer, ctypes.addressof
 
 
 def _address_of(array: Any) -> int:
     """Where a writeable contiguous array starts: a quarter of what ``array.ctypes.data`` costs."""
-    return ctypes.addressof(_first_byte(array))
+    return _address(_first_byte(array))
 
 
 def _raw_block(nbytes: int) -> tuple[Any, int]:
@@ -120,6 +120,9 @@ class _Memory(ctypes.Array[ctypes.c_char]):
 _memory_at: Callable[[int], Any] = _Memory.from_address
 
 
+_new = object.__new__
+
+
 class Buffer:
     """Memory of one value: pooled and aligned, or (``shared``) an array that the user owns."""
 
@@ -139,11 +142,10 @@ class Buffer:
     @staticmethod
     def around(array: Any, aligned: bool) -> Buffer:
         """A buffer on the memory of a writeable C-contiguous array: its owner sees changes."""
-        buffer = Buffer.__new__(Buffer)
+        buffer = _new(Buffer)
         nbytes = buffer.nbytes = array.nbytes
         buffer._size = 0
-        buffer._block = None  # type: ignore[assignment]
-        buffer.address = _address_of(array) if nbytes else 0
+        buffer.address = _address(_first_byte(array)) if nbytes else 0
         buffer.array = array
         buffer.aligned = aligned
         return buffer

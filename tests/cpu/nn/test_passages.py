@@ -249,6 +249,34 @@ def test_the_input_is_not_changed_by_a_first_layer_in_place() -> None:
         assert float(x.min().item()) == 0.0
 
 
+def test_the_input_is_changed_behind_a_view_of_it() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True))
+    for _ in range(3):
+        x = mt.from_numpy(_rows(4, 6))
+        y = net(x)
+        assert float(x.min().item()) == 0.0
+        _same(x, y)
+
+
+def test_what_layers_change_among_themselves(passages: list[Any]) -> None:
+    net, other = _twins(
+        lambda: [nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 4), nn.ReLU(inplace=True)]
+    )
+    for _ in range(3):
+        x = _rows(4, 6)
+        ours, theirs = net(mt.from_numpy(x)), other(mt.from_numpy(x))
+        ours.sum().backward()
+        theirs.sum().backward()
+        _same(ours, theirs)
+        for p, q in zip(net.parameters(), other.parameters(), strict=True):
+            assert p.grad is not None
+            assert q.grad is not None
+            _same(p.grad, q.grad)
+        net.zero_grad()
+        other.zero_grad()
+    assert passages
+
+
 def test_twice_in_one_recording(passages: list[Any]) -> None:
     net, other = _twins(_mlp)
     for _ in range(4):
