@@ -123,8 +123,8 @@ def test_where_products_that_are_added_up_are_cut() -> None:
             found.add((cut.batch, cut.k))
         return found.pop() if len(found) == 1 else (0, 0)
 
-    assert of(3136, 2 << 20) == (16, 1568)  # of all of it, threads could pack narrow panels only
-    assert of(784, 2 << 20) == (8, 784)  # they pack any as it is
+    assert of(4032, 2 << 20) == (16, 2016)  # of all of it, threads could pack narrow panels only
+    assert of(3136, 2 << 20) == (8, 3136)  # they pack wide ones as it is
     assert of(3136, 2 << 20, m=256) == (8, 3136)
     assert of(3136, 1 << 20) == (32, 784)
     assert of(3137, 1 << 20) == (8, 3137)  # none of 4 to 7 divides it

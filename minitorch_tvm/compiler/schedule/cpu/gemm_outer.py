@@ -57,6 +57,7 @@ from ...queues import stage_with_start
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
 from .elementwise import GRAIN, tiled
+from .gemm_ahead import Ahead, packs_ahead
 from .gemm_problem import (
     SQUARE,
     Panels,
@@ -200,6 +201,10 @@ class _Compute:
         self.strip = self._strip()
         told_sizes = self.told_blocks, self.panel_group, self.k_block
         self.requests = Requests(pb, tiling, cpu, columns, *told_sizes)
+        self.ahead: Ahead | None = None
+        if columns is not None and packs_ahead(pb, cpu, tiling):
+            parts = ceil_div(tiling.k_block * pb.itemsize, LINE_BYTES)
+            self.ahead = Ahead(pb, columns, self.k_parts * self.blocks, parts)
         self.own_rows = own_rows(pb, tiling)
         self.thread_rows = keeps_rows(pb, tiling)
         # Where all columns stay in a core's cache, neighbouring tiles have the same rows: threads
@@ -233,9 +238,11 @@ class _Compute:
         if own is not None:
             start.append(alloc(own.memory))
         kept = None if self.t.by_part else own
-        held = local_buffer((1,), "int32", "held")
+        # Of two panels that a thread has, that with an even number is the first.
+        places = 1 if self.ahead is None else 2
+        held = local_buffer((places,), "int32", "held")
         if kept is not None:
-            start += [alloc(held), store(held, const(-1), 0)]
+            start += [alloc(held), *(store(held, const(-1), i) for i in range(places))]
         if self.rows is not None and self.thread_rows:  # those of all tiles
             every = const(0), (const(0), self.blocks), (const(0), self.k)
             start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, self.t.mr, *every)]
@@ -246,9 +253,12 @@ class _Compute:
             def first(where: _Tile) -> list[Stmt]:
                 if kept is None:
                     return []
-                fill = kept.fill(where.bt, where.panels)
-                new = seq(fill, store(held, where.group, 0))
-                return [when(load(held, 0) != where.group, new)]
+                fill, here = kept.fill(where.bt, where.panels), where.panels[0] % places
+                new = seq(fill, store(held, where.group, here))
+                packed = [when(load(held, here) != where.group, new)]
+                if self.ahead is not None:  # until the tile is done
+                    packed.append(store(held, where.group + 1, (where.panels[0] + 1) % places))
+                return packed
 
             return seq(know, self._whole_tile(tile, tiles, few, first))
 
@@ -316,7 +326,8 @@ class _Compute:
                     lambda kind: self._block(bt, (mb, i0), kind, kp, (partial, b, q), scalar),
                 )
 
-            return seq(know_block, know_row, copy, serial(group, panel, "p"))
+            more = [] if self.ahead is None else [self.ahead.pack(self._visit(kp, mb), p0)]
+            return seq(know_block, know_row, copy, serial(group, panel, "p"), more)
 
         parts = self.k_parts if self.k_block is t.k_block else self.last_part + 1
 
@@ -350,6 +361,10 @@ class _Compute:
 
     def _first_k(self, kp: Expr) -> Expr:
         return kp * self.k_block if self.k_parts > 1 else const(0)
+
+    def _visit(self, kp: Expr, mb: Expr) -> Expr:
+        """Which of a tile's visits to row blocks, if it has all of these."""
+        return kp * self.told_blocks + mb if self.k_parts > 1 else mb
 
     def _first_row(self, mb: Expr) -> Expr:
         mr = self.t.mr
@@ -490,14 +505,19 @@ class _Compute:
             """Requests for other things than the next steps, made once for so many turns."""
             k = k0 + part * steps_of_line
             asks = self.requests.to_finish(bt, (rows[1], panel.j0), panel.nv, part)
-            asks += self.requests.for_panels(bt, rows[0], panel.j0, kp, part)
+            if self.ahead is not None:
+                asks.append(self.ahead.asks(self._visit(kp, rows[0]), panel.number, part))
+            else:
+                asks += self.requests.for_panels(bt, rows[0], panel.j0, kp, part)
             if next_rows and share <= _AT_ONCE:
                 asks.append(serial(share, lambda r: ask_for_row(r, k), "r"))
             return asks
 
         def some_turns(part: Expr, turns: Expr) -> Stmt:
             begin = part * turns_of_line
-            some = minimum(turns_of_line, turns - begin)
+            # If LLVM knew how few these are, it would go through all of them to see whether it pays
+            # to write them out (it does not), which takes it longer than all the rest.
+            some = minimum(number(turns_of_line, "turns"), turns - begin)
             return seq(asks_of(part), serial(some, turn, "turn", first=begin))
 
         def loop_over(turns: Expr) -> Stmt:
@@ -649,7 +669,8 @@ def outer_stages(
         width = (tiling.nr, tiling.last_nv * tiling.lanes)
         if tiling.own_panels:
             depth = tiling.k_block if tiling.by_part else pb.k
-            columns = Panels.of_thread(pb, cpu, tiling.panel_group, depth, *width)
+            group = 2 if packs_ahead(pb, cpu, tiling) else tiling.panel_group
+            columns = Panels.of_thread(pb, cpu, group, depth, *width)
         else:
             columns = Panels.shared(pb, cpu, builder, *width)
             stages.append(columns.stage())

@@ -373,6 +373,11 @@ class Panels:
         k0, count = steps
         return serial(count, lambda k: self._line(bt, panels, (k0 + k, k)), "k")
 
+    def copy(self, bt: Expr, panels: tuple[Expr, Expr], steps: tuple[Expr, Expr]) -> Stmt:
+        """Pack some of all k, which have been asked for before."""
+        k0, count = steps
+        return serial(count, lambda k: self._line(bt, panels, (k0 + k, k0 + k), asks=False), "k")
+
     def fill(self, bt: Expr, panels: tuple[Expr, Expr]) -> Stmt:
         """Pack all k of some panels: the first and how many."""
         p0, count = panels
@@ -381,11 +386,14 @@ class Panels:
             return serial(count, lambda p: self._transposed((bt, p0 + p), every), "p")
         return self.fill_part(bt, panels, (const(0), self.pb.k))
 
-    def _line(self, bt: Expr, some: tuple[Expr, Expr], where: tuple[Expr, Expr]) -> Stmt:
+    def _line(
+        self, bt: Expr, some: tuple[Expr, Expr], where: tuple[Expr, Expr], asks: bool = True
+    ) -> Stmt:
         """Copy the columns of one k to some panels, whose memory may begin at a later one."""
         k, to = where
         pb, packed, lanes = self.pb, self.memory, self.lanes
         panels, nr = self.count, packed.shape[3]
+        asks = asks and self.own and pb.col_plain
         width = pb.n - (panels - 1) * nr
 
         def copy(p: Expr, width: int) -> Stmt:
@@ -406,8 +414,8 @@ class Panels:
             if rest:
                 lines.append(serial(rest, lambda j: element(j + whole * lanes), "j"))
             # Parts of lines that may be pages apart, which the hardware does not foresee.
-            asks = range(0, width, LINE_BYTES // pb.itemsize) if self.own and pb.col_plain else ()
-            return seq([ask_for(j) for j in asks], lines)
+            apart = range(0, width, LINE_BYTES // pb.itemsize) if asks else ()
+            return seq([ask_for(j) for j in apart], lines)
 
         p0, count = some
         if width == nr:
