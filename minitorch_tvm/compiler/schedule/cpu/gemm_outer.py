@@ -496,7 +496,9 @@ class _Compute:
                 beyond = _ROWS_AHEAD * self.rows.shape[3] * pb.itemsize
                 asks.append(prefetch(scalar(0, i * unroll), beyond=beyond))
             elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
-                asks += [prefetch(scalar(0, i * unroll + (u + _ROWS_AHEAD))) for u in range(unroll)]
+                ends = (0, t.mr - 1) if t.mr * pb.itemsize > LINE_BYTES // 2 else (0,)
+                later = (i * unroll + (u + _ROWS_AHEAD) for u in range(unroll))
+                asks += [prefetch(scalar(r, k)) for k in later for r in ends]
             elif next_rows and share > _AT_ONCE:
                 asks.append(ask_for_row(i % (1 << (share - 1).bit_length()), k0 + i * unroll))
             return seq(asks, *steps)

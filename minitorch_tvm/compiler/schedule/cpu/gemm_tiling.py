@@ -44,6 +44,10 @@ _LINE_CYCLES, _NEAR_SHARE = 2.2, 0.7
 _PACK_CYCLES, _PACK_ROW_CYCLES = 10, 1.5
 # The same where all rows stay in the second-level cache, and the share of it that they may be.
 _PACK_NEAR_ROW_CYCLES, _NEAR_ROWS_SHARE = 0.4, 0.3
+# Of so many columns at most, by bytes of a vector, packing such rows takes longer than reading them
+# for every panel, the first time from another core's cache, too: the larger a tile is, the more
+# time it leaves for their lines.
+_FEW_COLUMNS = {64: 256, 32: 96}
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -610,11 +614,13 @@ def in_place(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
     All of them may be few enough for the first-level cache, or are so short that the hardware sees
     one stream in them; of longer ones every k would be another page of memory.  For every panel a
     block reads its part of each k again: lines that must have places in that cache, of which those
-    a large power of two apart share few.
+    a large power of two apart share few, or come from the second-level cache, if panels are few.
     """
     if pb.row_pitch is None:
         return False
     line = pb.row_pitch * pb.itemsize
     near = pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
     stay = pb.k * max(LINE_BYTES, math.gcd(line, PAGE_BYTES)) <= _LINES_SHARE * cpu.l1_bytes
-    return mr == pb.m or near or (line <= _SHORT_LINE and stay)
+    few = pb.n <= _FEW_COLUMNS.get(cpu.vector_bytes, 0)
+    again = few and pb.k * pb.m * pb.itemsize <= _NEAR_ROWS_SHARE * cpu.l2_bytes
+    return mr == pb.m or near or (line <= _SHORT_LINE and (stay or again))
