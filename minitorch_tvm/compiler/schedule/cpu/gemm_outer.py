@@ -518,8 +518,10 @@ class _Compute:
         def some_turns(part: Expr, turns: Expr) -> Stmt:
             begin = part * turns_of_line
             # If LLVM knew how few these are, it would go through all of them to see whether it pays
-            # to write them out (it does not), which takes it longer than all the rest.
-            some = minimum(number(turns_of_line, "turns"), turns - begin)
+            # to write them out (it does not), which takes it longer than all the rest.  It writes
+            # out some of any number, for which it needs registers.
+            few = self.cpu.vector_registers < 32
+            some = minimum(turns_of_line if few else number(turns_of_line, "turns"), turns - begin)
             return seq(asks_of(part), serial(some, turn, "turn", first=begin))
 
         def loop_over(turns: Expr) -> Stmt:

@@ -59,8 +59,8 @@ _FOREIGN_CYCLES = 20
 # Share of the second-level cache for panels that a thread packs and keeps, and groups of panels for
 # every other thread, of which two threads may pack one.
 _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
-# Share of it for all rows and one panel of a tile that has all rows.
-_ALONE_SHARE = 0.7
+# Share of it for all rows and one panel of a tile that has all rows, and if it is transposed.
+_ALONE_SHARE, _TURNED_SHARE = 0.7, 0.5
 # Where there is one: what packing it again by every other thread may cost, against the product.
 _LITTLE = 0.03
 # What the last tiles cost where cores differ in speed, in tiles.
@@ -406,7 +406,8 @@ def _may_own(pb: Problem, cpu: CpuTarget, mr: int, nr: int) -> bool:
     """
     shared = pb.batch > 1 and not pb.col_batched
     sums = ceil_div(pb.m, mr) * mr * nr * pb.itemsize
-    near = pb.k * (nr + pb.m) * pb.itemsize <= _ALONE_SHARE * cpu.l2_bytes
+    share = _TURNED_SHARE if pb.swapped else _ALONE_SHARE
+    near = pb.k * (nr + pb.m) * pb.itemsize <= share * cpu.l2_bytes
     return not shared and near and sums <= _PARTIAL_BYTES
 
 
