@@ -397,8 +397,6 @@ def leaf(buffer: Any, shape: Shape, dtype: DType, spec_id: int | None = None) ->
     node.dtype = dtype
     node.requires_grad = False
     node.sequence = next(_SEQUENCE)
-    if spec_id is None:
-        spec_id = _SPEC_IDS.get((shape, dtype))
     node.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
     node.pending = False
     node.buffer = buffer

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from test_gemm import Case, build, check
 
-from minitorch_tvm.compiler.loops import const, load, pointer_buffer, seq
+from minitorch_tvm.compiler.loops import const, load, pointer_buffer, ramp, seq, serial, store
 from minitorch_tvm.compiler.schedule.cpu import gemm_ahead, gemm_outer, gemm_tiling
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm_ahead import Ahead
-from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Panels, Problem
+from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Panels, Problem, zeros
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import global_func, tvm
 
@@ -29,6 +29,15 @@ def _alone(pb: Problem, cpu: CpuTarget) -> tuple[float, gemm_tiling.Tiling, Prob
     return 0.0, dataclasses.replace(tiling, k_block=min(tiling.k_block, 64)), pb
 
 
+def _run_on_one_thread(case: Case) -> None:
+    configure = global_func("runtime.config_threadpool")
+    configure(1, 1)
+    try:
+        case.run()
+    finally:
+        configure(1, 2)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize(
@@ -39,7 +48,7 @@ def test_results_are_those_of_panels_packed_at_once(
 ) -> None:
     """With as many threads as there are, and with one, to the last bit."""
     monkeypatch.setattr(gemm_outer, "fastest", _alone)
-    monkeypatch.setattr(gemm_ahead, "lines_in_l2", lambda *_: 0)
+    monkeypatch.setattr(gemm_ahead, "evict_each_other", lambda *_: True)
     packed = []
     pack = Ahead.pack
 
@@ -60,19 +69,34 @@ def test_results_are_those_of_panels_packed_at_once(
     one.run()
     check(one, before + one.want())
     two = one.out.copy()
-    configure = global_func("runtime.config_threadpool")
-    configure(1, 1)
-    try:
-        one.out[...] = before
-        one.run()
-    finally:
-        configure(1, 2)
+    one.out[...] = before
+    _run_on_one_thread(one)
     np.testing.assert_array_equal(one.out, two)
     monkeypatch.setattr(gemm_outer, "packs_ahead", lambda *_: False)
     other = made()
     other.a[...], other.b[...], other.out[...] = one.a, one.b, before
     other.run()
     np.testing.assert_array_equal(other.out, two)
+
+
+def test_what_was_packed_ahead_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread packs all panels but its first so, none of them twice."""
+
+    def clear(self: Panels, bt: Any, panels: Any, steps: Any) -> Any:
+        (first, count), place = steps, self.at(bt, panels[0])
+        every = ramp(0, self.memory.shape[3])
+        nothing = zeros(self.pb.dtype, self.memory.shape[3])
+        return serial(count, lambda k: store(self.memory, nothing, *place, first + k, every))
+
+    monkeypatch.setattr(gemm_outer, "fastest", _alone)
+    monkeypatch.setattr(gemm_ahead, "evict_each_other", lambda *_: True)
+    monkeypatch.setattr(Panels, "copy", clear)
+    cpu = dataclasses.replace(host(), l2_bytes=2 << 20, workers=2, matrix_unit=False)
+    one = build(Gemm(1, 40, 400, 96, "float32", False, False), cpu=cpu)
+    _run_on_one_thread(one)
+    want, width = one.want(), 2 * cpu.lanes(4)
+    np.testing.assert_allclose(one.out[..., :width], want[..., :width], rtol=1e-5, atol=1e-5)
+    assert not one.out[..., width:].any()
 
 
 @pytest.mark.parametrize(("m", "k"), [(12, 300), (40, 1024), (250, 1024), (2000, 77)])
@@ -155,6 +179,6 @@ def test_where_panels_are_packed_ahead(
         *(k, k if transposed else n, none, True, True, False),
     )
     assert gemm_ahead.packs_ahead(pb, AVX512, _alone(pb, AVX512)[1]) == ahead
-    chosen = gemm_tiling.fastest(pb, AVX512)
     if ahead:
+        chosen = gemm_tiling.fastest(pb, AVX512)
         assert gemm_ahead.packs_ahead(chosen[2], AVX512, chosen[1])

@@ -158,7 +158,7 @@ def test_what_products_by_multiply_adds_ask_for(monkeypatch: pytest.MonkeyPatch)
     x, y, z = filled(256, 1024), filled(256, 1024), [filled(1024, 1024) for _ in range(3)]
     ahead, few = 16, 2  # of 24 lines, two of a result for each of 16 of k
     *_, none = asks(lambda: [x.T @ y])  # lines 4096 bytes apart, of which the caches would keep few
-    monkeypatch.setattr(gemm_requests, "PLACES", 1)
+    monkeypatch.setattr(gemm_requests, "evict_each_other", lambda *_: False)
     *found, every = asks(lambda: [x.T @ y])
     assert (tuple(found), none) == (inside, every - ahead)
     assert asks(lambda: [x.T @ y + z[0]]) == (*inside, every + few)

@@ -13,18 +13,22 @@ from ...loops import (
     LINE_BYTES,
     Expr,
     Stmt,
+    alloc,
     ceil_div,
     const,
+    load,
+    local_buffer,
     minimum,
     number,
     prefetch,
     seq,
     serial,
+    store,
     when,
 )
 from ...target import CpuTarget
 from .gemm_problem import Panels, Problem
-from .gemm_tiling import PLACES, Tiling, is_alone, lines_in_l2
+from .gemm_tiling import Tiling, evict_each_other, is_alone
 
 # Share of the second-level cache for all rows and two panels.
 _TWO_SHARE = 0.8
@@ -32,11 +36,10 @@ _TWO_SHARE = 0.8
 
 def packs_ahead(pb: Problem, cpu: CpuTarget, t: Tiling) -> bool:
     """Whether tiles of all rows and one panel pack the next one."""
-    if not is_alone(pb, t) or pb.batch > 1 or not pb.col_plain or pb.col_k_inner:
+    if not (is_alone(pb, t) and pb.batch == 1 and pb.col_plain and evict_each_other(pb, cpu)):
         return False
-    evict = pb.k > PLACES * lines_in_l2(pb, cpu)
     near = pb.k * (2 * t.nr + pb.m) * pb.itemsize <= _TWO_SHARE * cpu.l2_bytes
-    return evict and near and ceil_div(pb.m, t.mr) > 1 and ceil_div(pb.n, t.nr) > cpu.workers
+    return near and ceil_div(pb.m, t.mr) > 1 and ceil_div(pb.n, t.nr) > cpu.workers
 
 
 @record
@@ -82,3 +85,30 @@ class Ahead:
         count = minimum(share, self.pb.k - minimum(first, self.pb.k))
         steps = self.columns.copy(const(0), (p + 1, const(1)), (first, count))
         return self._more(p, steps)
+
+
+class Held:
+    """Which panels are in the memory that a thread has for them, from one tile to the next.
+
+    Of two that it has room for, that with an even number is the first.
+    """
+
+    def __init__(self, columns: Panels, ahead: bool) -> None:
+        self._columns, self._ahead = columns, ahead
+        self._numbers = local_buffer((columns.memory.shape[1] if ahead else 1,), "int32", "held")
+
+    def start(self) -> list[Stmt]:
+        """What a thread does before its first tile."""
+        (places,) = self._numbers.shape
+        none = [store(self._numbers, const(-1), i) for i in range(places)]
+        return [alloc(self._numbers), *none]
+
+    def fill(self, bt: Expr, group: Expr, panels: tuple[Expr, Expr]) -> list[Stmt]:
+        """Pack the panels of a group, if they are not there; the next is when its tile is done."""
+        held, (places,) = self._numbers, self._numbers.shape
+        here = panels[0] % places
+        new = seq(self._columns.fill(bt, panels), store(held, group, here))
+        known = [when(load(held, here) != group, new)]
+        if self._ahead:
+            known.append(store(held, group + 1, (panels[0] + 1) % places))
+        return known

@@ -57,7 +57,7 @@ from ...queues import stage_with_start
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
 from .elementwise import GRAIN, tiled
-from .gemm_ahead import Ahead, packs_ahead
+from .gemm_ahead import Ahead, Held, packs_ahead
 from .gemm_problem import (
     SQUARE,
     Panels,
@@ -202,7 +202,7 @@ class _Compute:
         told_sizes = self.told_blocks, self.panel_group, self.k_block
         self.requests = Requests(pb, tiling, cpu, columns, *told_sizes)
         self.ahead: Ahead | None = None
-        if columns is not None and packs_ahead(pb, cpu, tiling):
+        if columns is not None and own and columns.memory.shape[1] > tiling.panel_group:
             parts = ceil_div(tiling.k_block * pb.itemsize, LINE_BYTES)
             self.ahead = Ahead(pb, columns, self.k_parts * self.blocks, parts)
         self.own_rows = own_rows(pb, tiling)
@@ -237,12 +237,10 @@ class _Compute:
             return Stage("gemm", tiles, tile, body, helpers)
         if own is not None:
             start.append(alloc(own.memory))
-        kept = None if self.t.by_part else own
-        # Of two panels that a thread has, that with an even number is the first.
-        places = 1 if self.ahead is None else 2
-        held = local_buffer((places,), "int32", "held")
-        if kept is not None:
-            start += [alloc(held), *(store(held, const(-1), i) for i in range(places))]
+        held: Held | None = None
+        if own is not None and not self.t.by_part:
+            held = Held(own, self.ahead is not None)
+            start += held.start()
         if self.rows is not None and self.thread_rows:  # those of all tiles
             every = const(0), (const(0), self.blocks), (const(0), self.k)
             start += [alloc(self.rows), fill_row_blocks(self.pb, self.rows, self.t.mr, *every)]
@@ -251,14 +249,7 @@ class _Compute:
             tile, know = bind("tile", taken)
 
             def first(where: _Tile) -> list[Stmt]:
-                if kept is None:
-                    return []
-                fill, here = kept.fill(where.bt, where.panels), where.panels[0] % places
-                new = seq(fill, store(held, where.group, here))
-                packed = [when(load(held, here) != where.group, new)]
-                if self.ahead is not None:  # until the tile is done
-                    packed.append(store(held, where.group + 1, (where.panels[0] + 1) % places))
-                return packed
+                return [] if held is None else held.fill(where.bt, where.group, where.panels)
 
             return seq(know, self._whole_tile(tile, tiles, few, first))
 

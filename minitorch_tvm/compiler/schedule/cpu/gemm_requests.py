@@ -21,7 +21,7 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .gemm_problem import Panels, Problem
-from .gemm_tiling import PLACES, Tiling, lines_in_l2
+from .gemm_tiling import Tiling, evict_each_other
 
 # What finishing reads is asked for if it is more than this share of the second-level cache.
 _FAR_SHARE = 0.5
@@ -99,8 +99,8 @@ class Requests:
         # What finishing reads is asked for, too.  Where that is more, memory has enough to do.
         if pb.k <= self.blocks * len(self._reads_to_finish):
             return []
-        if not pb.col_k_inner and pb.k > PLACES * lines_in_l2(pb, self.cpu):
-            return []  # they would evict each other before they are packed
+        if evict_each_other(pb, self.cpu):
+            return []  # before they are packed, see :mod:`.gemm_ahead`
         each = line // 2 if pb.col_k_inner else line  # columns per block
         shares = ceil_div(t.nr, each)
         share = block - (self.told_blocks - shares)

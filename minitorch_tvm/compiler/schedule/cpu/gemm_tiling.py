@@ -20,7 +20,7 @@ _LINES_SHARE = 0.5
 # Share of the second-level cache for the panels of a parallel tile.
 _PANEL_SHARE = 0.35
 # Share of its places for a block of k of a panel that is read in place, for lines that share few.
-PLACES = 0.5
+_PLACES = 0.5
 # What reading them again costs, against the arithmetic of a row block, where they do not fit that.
 _FAR_COLUMNS = 1.0
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
@@ -504,7 +504,7 @@ def pitch_bytes(pb: Problem) -> int:
     return pb.col_pitch * pb.itemsize
 
 
-def lines_in_l2(pb: Problem, cpu: CpuTarget) -> float:
+def _lines_in_l2(pb: Problem, cpu: CpuTarget) -> float:
     """Of how many k the second-level cache can hold lines of columns where they lie in memory.
 
     Lines whose distance is a large power of two share few of its places.
@@ -512,9 +512,17 @@ def lines_in_l2(pb: Problem, cpu: CpuTarget) -> float:
     return cpu.l2_bytes / math.gcd(pitch_bytes(pb), cpu.l2_bytes // 16)
 
 
+def evict_each_other(pb: Problem, cpu: CpuTarget) -> bool:
+    """Whether lines of a panel of columns, asked for in advance, have no places to wait in.
+
+    Of columns stored along k they are few, and lie anywhere.
+    """
+    return not pb.col_k_inner and pb.k > _PLACES * _lines_in_l2(pb, cpu)
+
+
 def _stays(pb: Problem, cpu: CpuTarget) -> bool:
     """True if the second-level cache can hold a panel of columns read in place."""
-    return pb.k <= lines_in_l2(pb, cpu)
+    return pb.k <= _lines_in_l2(pb, cpu)
 
 
 def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int:
@@ -532,7 +540,7 @@ def _k_block(pb: Problem, cpu: CpuTarget, mr: int, nr: int, direct: bool) -> int
         # Packed blocks stream like the panels, from a cache.
         fits = _PANEL_SHARE * cpu.l2_bytes / (nr * pb.itemsize)
         if direct:
-            fits = min(fits, PLACES * lines_in_l2(pb, cpu))
+            fits = min(fits, _PLACES * _lines_in_l2(pb, cpu))
         parts = math.ceil(pb.k / fits)
     return _even(pb.k, parts)
 
