@@ -18,7 +18,7 @@ from test_gemm import LAYOUTS, WALLED, Case, before_a_wall, build, check
 import minitorch_tvm as mt
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, store
-from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_tiles
+from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_dot, gemm_tiles
 from minitorch_tvm.compiler.schedule.cpu.bfloat_parts import (
     PRODUCTS,
     Operand,
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products too run on the unit."""
     monkeypatch.setattr(gemm_tiles, "cycles", lambda pb, cpu: float(pb.swapped) / 2 - 1)
-    monkeypatch.setattr(gemm, "suits", lambda pb, cpu: False)
+    monkeypatch.setattr(gemm_dot, "suits", lambda pb, cpu: False)
 
 
 def machine(workers: int = 2) -> CpuTarget:
