@@ -65,8 +65,9 @@ def test_kernels_share_the_time_of_a_program(poison: bool, threads: int | None) 
 
 
 def test_long_kernels_take_long() -> None:
-    """300 terms for each element of a sum."""
-    a, b, c = (mt.tensor(RNG.standard_normal((300, 300)).astype(np.float32)) for _ in "abc")
+    """3000 terms for each element of a sum."""
+    shapes = (300, 3000), (3000, 300), (300, 300)
+    a, b, c = (mt.tensor(RNG.standard_normal(s).astype(np.float32)) for s in shapes)
 
     def five_calls() -> Any:
         for _ in range(5):
