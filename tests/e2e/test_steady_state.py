@@ -111,10 +111,11 @@ def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str) -> None:
 def _train_for_10000_steps() -> None:
     rng = np.random.default_rng(0)
     model = mnist_models.build("mlp", course=True)
-    images = mt.tensor(rng.random((10_000, 1, 28, 28), np.float32))
-    labels = mt.tensor(rng.integers(0, 10, 10_000))
-    # In file order, as the course's batches are.
-    loader = DataLoader(TensorDataset(images, labels), batch_size=1000)
+    images = mt.tensor(rng.random((1000, 1, 28, 28), np.float32))
+    labels = mt.tensor(rng.integers(0, 10, 1000))
+    # In file order, as the course's batches are, of which these are a tenth: the same programs, and
+    # blocks of memory that are still too large to be kept as small ones.
+    loader = DataLoader(TensorDataset(images, labels), batch_size=100)
     optimizer = mt.optim.SGD(model.parameters(), lr=0.01)
 
     def train(epochs: int) -> None:
