@@ -113,8 +113,8 @@ def _train_for_10000_steps() -> None:
     model = mnist_models.build("mlp", course=True)
     images = mt.tensor(rng.random((1000, 1, 28, 28), np.float32))
     labels = mt.tensor(rng.integers(0, 10, 1000))
-    # In file order, as the course's batches are, of which these are a tenth: the same programs, and
-    # blocks of memory that are still too large to be kept as small ones.
+    # In file order, as the course's batches are, of which these are a tenth: images and activations
+    # are still too large to be kept as small blocks of memory.
     loader = DataLoader(TensorDataset(images, labels), batch_size=100)
     optimizer = mt.optim.SGD(model.parameters(), lr=0.01)
 

@@ -78,7 +78,7 @@ def test_long_kernels_take_long() -> None:
     # The quietest of some, as another program may take a core for longer than the product does.
     found = min((five_calls() for _ in range(8)), key=lambda found: found.seconds)
     by_rule = {each.kernels[0].rule: each.seconds for each in found.kernels}
-    assert by_rule["product"] > 10 * by_rule["elementwise"]
+    assert by_rule["product"] > 30 * by_rule["elementwise"]
     lines = str(found).splitlines()
     assert "5 calls of" in lines[0]
     assert lines[1].split()[:4] == ["kernel", "rule", "us", "share"]

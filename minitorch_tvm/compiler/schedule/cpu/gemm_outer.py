@@ -201,6 +201,7 @@ class _Compute:
         self.strip = self._strip()
         told_sizes = self.told_blocks, self.panel_group, self.k_block
         self.requests = Requests(pb, tiling, cpu, columns, *told_sizes)
+        # Memory for more panels than a tile has is for the next one.
         self.ahead: Ahead | None = None
         if columns is not None and own and columns.memory.shape[1] > tiling.panel_group:
             parts = ceil_div(tiling.k_block * pb.itemsize, LINE_BYTES)
