@@ -13,7 +13,10 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from . import lazy, replay
+from .core.bounds import Bounds
+from .core.dtype import DType, int64
 from .core.record import record
+from .core.shape import Shape, numel
 from .ir.node import SCALAR, Capture, Node
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
@@ -38,7 +41,7 @@ class Watch(Capture):
     reads: dict[int, tuple[weakref.ref[Tensor], Node]] = field(default_factory=dict)
     effects: list[Callable[[], Any]] = field(default_factory=list)
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
-    guards: list[tuple[Node, Callable[[Any], None]]] = field(default_factory=list)
+    guards: list[tuple[Node, Bounds]] = field(default_factory=list)
     gradients: dict[int, _FirstLook] = field(default_factory=dict)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
     lasting: dict[tuple[int, str], tuple[dict[str, Any], str]] = field(default_factory=dict)
@@ -69,8 +72,8 @@ class Watch(Capture):
     def number(self, node: Node, effect: int, position: int) -> None:
         self.numbers[id(node)] = (node, effect, position)
 
-    def guard(self, node: Node, test: Callable[[Any], None]) -> None:
-        self.guards.append((node, test))
+    def guard(self, node: Node, bounds: Bounds) -> None:
+        self.guards.append((node, bounds))
 
     def condition(self, state: Callable[[], object]) -> None:
         self.conditions.append((state, state()))
@@ -140,7 +143,9 @@ class Script:
         self.runs = tuple(self._run(watch, executor, plan) for executor, plan in watch.runs)
         self.results = tuple(self._result(t) for t in results)
         self.shown = [self._shown(t, results) for t in results]
-        self.guards = [(self._source(n), test, n.shape, n.dtype) for n, test in watch.guards]
+        self.guards = [
+            _Guard(self._source(n), bounds, n.shape, n.dtype) for n, bounds in watch.guards
+        ]
         # What has a gradient already does something else, unless the function drops it first.
         self.without = [t for t, missing, _ in looks if missing and t not in known]
         dropped = (t for t, missing, _ in looks if not missing and t not in known)
@@ -167,7 +172,7 @@ class Script:
             self.results,
             [s and s.base for s in self.shown],
             len(self.effects),
-            [place for place, *_ in self.guards],
+            [guard.place for guard in self.guards],
             [value for _, value in self.conditions],
             [id(value) for _, _, value in self.entries],
         )
@@ -291,7 +296,7 @@ class Script:
 
         The calls that run the function store everything: it might look.
         """
-        places = [*self.results, *(p for p, *_ in self.guards)]
+        places = [*self.results, *(guard.place for guard in self.guards)]
         places += [p for run in self.runs for p in run.inputs]
         wanted = {(p.number, p.entry) for p in places if p.kind == "run"}
         return tuple(
@@ -336,8 +341,9 @@ class Script:
         """
         state = self.state
         # What a program of the call computes can be tested once that has run.
-        later = [(p, test) for p, test, *_ in self.guards if p.kind == "run"]
-        steps = replay.steps(self._lean_runs(), self._specs, later, self._returned)
+        later = [(g.place, g.bounds.test) for g in self.guards if g.place.kind == "run"]
+        runs = self._lean_runs()
+        steps = replay.steps(runs, self._specs, later, self._returned)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
@@ -348,12 +354,13 @@ class Script:
         cells = [(cell, value) for cell, value, _ in every if value is not MISSING]
         empty = [cell for cell, value, _ in every if value is MISSING]
         read = [state[number] for number in self._read_gradients]
+        are_within: Any = next((r.executor.within for r in runs if r.executor.within), None)
         tests = [
-            (p.number, test, shape, dtype)
-            for p, test, shape, dtype in self.guards
-            if p.kind == "argument"
+            (g.place.number, g.bounds, g.numbers() if are_within else None, g.shape, g.dtype)
+            for g in self.guards
+            if g.place.kind == "argument"
         ]
-        kept = [(p, test) for p, test, *_ in self.guards if p.kind in ("tensor", "gradient")]
+        kept = [g for g in self.guards if g.place.kind in ("tensor", "gradient")]
         only, make = self._single(), replay.tensor_of
         views = [(i, shown) for i, shown in enumerate(self.shown) if shown is not None]
 
@@ -391,15 +398,19 @@ class Script:
             for owner in read:
                 if owner._gradient is None:
                     return CHANGED
-            try:
-                for number, test, shape, dtype in tests:
-                    test(arguments[number].numpy(shape, dtype))
-                for place, test in kept:
-                    owner = state[place.number]
-                    node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
-                    test(node.buffer.numpy(node.shape, node.dtype))
-            except Exception:  # the function does what comes before its error, and raises that
-                return CHANGED
+            # Where one does not hold, the function does what comes before its error, and raises it.
+            for number, bounds, numbers, shape, dtype in tests:
+                buffer = arguments[number]
+                if numbers is None or not buffer.aligned:
+                    if not bounds.hold(buffer.numpy(shape, dtype)):
+                        return CHANGED
+                elif not are_within(buffer.address, *numbers):
+                    return CHANGED
+            for place, bounds, shape, dtype in kept:
+                owner = state[place.number]
+                node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
+                if not bounds.hold(node.buffer.numpy(shape, dtype)):
+                    return CHANGED
             values = effects
             if effects:
                 values = [action() for action in effects]
@@ -471,6 +482,22 @@ class _Same:
 
     def __contains__(self, tensor: Any) -> bool:
         return id(tensor) in self._ids
+
+
+class _Guard(NamedTuple):
+    """Positions that a program reads by, and what they must be."""
+
+    place: Place
+    bounds: Bounds
+    shape: Shape
+    dtype: DType
+
+    def numbers(self) -> tuple[int, int, int, int] | None:
+        """What a program's own test takes behind their address; None if it cannot test them."""
+        low, end, spared = self.bounds.low, self.bounds.end, self.bounds.spared
+        if self.dtype is not int64 or low >= end:
+            return None
+        return numel(self.shape), low, end, low if spared is None else spared
 
 
 class _Slot(NamedTuple):

@@ -47,7 +47,7 @@ class Linked:
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or host())
-        self._entry = link(native.object_code(self.executable), entry=ENTRY)
+        self._entry = link(native.object_code(self.executable))[ENTRY]
         self._steps = Buffer(assembly.steps_nbytes)
         steps = np.frombuffer(assembly.steps, np.uint8)
         memory = self._steps.view((assembly.steps_nbytes,), np.dtype(np.uint8))

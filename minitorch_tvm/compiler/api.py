@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core import config
+from ..core.dtype import int64
 from ..core.threads import usable_cores
 from ..ir.graph import Graph
 from ..ir.kernel import FusedGraph
@@ -17,6 +18,7 @@ from ..ir.program import (
     FIRST_SLOT,
     SCALAR_SLOT,
     SCALAR_STRIDE,
+    WITHIN,
     Clocks,
     KernelInfo,
     Output,
@@ -32,6 +34,7 @@ from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
 from .steps import ENTRY
+from .within import within_function
 
 T = TypeVar("T")
 
@@ -76,6 +79,9 @@ def compile_graph(graph: Graph) -> Program:
     # What was made before is not printed again, so nothing is shared where IR is to be seen.
     shared = None if settings.debug >= 4 else (settings.program_key, machine)
     isolated = [isolate(fused, k) for k in fused.kernels]
+    # Who runs the program again may have to test what it reads by.
+    read = (graph.values[v] for v in graph.leaves())
+    within = any(v.op is BUFFER and v.dtype is int64 for v in read)
     code: tuple[bytes, ...] = ()
     steps, steps_nbytes = b"", 0
     clocks: Clocks | None = None
@@ -94,7 +100,10 @@ def compile_graph(graph: Graph) -> Program:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
             if settings.profile:
                 clocks = Clocks(assembly.clocks, assembly.workers, assembly.kernels)
-            entry = clock("build", lambda: build.finish(assembly.functions))
+            last = dict(assembly.functions)
+            if within:
+                last[WITHIN] = within_function(machine)
+            entry = clock("build", lambda: build.finish(last))
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
             made = kernels.finish()
@@ -140,6 +149,7 @@ def compile_graph(graph: Graph) -> Program:
         target=machine.key,
         validated=settings.validate,
         clocks=clocks,
+        within=within and bool(code),
         shared=made,
     )
     show(1, "compiled", program.summary())

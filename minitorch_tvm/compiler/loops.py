@@ -472,12 +472,19 @@ def _loop(
     return t.For(v, start, size, getattr(t.ForKind, kind), body(v))
 
 
-def serial(extent: Expr, body: Callable[[Var], Stmt], name: str = "i", *, first: Expr = 0) -> Stmt:
-    """``for v in range(first, first + extent): body(v)``.
+def serial(
+    extent: Expr,
+    body: Callable[[Var], Stmt],
+    name: str = "i",
+    *,
+    first: Expr = 0,
+    wide: bool = False,
+) -> Stmt:
+    """``for v in range(first, first + extent): body(v)``; ``wide``: of 64 bits, not 32.
 
     LLVM vectorises and unrolls innermost loops itself.
     """
-    return _loop(extent, body, name, "SERIAL", first=first)
+    return _loop(extent, body, name, "SERIAL", "int64" if wide else "int32", first)
 
 
 def unrolled(extent: int, body: Callable[[Var], Stmt], name: str = "u") -> Stmt:

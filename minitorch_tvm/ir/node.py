@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core import errors
+from ..core.bounds import Bounds
 from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
@@ -162,8 +163,8 @@ class Capture(Protocol):
     def number(self, node: Node, effect: int, position: int) -> None:
         """The scalar ``node`` is an entry of what an effect returned."""
 
-    def guard(self, node: Node, test: Callable[[Any], None]) -> None:
-        """``test`` has accepted the array of ``node``, and must whenever the function is run."""
+    def guard(self, node: Node, bounds: Bounds) -> None:
+        """The positions that ``node`` holds are, and must be whenever the function is run."""
 
     def condition(self, state: Callable[[], object]) -> None:
         """What happens may depend on Python's ``state()``."""

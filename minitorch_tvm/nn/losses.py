@@ -17,6 +17,7 @@ import numpy as np
 from .. import lazy
 from ..core import dtype as dt
 from ..core.arguments import floating
+from ..core.bounds import Bounds
 from ..core.dtype import DType
 from ..core.shape import Size, numel
 from ..ir.node import MODE, WATCHED, Node, apply
@@ -63,47 +64,37 @@ def _reduced(losses: Node, reduction: str) -> Tensor:
 # --- class indices ------------------------------------------------------------------------------
 
 
-def _first_bad(labels: Any, classes: int, ignore_index: int) -> int | None:
-    bad = ((labels < 0) | (labels >= classes)) & (labels != ignore_index)
-    return int(labels[bad][0]) if bad.any() else None
-
-
 def _inside(labels: Node, classes: int) -> Node:
     """0 <= labels < classes, elementwise."""
     zero, end = b.full((), 0, dt.int64), b.full((), classes, dt.int64)
     return b.logical_and(b.le(zero, labels), b.lt(labels, end))
 
 
+@functools.lru_cache(maxsize=256)
+def _classes(number: int, ignore_index: int) -> Bounds:
+    return Bounds(0, number, _no_such_class, ignore_index)
+
+
+def _no_such_class(label: int) -> Exception:
+    return IndexError(f"Target {label} is out of bounds.")
+
+
 def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -> None:
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
+    bounds = _classes(classes, ignore_index)
     if not node.pending:
-        _test(classes, ignore_index, node.buffer.numpy(node.shape, node.dtype))
+        bounds.test(node.buffer.numpy(node.shape, node.dtype))
         if WATCHED and MODE.trace.capture is not None:
-            test = functools.partial(_test, classes, ignore_index)
-            MODE.trace.capture.guard(node, test)
+            MODE.trace.capture.guard(node, bounds)
         return
 
     def error() -> Exception:
-        bad = _first_bad(target._array("target"), classes, ignore_index)
-        return IndexError(f"Target {bad} is out of bounds.")
+        return bounds.failure(target._array("target"))
 
     t = b.cast(node, dt.int64)
     ignored = b.eq(t, b.full((), ignore_index, dt.int64))
     fine = b.logical_or(_inside(t, classes), ignored)
     lazy.check(d.any_all(fine, None, False, every=True), error)
-
-
-_UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
-
-
-def _test(classes: int, ignore_index: int, labels: Any) -> None:
-    # As unsigned numbers, negative labels are large: one pass over them.
-    unsigned = labels.view(_UNSIGNED[labels.itemsize])
-    # (argmax() takes a third of the time of max() for those of a batch.)
-    if labels.size and unsigned.item(unsigned.argmax()) >= classes:
-        bad = _first_bad(labels, classes, ignore_index)
-        if bad is not None:
-            raise IndexError(f"Target {bad} is out of bounds.")
 
 
 def _check_index_target(input: Tensor, target: Tensor) -> None:

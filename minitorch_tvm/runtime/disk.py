@@ -267,6 +267,7 @@ _PLAIN = (
     "stage_functions",
     "steps_nbytes",
     "target",
+    "within",
 )
 _ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}
 

@@ -15,7 +15,15 @@ from ..core.dtype import uint8 as _BYTES
 from ..core.events import EVENTS
 from ..core.shape import numel
 from ..ir.node import BUFFER
-from ..ir.program import ARENA_SLOT, FIRST_SLOT, SCALAR_SLOT, SCALAR_STRIDE, STEPS_SLOT, Program
+from ..ir.program import (
+    ARENA_SLOT,
+    FIRST_SLOT,
+    SCALAR_SLOT,
+    SCALAR_STRIDE,
+    STEPS_SLOT,
+    WITHIN,
+    Program,
+)
 from .memory import ARENA, Buffer
 from .native import link
 from .validate import validate
@@ -46,7 +54,10 @@ class Executor:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.calls = 0
-        self._entry = link(*program.code, entry=program.entry) if program.code else None
+        code = link(*program.code) if program.code else {}
+        self._entry = code[program.entry] if program.code else None
+        self.within = code[WITHIN] if program.within else None
+        """Tells whether positions are within bounds, if the program reads any."""
         self._table: Any = (ctypes.c_uint64 * program.slots)()
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._point = struct.Struct(f"={program.slots - FIRST_SLOT}Q").pack_into
@@ -158,6 +169,7 @@ class ReferenceExecutor:
         self.program = program
         self.calls = 0
         self.overwrites = (True,) * len(program.graph.outputs)
+        self.within = None
 
     def run(
         self,

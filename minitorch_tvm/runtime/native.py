@@ -7,6 +7,6 @@ from typing import Any
 from ..core.tvm_api import load_objects
 
 
-def link(*code: bytes, entry: str) -> Any:
-    """Link object files and return their entry function (called with one ``ctypes.c_void_p``)."""
-    return load_objects(code)[entry]
+def link(*code: bytes) -> Any:
+    """Link object files; returns what has their functions, by name."""
+    return load_objects(code)

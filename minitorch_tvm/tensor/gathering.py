@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import lazy
 from ..core import dtype as dt
+from ..core.bounds import Bounds
 from ..core.shape import wrap_dim
 from ..ir.node import MODE, Node
 from ..ops import build as b
@@ -67,34 +68,23 @@ def check_positions(
     before anything is computed from them.
     """
     low = -size if wrap else 0
-
-    def test(positions: np.ndarray[Any, Any]) -> None:
-        # For a few positions, argmin() takes a third of the time of min().
-        if positions.size and not (
-            low <= positions.item(positions.argmin()) and positions.item(positions.argmax()) < size
-        ):
-            raise error(int(positions[(positions < low) | (positions >= size)].flat[0]))
-
+    bounds = Bounds(low, size, error)
     if not index.pending:
         if index.buffer is None:  # a number
-            test(np.asarray(index.value))
+            bounds.test(np.asarray(index.value))
             return
-        test(index.buffer.numpy(index.shape, index.dtype))
+        bounds.test(index.buffer.numpy(index.shape, index.dtype))
         if MODE.trace.capture is not None:
-            MODE.trace.capture.guard(index, test)
+            MODE.trace.capture.guard(index, bounds)
         return
 
-    bounds = known_range(index)
-    if bounds is not None and low <= bounds[0] and bounds[1] < size:
+    known = known_range(index)
+    if known is not None and low <= known[0] and known[1] < size:
         return
 
     def failed() -> Exception:
         lazy.evaluate([index], "check")
-        try:
-            test(index.buffer.numpy(index.shape, index.dtype))
-        except Exception as found:
-            return found
-        raise AssertionError("a failed check found no wrong position")
+        return bounds.failure(index.buffer.numpy(index.shape, index.dtype))
 
     wide = b.cast(index, dt.int64)
     first, last = b.full((), low, dt.int64), b.full((), size - 1, dt.int64)

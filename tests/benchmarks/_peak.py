@@ -90,7 +90,7 @@ class Kernel:
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu or allowed())
-        self._entry = link(native.object_code(self.executable), entry=ENTRY)
+        self._entry = link(native.object_code(self.executable))[ENTRY]
         steps = aligned(assembly.steps_nbytes, "uint8")
         steps[: len(assembly.steps)] = np.frombuffer(assembly.steps, np.uint8)
         self._arrays = [steps, *(array for _, array in buffers)]

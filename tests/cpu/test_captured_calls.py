@@ -502,51 +502,7 @@ def test_the_reference_executor_repeats_calls_too() -> None:
             assert w.tolist() == [-n, 3.0 + n]
 
 
-# --- data that is tested, and interrupts ---------------------------------------------------------
-
-
-def _picked(x: mt.Tensor, i: mt.Tensor) -> mt.Tensor:
-    return x[i]
-
-
-@pytest.mark.parametrize("wrong", [[0, 3], [-4, 0], [3, -4], [1 << 40, 0]])
-def test_a_position_out_of_range_raises_each_time(wrong: list[int]) -> None:
-    x = mt.tensor([10.0, 20.0, 30.0])
-    compiled = captured(_picked, x, mt.tensor([0, 1]))
-    for _ in range(3):
-        with pytest.raises(IndexError, match="out of bounds"):
-            compiled(x, mt.tensor(wrong))
-        with pytest.raises(IndexError, match="out of bounds"):
-            compiled(x, np.array(wrong))
-        assert compiled(x, mt.tensor([-3, 2])).tolist() == [10.0, 30.0]
-        assert compiled(x, np.array([2, -1])).tolist() == [30.0, 30.0]
-
-
-def test_no_positions_are_in_range() -> None:
-    x = mt.tensor([10.0, 20.0, 30.0])
-    compiled = captured(_picked, x, np.zeros(0, np.int64))
-    assert compiled(x, np.zeros(0, np.int64)).shape == (0,)
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
-def test_labels_are_tested_at_each_call(dtype: type) -> None:
-    logits = matrix(3, 4)
-    compiled = captured(
-        lambda x, y: mt.nn.functional.cross_entropy(x, y, ignore_index=-100),
-        logits,
-        np.array([0, 1, 3], dtype),
-    )
-    fine = compiled(logits, np.array([3, 0, 1], dtype)).item()
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    assert fine == pytest.approx(-(logs[0, 3] + logs[1, 0] + logs[2, 1]) / 3, rel=1e-5)
-    with pytest.raises(IndexError, match="Target 4 is out of bounds"):
-        compiled(logits, np.array([0, 4, 1], dtype))
-    if dtype is np.int64:
-        with pytest.raises(IndexError, match="Target -1 is out of bounds"):
-            compiled(logits, np.array([0, -1, 1]))
-        one = compiled(logits, np.array([3, -100, -100])).item()
-        assert one == pytest.approx(-logs[0, 3], rel=1e-5)
+# --- memory -------------------------------------------------------------------------------------
 
 
 def test_the_pool_keeps_a_limited_number_of_small_blocks() -> None:

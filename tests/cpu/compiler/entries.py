@@ -30,7 +30,7 @@ def with_words(make: Callable[[Any], Any], load_file: str = "") -> Callable[[np.
     functions = Functions(made.__setitem__)
     functions.need(crowd.deciding(load_file))
     module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
-    entry = link(native.object_code(native.compile_module(module, target.host())), entry="part")
+    entry = link(native.object_code(native.compile_module(module, target.host())))["part"]
     return lambda array: entry(ctypes.c_void_p(array.ctypes.data))
 
 

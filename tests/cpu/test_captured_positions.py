@@ -1,0 +1,98 @@
+"""Repeated calls of captured functions: class labels and indices are tested each time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_captured_calls import captured, matrix
+
+import minitorch_tvm as mt
+from minitorch_tvm.core import config
+from minitorch_tvm.core.bounds import Bounds
+from minitorch_tvm.core.events import EVENTS
+
+
+def _picked(x: mt.Tensor, i: mt.Tensor) -> mt.Tensor:
+    return x[i]
+
+
+@pytest.mark.parametrize("wrong", [[0, 3], [-4, 0], [3, -4], [1 << 40, 0]])
+def test_a_position_out_of_range_raises_each_time(wrong: list[int]) -> None:
+    x = mt.tensor([10.0, 20.0, 30.0])
+    compiled = captured(_picked, x, mt.tensor([0, 1]))
+    for _ in range(3):
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(x, mt.tensor(wrong))
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(x, np.array(wrong))
+        assert compiled(x, mt.tensor([-3, 2])).tolist() == [10.0, 30.0]
+        assert compiled(x, np.array([2, -1])).tolist() == [30.0, 30.0]
+
+
+def test_no_positions_are_in_range() -> None:
+    x = mt.tensor([10.0, 20.0, 30.0])
+    compiled = captured(_picked, x, np.zeros(0, np.int64))
+    assert compiled(x, np.zeros(0, np.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_labels_are_tested_at_each_call(dtype: type) -> None:
+    logits = matrix(3, 4)
+    compiled = captured(
+        lambda x, y: mt.nn.functional.cross_entropy(x, y, ignore_index=-100),
+        logits,
+        np.array([0, 1, 3], dtype),
+    )
+    fine = compiled(logits, np.array([3, 0, 1], dtype)).item()
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    assert fine == pytest.approx(-(logs[0, 3] + logs[1, 0] + logs[2, 1]) / 3, rel=1e-5)
+    with pytest.raises(IndexError, match="Target 4 is out of bounds"):
+        compiled(logits, np.array([0, 4, 1], dtype))
+    if dtype is np.int64:
+        with pytest.raises(IndexError, match="Target -1 is out of bounds"):
+            compiled(logits, np.array([0, -1, 1]))
+        one = compiled(logits, np.array([3, -100, -100])).item()
+        assert one == pytest.approx(-logs[0, 3], rel=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["ours", "default"])
+def test_native_code_tests_int64(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with config.override(schedule=schedule):
+        x, table = matrix(70, 4), mt.tensor(matrix(9, 4))
+        y, i = np.arange(70) % 4, np.arange(70) % 9
+
+        def step(x: mt.Tensor, y: mt.Tensor, i: mt.Tensor) -> mt.Tensor:
+            return mt.nn.functional.cross_entropy(x + mt.nn.functional.embedding(i, table), y)
+
+        compiled = captured(step, x, y, i)
+        want = compiled(x, y, i).item()
+        numbers = np.zeros(70 * 8 + 1, np.uint8)[1:].view(np.int64)  # not aligned
+        numbers[...] = y
+        watched = EVENTS.get("watched_calls")
+        with monkeypatch.context() as patched:
+            looks: list[object] = []
+            patched.setattr(Bounds, "hold", lambda _, positions: looks.append(positions) or True)
+            assert compiled(x, y, i).item() == want
+            assert not looks
+            assert compiled(mt.tensor(x), mt.from_numpy(numbers), i).item() == want
+            assert [len(labels) for labels in looks] == [70]
+        assert EVENTS.get("watched_calls") == watched
+        for bad in (y, i):
+            for at, wrong in ((0, -1), (69, 9), (33, 1 << 60), (64, -1 << 63)):
+                right, bad[at] = bad[at], wrong
+                with pytest.raises(IndexError, match=r"out of (bounds|range)"):
+                    compiled(x, y, i)
+                bad[at] = right
+                assert compiled(x, y, i).item() == want
+
+
+def test_labels_of_no_class_count_nowhere() -> None:
+    def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+        return mt.nn.functional.cross_entropy(x, y, reduction="sum")
+
+    x, y = np.zeros((3, 0), np.float32), np.full(3, -100)
+    compiled = captured(step, x, y)
+    assert compiled(x, y).item() == 0.0
+    with pytest.raises(IndexError, match="Target 0 is out of bounds"):
+        compiled(x, np.array([-100, 0, -100]))
