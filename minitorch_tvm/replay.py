@@ -14,6 +14,7 @@ from sys import getrefcount
 from typing import Any, NamedTuple
 
 from . import lazy
+from .core.bounds import Bounds
 from .core.dtype import DType
 from .core.events import EVENTS
 from .core.shape import Shape, numel
@@ -21,6 +22,7 @@ from .ir.node import leaf
 from .ir.tape import Promise
 from .runtime.executor import count
 from .runtime.memory import Buffer
+from .runtime.positions import require_inside
 from .tensor import Tensor
 
 
@@ -84,7 +86,6 @@ class State(NamedTuple):
 
 _COUNTS = EVENTS.counts
 
-Test = Callable[[Any], None]
 Made = list[list[Buffer]]
 """The outputs of the runs of a call so far."""
 Prepared = tuple[list[Buffer], list[Buffer], list[int] | None, bool, "_Gradients"]
@@ -107,13 +108,14 @@ def _no_program(prepared: Prepared, values: list[Any]) -> list[Buffer]:
 def steps(
     runs: Sequence[Run],
     state: Sequence[State],
-    guards: Sequence[tuple[Place, Test]],
+    guards: Sequence[tuple[Place, Bounds]],
     returned: Set[Place],
 ) -> list[Step]:
     """How to run each program: what prepares it, and what runs it then with an effect's numbers.
 
     The first of them may find that a tensor is not what it was; it returns None, and nothing has
-    been done.  ``guards`` test outputs of runs.  The caller is given what is ``returned``.
+    been done.  ``guards`` are bounds of positions that runs compute.  The caller is given what is
+    ``returned``.
     """
     if not runs:  # but what the function returns may depend on the state
         nothing = Run(None, None, (), (), (), ())
@@ -122,7 +124,7 @@ def steps(
     found = []
     tensors = [s.tensor for s in state]
     for number, run in enumerate(runs):
-        tests = [(p.entry, test) for p, test in guards if p.number == number]
+        tests = [(p.entry, bounds) for p, bounds in guards if p.number == number]
         spare = _small_results(run)
         results = {
             i
@@ -366,7 +368,7 @@ def _running(
     tensors: Sequence[Tensor],
     replaced: _Replaced,
     turns: _Turns,
-    guards: Sequence[tuple[int, Test]],
+    guards: Sequence[tuple[int, Bounds]],
     spare: Sequence[tuple[int, deque[Buffer]]],
     last: bool,
 ) -> Callable[[Prepared, list[Any]], list[Buffer]]:
@@ -382,7 +384,7 @@ def _running(
                 accumulated.append((i, tensors[number], output))
             elif i not in replaced.numbers:
                 given.append((i, tensors[number], output))
-    tests = [(i, test, run.outputs[i]) for i, test in guards]
+    tests = [(bounds, i, run.outputs[i]) for i, bounds in guards]
 
     changes = [tensor for _, tensor, _ in changed]
     in_turn, unused = turns.outputs, turns.free
@@ -424,8 +426,8 @@ def _running(
         results: list[Buffer] = executor.run(buffers, scalars, targets, hand_over, addresses)
         for i, kept in spare:
             kept.append(results[i])
-        for i, test, output in tests:
-            test(results[i].numpy(output.shape, output.dtype))
+        for bounds, i, output in tests:
+            require_inside(bounds, results[i], output.shape, output.dtype)
         return results
 
     return execute

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from . import lazy, replay
 from .core.bounds import Bounds
-from .core.dtype import DType, int64
+from .core.dtype import DType
 from .core.record import record
-from .core.shape import Shape, numel
+from .core.shape import Shape
 from .ir.node import SCALAR, Capture, Node
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
+from .runtime.positions import are_inside
 from .surroundings import MISSING, Surroundings, content, is_same
 from .tensor import Tensor
 from .tensor.core import through
@@ -341,9 +342,8 @@ class Script:
         """
         state = self.state
         # What a program of the call computes can be tested once that has run.
-        later = [(g.place, g.bounds.test) for g in self.guards if g.place.kind == "run"]
-        runs = self._lean_runs()
-        steps = replay.steps(runs, self._specs, later, self._returned)
+        later = [(g.place, g.bounds) for g in self.guards if g.place.kind == "run"]
+        steps = replay.steps(self._lean_runs(), self._specs, later, self._returned)
         (prepare, run), *more = steps
         conditions, entries, effects = self.conditions, self.entries, self.effects
         without, dropped = self.without, self.dropped
@@ -354,9 +354,8 @@ class Script:
         cells = [(cell, value) for cell, value, _ in every if value is not MISSING]
         empty = [cell for cell, value, _ in every if value is MISSING]
         read = [state[number] for number in self._read_gradients]
-        are_within: Any = next((r.executor.within for r in runs if r.executor.within), None)
         tests = [
-            (g.place.number, g.bounds, g.numbers() if are_within else None, g.shape, g.dtype)
+            (g.place.number, g.bounds, g.shape, g.dtype)
             for g in self.guards
             if g.place.kind == "argument"
         ]
@@ -399,17 +398,13 @@ class Script:
                 if owner._gradient is None:
                     return CHANGED
             # Where one does not hold, the function does what comes before its error, and raises it.
-            for number, bounds, numbers, shape, dtype in tests:
-                buffer = arguments[number]
-                if numbers is None or not buffer.aligned:
-                    if not bounds.hold(buffer.numpy(shape, dtype)):
-                        return CHANGED
-                elif not are_within(buffer.address, *numbers):
+            for number, bounds, shape, dtype in tests:
+                if not are_inside(bounds, arguments[number], shape, dtype):
                     return CHANGED
             for place, bounds, shape, dtype in kept:
                 owner = state[place.number]
                 node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
-                if not bounds.hold(node.buffer.numpy(shape, dtype)):
+                if not are_inside(bounds, node.buffer, shape, dtype):
                     return CHANGED
             values = effects
             if effects:
@@ -491,13 +486,6 @@ class _Guard(NamedTuple):
     bounds: Bounds
     shape: Shape
     dtype: DType
-
-    def numbers(self) -> tuple[int, int, int, int] | None:
-        """What a program's own test takes behind their address; None if it cannot test them."""
-        low, end, spared = self.bounds.low, self.bounds.end, self.bounds.spared
-        if self.dtype is not int64 or low >= end:
-            return None
-        return numel(self.shape), low, end, low if spared is None else spared
 
 
 class _Slot(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..core.arguments import floating, several
+from ..core.arguments import floating, integer, several
 from ..core.shape import Size, broadcast, numel
 from ..ir.node import Node
 from ..ops import attention as at
@@ -232,12 +232,14 @@ def reject_embedding_options(
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
-    """``padding_idx`` counted from 0; AssertionError if there is no such row."""
+    """``padding_idx`` counted from 0; TypeError if it is no int, AssertionError if there is no such
+    row."""
     if padding_idx is None:
         return None
-    if not -rows <= padding_idx < rows:
+    row = integer("embedding", "padding_idx", 3, padding_idx)
+    if not -rows <= row < rows:
         raise AssertionError("Padding_idx must be within num_embeddings")
-    return padding_idx % rows
+    return row % rows
 
 
 def embedding(

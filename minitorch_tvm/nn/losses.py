@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import lazy
 from ..core import dtype as dt
-from ..core.arguments import floating
+from ..core.arguments import floating, integer, wrong_kind
 from ..core.bounds import Bounds
 from ..core.dtype import DType
 from ..core.shape import Size, numel
@@ -25,6 +25,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..ops.composite import Composite, composite
+from ..runtime.positions import require_inside
 from ..tensor import Tensor
 from ..tensor.core import node_of, tensor_of
 
@@ -79,11 +80,19 @@ def _no_such_class(label: int) -> Exception:
     return IndexError(f"Target {label} is out of bounds.")
 
 
+def _ignored(function: str, ignore_index: Any) -> int:
+    """``ignore_index`` as an int; TypeError for anything else, ValueError beyond 64 bits."""
+    number = integer(function, "ignore_index", 5, ignore_index)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("Overflow when unpacking long long")
+    return number
+
+
 def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -> None:
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
     bounds = _classes(classes, ignore_index)
     if not node.pending:
-        bounds.test(node.buffer.numpy(node.shape, node.dtype))
+        require_inside(bounds, node.buffer, node.shape, node.dtype)
         if WATCHED and MODE.trace.capture is not None:
             MODE.trace.capture.guard(node, bounds)
         return
@@ -221,7 +230,7 @@ def nll_loss(
 
     ``input`` is [n, c, ...] (or [c]), ``target`` int64 [n, ...] (or one number).  ``weight`` [c]
     scales classes; the mean divides by the sum of the targets' weights.  Targets equal to
-    ``ignore_index`` count nowhere.  Raises IndexError for other targets outside [0, c).
+    ``ignore_index`` (an int) count nowhere.  Raises IndexError for other targets outside [0, c).
 
     >>> import minitorch_tvm as mt
     >>> nll_loss(mt.tensor([[-1.0, -2.0]]), mt.tensor([1]))
@@ -229,6 +238,7 @@ def nll_loss(
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
+    ignore_index = _ignored("nll_loss_nd", ignore_index)
     _check_index_target(input, target)
     return _index_loss(input, True, target, weight, ignore_index, reduction, 0.0)
 
@@ -264,12 +274,15 @@ def cross_entropy(
             )
         except (AttributeError, TypeError):  # no tensor, or options that have no hash
             known = None
-        if known is not None:
+        if known is not None and type(ignore_index) is int:
             loss, classes = known
             _check_labels(target, t, classes, ignore_index)
             return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
+    ignore_index = _ignored("cross_entropy_loss", ignore_index)
+    if not isinstance(label_smoothing, (int, float)):
+        raise wrong_kind("cross_entropy_loss", "label_smoothing", 6, "float", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     tensor_of("cross_entropy_loss", "input", 1, input)

@@ -26,6 +26,7 @@ from ..ir.program import (
 )
 from .memory import ARENA, Buffer
 from .native import link
+from .positions import provide
 from .validate import validate
 
 _RUNNING = threading.RLock()  # one program at a time: they share the arena
@@ -56,8 +57,8 @@ class Executor:
         self.calls = 0
         code = link(*program.code) if program.code else {}
         self._entry = code[program.entry] if program.code else None
-        self.within = code[WITHIN] if program.within else None
-        """Tells whether positions are within bounds, if the program reads any."""
+        if program.within:
+            provide(code[WITHIN])
         self._table: Any = (ctypes.c_uint64 * program.slots)()
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._point = struct.Struct(f"={program.slots - FIRST_SLOT}Q").pack_into
@@ -169,7 +170,6 @@ class ReferenceExecutor:
         self.program = program
         self.calls = 0
         self.overwrites = (True,) * len(program.graph.outputs)
-        self.within = None
 
     def run(
         self,

@@ -18,6 +18,7 @@ from ..ops import derived as d
 from ..ops import elementwise as ew
 from ..ops import gather as ga
 from ..ops import movement as mv
+from ..runtime.positions import require_inside
 from . import indexing
 from .core import TensorBase
 
@@ -73,7 +74,7 @@ def check_positions(
         if index.buffer is None:  # a number
             bounds.test(np.asarray(index.value))
             return
-        bounds.test(index.buffer.numpy(index.shape, index.dtype))
+        require_inside(bounds, index.buffer, index.shape, index.dtype)
         if MODE.trace.capture is not None:
             MODE.trace.capture.guard(index, bounds)
         return

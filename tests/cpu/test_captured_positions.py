@@ -74,6 +74,7 @@ def test_native_code_tests_int64(schedule: str, monkeypatch: pytest.MonkeyPatch)
             looks: list[object] = []
             patched.setattr(Bounds, "hold", lambda _, positions: looks.append(positions) or True)
             assert compiled(x, y, i).item() == want
+            assert step(mt.tensor(x), mt.tensor(y), mt.tensor(i)).item() == want
             assert not looks
             assert compiled(mt.tensor(x), mt.from_numpy(numbers), i).item() == want
             assert [len(labels) for labels in looks] == [70]

@@ -90,6 +90,33 @@ def test_label_out_of_range_is_an_error_at_the_loss(bad: int) -> None:
         F.cross_entropy(mt.zeros(3, 5), mt.tensor([0, bad, 1]))
 
 
+@pytest.mark.parametrize("dtype", [mt.int64, mt.uint8])
+def test_what_is_ignored_is_an_int_of_64_bits(dtype: mt.dtype) -> None:
+    x, y = mt.zeros(2, 3), mt.tensor([1, 0], dtype=dtype)
+    for loss, name in ((F.cross_entropy, "cross_entropy_loss"), (F.nll_loss, "nll_loss_nd")):
+        loss(x, y, ignore_index=1)  # known from now on, and 1.0 == 1
+        for wrong in (1.0, True, None, "1"):
+            kind = type(wrong).__name__
+            message = rf"{name}\(\): argument 'ignore_index' \(position 5\) must be int, not {kind}"
+            with pytest.raises(TypeError, match=message):
+                loss(x, y, ignore_index=wrong)
+        for wrong in (1 << 63, -(1 << 63) - 1, 1 << 70):
+            with pytest.raises(ValueError, match="Overflow when unpacking long long"):
+                loss(x, y, ignore_index=wrong)
+        for far in ((1 << 63) - 1, -1 << 63):
+            assert loss(x, y, ignore_index=far).item() == loss(x, y).item()
+    with pytest.raises(TypeError, match=r"'label_smoothing' \(position 6\) must be float, not str"):
+        F.cross_entropy(x, y, label_smoothing="0.1")
+
+
+@pytest.mark.parametrize("wrong", [1.0, True, "1"])
+def test_padding_is_an_int(wrong: object) -> None:
+    kind = type(wrong).__name__
+    message = rf"embedding\(\): argument 'padding_idx' \(position 3\) must be int, not {kind}"
+    with pytest.raises(TypeError, match=message):
+        F.embedding(mt.tensor([1]), mt.zeros(4, 3), padding_idx=wrong)
+
+
 def test_computed_label_out_of_range_never_reaches_a_parameter() -> None:
     layer = nn.Linear(2, 3)
     old = layer.weight.detach().numpy().copy()
