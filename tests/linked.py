@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble, entry_functions
 from minitorch_tvm.compiler.loops import Stage
-from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
+from minitorch_tvm.compiler.steps import ENTRY
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.runtime.memory import Buffer
@@ -41,12 +41,11 @@ class Linked:
             places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
             calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
         assembly = assemble(calls, workers)
-        for helper in entry_helpers(assembly.workers):
-            functions.need(helper)
-        made |= assembly.functions
+        cpu = cpu or host()
+        made |= assembly.functions | entry_functions(assembly.workers, cpu)
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
-        self.executable: Any = native.compile_module(module, cpu or host())
+        self.executable: Any = native.compile_module(module, cpu)
         self._entry = link(native.object_code(self.executable))[ENTRY]
         self._steps = Buffer(assembly.steps_nbytes)
         steps = np.frombuffer(assembly.steps, np.uint8)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core import config
-from ..core.dtype import int64
 from ..core.threads import usable_cores
 from ..ir.graph import Graph
 from ..ir.kernel import FusedGraph
@@ -18,7 +17,6 @@ from ..ir.program import (
     FIRST_SLOT,
     SCALAR_SLOT,
     SCALAR_STRIDE,
-    WITHIN,
     Clocks,
     KernelInfo,
     Output,
@@ -34,7 +32,6 @@ from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
 from .steps import ENTRY
-from .within import within_function
 
 T = TypeVar("T")
 
@@ -79,16 +76,14 @@ def compile_graph(graph: Graph) -> Program:
     # What was made before is not printed again, so nothing is shared where IR is to be seen.
     shared = None if settings.debug >= 4 else (settings.program_key, machine)
     isolated = [isolate(fused, k) for k in fused.kernels]
-    # Who runs the program again may have to test what it reads by.
-    read = (graph.values[v] for v in graph.leaves())
-    within = any(v.op is BUFFER and v.dtype is int64 for v in read)
     code: tuple[bytes, ...] = ()
     steps, steps_nbytes = b"", 0
     clocks: Clocks | None = None
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
-        kernels.prepare_entry(machine.workers)
+        # First of all, as LLVM's threads wait for work; most programs need it.
+        kernels.entry(machine.workers, machine, settings.profile)
         ready = clock("schedule", lambda: kernels.all_ready(isolated))
         memory = clock("plan", lambda: _plan(fused, ready, machine.workers))
         if settings.check:
@@ -100,14 +95,12 @@ def compile_graph(graph: Graph) -> Program:
             steps, steps_nbytes = assembly.steps, assembly.steps_nbytes
             if settings.profile:
                 clocks = Clocks(assembly.clocks, assembly.workers, assembly.kernels)
-            last = dict(assembly.functions)
-            if within:
-                last[WITHIN] = within_function(machine)
-            entry = clock("build", lambda: build.finish(last))
+            entry = kernels.entry(assembly.workers, machine, settings.profile)
+            table = clock("build", lambda: build.finish(assembly.functions))
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
             made = kernels.finish()
-            pieces = native.with_needed([entry, *kernels.pieces()])
+            pieces = native.with_needed([entry, table, *kernels.pieces()])
             code = tuple(piece.code for piece in pieces)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
@@ -149,7 +142,6 @@ def compile_graph(graph: Graph) -> Program:
         target=machine.key,
         validated=settings.validate,
         clocks=clocks,
-        within=within and bool(code),
         shared=made,
     )
     show(1, "compiled", program.summary())

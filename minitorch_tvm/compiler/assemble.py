@@ -22,6 +22,7 @@ from typing import Any
 
 from ..core.record import record
 from ..core.tvm_api import ffi, tvm
+from ..ir.program import WITHIN
 from .loops import (
     Helper,
     Parts,
@@ -38,16 +39,18 @@ from .loops import (
     var,
 )
 from .steps import (
-    DISPATCH,
     ENTRY,
     NUMBER,
     SETTLED,
     Function,
     Layout,
     Step,
-    dispatch_function,
     entry_function,
+    entry_helpers,
+    table_functions,
 )
+from .target import CpuTarget
+from .within import within_function
 
 Buffer = Any  # TVM's buffer variable
 
@@ -171,6 +174,16 @@ class Functions:
         self._made(symbol, public.with_attr("calling_conv", SETTLED))
 
 
+def entry_functions(workers: int, cpu: CpuTarget, timed: bool = False) -> dict[str, Any]:
+    """By symbol, what all programs of so many workers have in common: the entry, what it calls
+    beside stages, and what tests positions."""
+    made: dict[str, Any] = {ENTRY: entry_function(workers, timed), WITHIN: within_function(cpu)}
+    functions = Functions(made.__setitem__)
+    for helper in entry_helpers(workers):
+        functions.need(helper)
+    return made
+
+
 @record(frozen=False)
 class _Step:
     """One stage, or several of one tile each: what the threads share out at a time."""
@@ -198,9 +211,9 @@ def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
 
 @record
 class Assembly:
-    """A program but for its stages."""
+    """A program but for its stages and what all programs have in common."""
 
-    functions: dict[str, Any]  # the entry and the one that calls stages, by symbol
+    functions: dict[str, Any]  # what tells the entry where stages are, by symbol
     workers: int
     steps: bytes
     steps_nbytes: int  # with what the entry adds
@@ -245,6 +258,6 @@ def assemble(
         workers,
         timed,
     )
-    last = {ENTRY: entry_function(workers, timed), DISPATCH: dispatch_function(functions)}
     kernels = tuple(tuple(call.kernel for call in step.calls) for step in steps)
-    return Assembly(last, workers, layout.data(), layout.nbytes, layout.clocks, kernels)
+    table = table_functions(functions)
+    return Assembly(table, workers, layout.data(), layout.nbytes, layout.clocks, kernels)

@@ -16,11 +16,12 @@ from ..core.record import record
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
-from .assemble import Functions
+from .assemble import Functions, entry_functions
 from .loops import Memory, Stage
 from .lower import KernelCode
 from .native import Build, Piece
-from .steps import Function, entry_helpers
+from .steps import ENTRY, Function
+from .target import CpuTarget
 
 Schedule = Callable[[KernelCode], tuple[str, list[Stage]]]
 
@@ -125,7 +126,8 @@ class Made:
 _MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
 # The same of functions: kernels that differ in numbers which these are told share them.
 _COMPILED: WeakValueDictionary[object, _Compiled] = WeakValueDictionary()
-# As long as a kernel that calls a helper lives, its helper is the only one of that name.
+# As long as a kernel that calls a helper lives, its helper is the only one of that name.  What all
+# programs have in common is here, too.
 _HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
 
 
@@ -144,7 +146,7 @@ class Kernels:
         self._own: dict[object, Made] = {}
         self._pieces: dict[str, Piece] = {}  # by symbol
         self._helpers: set[str] = set()
-        self._entry: list[Piece] = []
+        self._entries: dict[object, Piece] = {}
         self._compiled: dict[object, _Compiled] = {}  # by structure
         self.functions = Functions(self._add, self._has_helper, self._find)
 
@@ -168,15 +170,16 @@ class Kernels:
     def _add(self, symbol: str, function: object) -> None:
         self._pieces[symbol] = self._build.add(symbol, function)
 
-    def prepare_entry(self, workers: int) -> None:
-        """What the entry of programs calls, apart from this one's functions, and first of all.
-
-        LLVM's threads wait for work then.
-        """
-        for helper in entry_helpers(workers):
-            self.functions.need(helper)
-            self._entry.append(self._pieces[helper.name])
-        self._build.close()
+    def entry(self, workers: int, cpu: CpuTarget, timed: bool) -> Piece:
+        """What programs of so many workers have in common, compiled or being compiled."""
+        key = (self._settings, f"{ENTRY} of {workers}", timed)
+        piece = self._entries.get(key)
+        if piece is None and self._settings is not None:
+            piece = _HELPERS.get(key)
+        if piece is None:
+            piece = self._build.once(entry_functions(workers, cpu, timed))
+        self._entries[key] = piece
+        return piece
 
     def all_ready(self, kernels: Sequence[Isolated]) -> list[Ready]:
         """The functions of all kernels, from wherever they can be had."""
@@ -231,7 +234,8 @@ class Kernels:
                 _COMPILED[(self._settings, structure)] = compiled
             for name in self._helpers:
                 _HELPERS[(self._settings, name)] = self._pieces[name]
-        return (*self._own.values(), *self._entry)
+            _HELPERS.update(self._entries)
+        return (*self._own.values(), *self._entries.values())
 
     def pieces(self) -> list[Piece]:
         """The object files that hold the functions."""

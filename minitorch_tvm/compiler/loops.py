@@ -591,6 +591,12 @@ def on_cpu(body: Stmt) -> Stmt:
     return attribute(zero, "device_id", zero, attribute(zero, "device_type", const(1), body))
 
 
+def importing(text: str, body: Stmt) -> Stmt:
+    """``body``; the module that it is in has what LLVM's ``text`` says, too."""
+    t = tvm()
+    return t.tirx.AttrStmt(const(0), "pragma_import_llvm", t.ir.StringImm(text), body)
+
+
 def free_variables(body: Stmt) -> tuple[list[Any], list[tuple[Var, int]]]:
     """TVM's buffers that a statement uses but does not define, and the numbers that it is told."""
     t = tvm().tirx

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.threads import usable_cores
 from ..core.tvm_api import prepare_linking, tvm
-from .loops import const, count_statements
+from .loops import count_statements, importing
 from .target import CpuTarget
 
 # Storage rewrite hoists local buffers out of the scope that tells TVM their device.  Argument
@@ -26,8 +26,9 @@ _FUNCTION = 50
 # ones are larger, as each costs some 5 ms beside its functions, but not so large that a thread
 # would wait long for the last of another: at the end they are such a share of what is left.
 _SMALLEST, _LARGEST, _SHARE = 200, 800, 2
-# LLVM's levels.  What calls stages (see :mod:`.steps`) comes last.
-_LEVEL, _LAST_LEVEL = 3, 0
+# LLVM's levels: of stages, and of what is called once a step (see :mod:`.steps`).  There may be one
+# object file of the latter in a program: LLVM leaves a function in it that starts it, by a name.
+_LEVEL, _ONCE_LEVEL = 3, 0
 
 
 @functools.cache
@@ -71,16 +72,14 @@ _HALVES = "\n".join(f"@{name} = common global i8 0" for name in ("__truncsfhf2",
 
 def _without_halves(function: Any) -> Any:
     """The function; the module that it is in has no conversions of halves."""
-    t = tvm()
-    body = t.tirx.AttrStmt(const(0), "pragma_import_llvm", t.ir.StringImm(_HALVES), function.body)
-    return function.with_body(body)
+    return function.with_body(importing(_HALVES, function.body))
 
 
 class Piece:
     """Some functions that make one object file; ``code`` is empty until it is there."""
 
-    def __init__(self) -> None:
-        self.functions: dict[str, Any] = {}
+    def __init__(self, functions: Mapping[str, Any] | None = None) -> None:
+        self.functions: dict[str, Any] = dict(functions or {})
         self.work = 0  # for LLVM, in statements
         self.needs: set[Piece] = set()  # that its functions call into
         self.code = b""
@@ -157,7 +156,7 @@ class Build:
         share = (piece.work + self._to_come) / _SHARE
         if piece.work >= min(_LARGEST, _SMALLEST * (self._filled + 1), max(_SMALLEST, share)):
             self._filled += 1
-            self._submit(_LEVEL)
+            self.close()
         return piece
 
     def expect(self, made: int, kernels: int) -> None:
@@ -168,23 +167,26 @@ class Build:
     def close(self) -> None:
         """Compile what has been added, apart from what comes next."""
         if self._open.functions:
-            self._submit(_LEVEL)
+            piece, self._open = self._open, Piece()
+            self._submit(piece, _LEVEL)
+
+    def once(self, functions: Mapping[str, Any]) -> Piece:
+        """Compile functions that are called once a step, by themselves and without optimising."""
+        return self._submit(Piece(functions), _ONCE_LEVEL)
 
     def finish(self, last: Mapping[str, Any]) -> Piece:
-        """Compile the functions that call the others, unoptimised, and wait for everything."""
+        """Compile these functions, too, and wait for everything."""
         self.close()
-        piece = self._open
-        piece.functions.update(last)
-        self._submit(_LAST_LEVEL)
+        piece = self._submit(Piece(last), _LEVEL)
         prepare_linking()
         for future in self._coming:
             future.result()
         return piece
 
-    def _submit(self, level: int) -> None:
-        piece, self._open = self._open, Piece()
+    def _submit(self, piece: Piece, level: int) -> Piece:
         self.pieces.append(piece)
         self._coming.append(self._pool.submit(self._make, piece, level))
+        return piece
 
     def _make(self, piece: Piece, level: int) -> None:
         executable = compile_module(piece.module(), self._target, blocks=self._blocks, level=level)

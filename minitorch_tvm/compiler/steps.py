@@ -5,7 +5,7 @@ functions each step calls and with which pointers::
 
     header                               see :data:`_HEADER`
     first run, runs, tiles, wait, alone  of each step
-    function, first address              of each run: a call of a stage function
+    function, pointers, first address    of each run: a call of a stage function
     slot, offset                         of each argument: its pointer in the table
     number                               that functions are told
     address                              of each argument, filled in by the entry
@@ -13,12 +13,12 @@ functions each step calls and with which pointers::
     ns                                   of each worker and step, where they are measured
 
 What comes first is told by the number of its word.  The entry is therefore the same for all
-programs of as many workers.  It calls stages by number, through a function that is nothing but a
-choice among calls.  The array is the runtime's to provide, and the entry's to write: one program
-runs at a time.
+programs of as many workers, and compiled once in a process.  It calls stages by number, through a
+table of their addresses, which is all that is left to make for a program.  The array is the
+runtime's to provide, and the entry's to write: one program runs at a time.
 
-LLVM does not optimise these two functions, which would take it 50 ms: what they use twice they keep
-in variables.
+LLVM does not optimise the entry, which would take it 50 ms: what is used twice there is kept in
+variables.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from .loops import (
     Stmt,
     bind,
     const,
+    importing,
     load,
     on_cpu,
     pointer_buffer,
@@ -53,12 +54,15 @@ from .loops import (
 )
 from .queues import QUEUE_BYTES, Queues
 
-ENTRY, DISPATCH = "step", "dispatch"
+ENTRY, TABLE = "step", "stages"
+_TABLE_FUNCTION, _CALL, _ALL = "stages_of_program", "call_stage", "_of_all"
+MOST_POINTERS = 12
+"""A function of more is called through another, which takes the address of the first."""
 # TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
 SETTLED = 1
 _WORD = 8
 NUMBER = "int64"  # what a function is told is kept as
-_STEP, _RUN, _ARGUMENT = 5, 2, 2  # words of each
+_STEP, _RUN, _ARGUMENT = 5, 3, 2  # words of each
 # How many there are, at which word some of them start, at which byte queues and times do, and
 # whether queues are prepared.
 _ZEROS = ("prepared", *apart.WORDS, *crowd.WORDS)
@@ -95,6 +99,11 @@ class Function:
     dtypes: tuple[str, ...]
     takes: bool
     structure: object = None  # equal for equal functions
+
+    @property
+    def pointers(self) -> int:
+        """How many it takes."""
+        return len(self.dtypes)
 
 
 @record
@@ -159,8 +168,9 @@ class Layout:
         for function, arguments, numbers in zip(
             self.functions, self.arguments, self.numbers, strict=True
         ):
-            words += [function, address]
-            address += len(arguments) + bool(numbers)
+            pointers = len(arguments) + bool(numbers)
+            words += [function, pointers, address]
+            address += pointers
             slots += [x for pair in arguments for x in pair]
             slots += [STEPS_SLOT, told * _WORD] if numbers else []
             told += len(numbers)
@@ -232,8 +242,9 @@ def entry_function(workers: int, timed: bool = False) -> Any:
 
         def run(i: Expr) -> Stmt:
             at, know = bind("at", first + i * _RUN)
-            arguments = t.tirx.address_of(load(words, word(at + 1)))
-            call = t.tirx.call_extern("int32", DISPATCH, word(at), arguments, tile, queue)
+            arguments = t.tirx.address_of(load(words, word(at + 2)))
+            numbers = word(at), word(at + 1)
+            call = t.tirx.call_extern("int32", _CALL, *numbers, arguments, tile, queue)
             return seq(know, t.tirx.Evaluate(call), fence)
 
         return seq(know, serial(field(step, 1), run, "run"))
@@ -282,44 +293,93 @@ def entry_function(workers: int, timed: bool = False) -> Any:
         t.tirx.DeclBuffer(table, data=table_pointer),
         declared(words, const(0, "uint64")),
     ]
+    body = importing(_caller(), on_cpu(t.tirx.SeqStmt([*declarations, body])))
     return (
-        t.tirx.PrimFunc([table_pointer], on_cpu(t.tirx.SeqStmt([*declarations, body])))
+        t.tirx.PrimFunc([table_pointer], body)
         .with_attr("s_tir", True)
         .with_attr("global_symbol", ENTRY)
     )
 
 
-def dispatch_function(functions: Sequence[Function]) -> Any:
-    """``dispatch(number, addresses, tile, queue)``: call the function of that number."""
-    t = tvm()
-    number, tile, queue = var("number"), var("tile"), var("queue", "uint64")
-    pointer = t.tirx.Var("addresses", pointer_type("uint64"))
-    addresses = t.tirx.decl_buffer([const(1 << 30)], "uint64", "addresses", data=pointer)
-
-    def call(function: Function) -> Stmt:
-        pointers = [
-            t.ir.Call(
-                "tirx.reinterpret",
-                [t.tirx.BufferLoad(addresses, [const(i)])],
-                ret_ty=pointer_type(dtype),
-            )
-            for i, dtype in enumerate(function.dtypes)
+def _call(pointers: int, callee: str) -> list[str]:
+    """LLVM's text that calls a function with so many pointers from ``%addresses`` on, a tile and a
+    queue, and returns what it returns."""
+    lines, values = [], []
+    for i in range(pointers):
+        name = f"%p{pointers}.{i}"
+        lines += [
+            f"  {name}.at = getelementptr ptr, ptr %addresses, i32 {i}",
+            f"  {name} = load ptr, ptr {name}.at",
         ]
-        call = t.tirx.call_extern("int32", function.symbol, *pointers, tile, queue)
-        return t.tirx.Evaluate(call)
+        values.append(f"ptr {name}, ")
+    result = f"%result{pointers}"
+    lines.append(f"  {result} = call i32 {callee}({''.join(values)}i32 %tile, i64 %queue)")
+    return [*lines, f"  ret i32 {result}"]
 
-    def choose(low: int, high: int) -> Stmt:
-        """Call a function whose number is at least ``low`` and below ``high``."""
-        if high - low == 1:
-            return call(functions[low])
-        middle = (low + high) // 2
-        return when(number < middle, choose(low, middle), choose(middle, high))
 
+def _caller() -> str:
+    """``call_stage(number, pointers, addresses, tile, queue)``: call a function of the table."""
+    cases = " ".join(f"i32 {n}, label %with{n}" for n in range(1, MOST_POINTERS + 1))
+    lines = [
+        f"@{TABLE} = external constant [0 x ptr]",
+        f"define i32 @{_CALL}"
+        "(i32 %number, i32 %pointers, ptr %addresses, i32 %tile, i64 %queue) {",
+        f"  %at = getelementptr [0 x ptr], ptr @{TABLE}, i32 0, i32 %number",
+        "  %callee = load ptr, ptr %at",
+        f"  switch i32 %pointers, label %with_all [ {cases} ]",
+        "with_all:",
+        "  %result = call i32 %callee(ptr %addresses, i32 %tile, i64 %queue)",
+        "  ret i32 %result",
+    ]
+    for n in range(1, MOST_POINTERS + 1):
+        lines += [f"with{n}:", *_call(n, "%callee")]
+    return "\n".join([*lines, "}"])
+
+
+def _of_all(function: Function) -> Any:
+    """What the entry calls in the place of a function of more than ``MOST_POINTERS``: it takes the
+    address of the first."""
+    t = tvm()
+    pointer = t.tirx.Var("addresses", pointer_type("uint64"))
+    tile, queue = var("tile"), var("queue", "uint64")
+    addresses = t.tirx.decl_buffer([const(1 << 30)], "uint64", "addresses", data=pointer)
+    pointers = [
+        t.ir.Call(
+            "tirx.reinterpret",
+            [t.tirx.BufferLoad(addresses, [const(i)])],
+            ret_ty=pointer_type(dtype),
+        )
+        for i, dtype in enumerate(function.dtypes)
+    ]
+    call = t.tirx.call_extern("int32", function.symbol, *pointers, tile, queue)
     declared = t.tirx.DeclBuffer(addresses, data=pointer)
-    body = seq(declared, choose(0, len(functions)), t.tirx.Return(const(0)))
+    body = seq(declared, t.tirx.Evaluate(call), t.tirx.Return(const(0)))
+    return _settled([pointer, tile, queue], body, _name(function))
+
+
+def _name(function: Function) -> str:
+    """Of what the entry calls."""
+    return function.symbol + (_ALL if function.pointers > MOST_POINTERS else "")
+
+
+def _settled(arguments: list[Any], body: Stmt, symbol: str) -> Any:
+    """A function that is called from native code only, and returns an int32."""
+    t = tvm()
     return (
-        t.tirx.PrimFunc([number, pointer, tile, queue], body, t.ir.PrimType("int32"))
+        t.tirx.PrimFunc(arguments, body, t.ir.PrimType("int32"))
         .with_attr("s_tir", True)
-        .with_attr("global_symbol", DISPATCH)
+        .with_attr("global_symbol", symbol)
         .with_attr("calling_conv", SETTLED)
     )
+
+
+def table_functions(functions: Sequence[Function]) -> dict[str, Any]:
+    """By symbol: one that does nothing, and brings the table of a program's functions in the order
+    of their numbers, and what is in the place of functions of many pointers there."""
+    names = [_name(f) for f in functions]
+    entries = ", ".join(f"ptr @{name}" for name in names)
+    text = [f"declare i32 @{name}()" for name in names]
+    text.append(f"@{TABLE} = constant [{len(names)} x ptr] [{entries}]")
+    body = importing("\n".join(text), tvm().tirx.Return(const(0)))
+    made = {_TABLE_FUNCTION: _settled([], body, _TABLE_FUNCTION)}
+    return made | {_name(f): _of_all(f) for f in functions if f.pointers > MOST_POINTERS}

@@ -17,7 +17,7 @@ FIRST_SLOT = 3
 SCALAR_STRIDE = 8
 """Bytes between runtime scalars."""
 WITHIN = "within"
-"""The function of a program's code that tests positions (see :mod:`..compiler.within`)."""
+"""The function of every program's code that tests positions (see :mod:`..compiler.within`)."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,6 @@ class Program:
     target: str = ""  # the processor that the code is for
     validated: bool = False  # every kernel is compared with the reference after each run
     clocks: Clocks | None = None  # if times are measured
-    within: bool = False  # the code has WITHIN, too
     # Kept alive for the compiler, which makes no kernel twice as long as a program has it.
     shared: tuple[object, ...] = field(default=(), compare=False, repr=False)
 

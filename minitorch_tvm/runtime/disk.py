@@ -267,7 +267,6 @@ _PLAIN = (
     "stage_functions",
     "steps_nbytes",
     "target",
-    "within",
 )
 _ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}
 

@@ -21,7 +21,6 @@ from ..ir.program import (
     SCALAR_SLOT,
     SCALAR_STRIDE,
     STEPS_SLOT,
-    WITHIN,
     Program,
 )
 from .memory import ARENA, Buffer
@@ -55,10 +54,11 @@ class Executor:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.calls = 0
-        code = link(*program.code) if program.code else {}
-        self._entry = code[program.entry] if program.code else None
-        if program.within:
-            provide(code[WITHIN])
+        self._entry = None
+        if program.code:
+            code = link(*program.code)
+            self._entry = code[program.entry]
+            provide(code)
         self._table: Any = (ctypes.c_uint64 * program.slots)()
         self._argument = ctypes.c_void_p(ctypes.addressof(self._table))
         self._point = struct.Struct(f"={program.slots - FIRST_SLOT}Q").pack_into

@@ -1,8 +1,8 @@
 """Whether positions in memory are within their bounds, told by native code once there is some.
 
 Numpy takes 1.2 us for the labels of a batch, and a multiple of that behind a step, which leaves
-neither its code nor its objects in the core's cache.  The first program that reads positions
-brings a function that takes a third.
+neither its code nor its objects in the core's cache.  Every program brings a function that takes a
+third of it (:mod:`..compiler.within`); the first one's is kept.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from typing import Any
 from ..core.bounds import Bounds
 from ..core.dtype import DType, int64
 from ..core.shape import Shape
+from ..ir.program import WITHIN
 from .memory import Buffer
 
 _within: Any = None
 
 
-def provide(function: Any) -> None:
-    """From now on use ``function`` (see :mod:`..compiler.within`), unless there is one already."""
+def provide(code: Any) -> None:
+    """Take the function from a program's linked code, unless there is one already."""
     global _within
-    _within = _within or function
+    if _within is None:
+        _within = code[WITHIN]
 
 
 def are_inside(bounds: Bounds, buffer: Buffer, shape: Shape, dtype: DType) -> bool:

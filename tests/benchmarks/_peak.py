@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_tvm.compiler import native
-from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble, entry_functions
 from minitorch_tvm.compiler.loops import (
     Expr,
     Memory,
@@ -38,7 +38,7 @@ from minitorch_tvm.compiler.loops import (
     splat,
     store,
 )
-from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
+from minitorch_tvm.compiler.steps import ENTRY
 from minitorch_tvm.compiler.streams import LINE, closed, streamed
 from minitorch_tvm.compiler.target import CpuTarget, from_features, host
 from minitorch_tvm.core import config
@@ -84,12 +84,11 @@ class Kernel:
             places = tuple(map(place, used))
             calls.append(StageCall(stage.tiles, function, places, numbers=numbers))
         assembly = assemble(calls, usable_cores())
-        for helper in entry_helpers(assembly.workers):
-            functions.need(helper)
-        made |= assembly.functions
+        cpu = cpu or allowed()
+        made |= assembly.functions | entry_functions(assembly.workers, cpu)
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
-        self.executable: Any = native.compile_module(module, cpu or allowed())
+        self.executable: Any = native.compile_module(module, cpu)
         self._entry = link(native.object_code(self.executable))[ENTRY]
         steps = aligned(assembly.steps_nbytes, "uint8")
         steps[: len(assembly.steps)] = np.frombuffer(assembly.steps, np.uint8)

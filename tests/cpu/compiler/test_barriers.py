@@ -37,7 +37,7 @@ def test_lowered_programs_keep_the_barriers_they_need(dependent: bool) -> None:
     words = np.frombuffer(assemble(_calls(dependent), 2).steps, np.int64)
     first = len(_HEADER)
     runs = first + 5 * 2
-    assert words[first:runs].tolist() == [runs, 1, 8, int(dependent), 8, runs + 2, 1, 8, 0, 8]
+    assert words[first:runs].tolist() == [runs, 1, 8, int(dependent), 8, runs + 3, 1, 8, 0, 8]
 
 
 @pytest.mark.parametrize(

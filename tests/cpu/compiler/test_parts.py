@@ -13,7 +13,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
 from minitorch_tvm.compiler import crowd, native, target
-from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble
+from minitorch_tvm.compiler.assemble import Functions, Place, StageCall, assemble, entry_functions
 from minitorch_tvm.compiler.loops import (
     const,
     count_statements,
@@ -26,9 +26,10 @@ from minitorch_tvm.compiler.loops import (
     var,
     when,
 )
-from minitorch_tvm.compiler.steps import DISPATCH, ENTRY
+from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
 from minitorch_tvm.core.threads import usable_cores
 from minitorch_tvm.core.tvm_api import tvm
+from minitorch_tvm.ir.program import WITHIN
 
 
 def _build(build: native.Build, stages: int) -> native.Piece:
@@ -41,6 +42,7 @@ def _build(build: native.Build, stages: int) -> native.Piece:
         function, buffers, numbers = functions.of(stage)
         places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
         calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
+    build.once(entry_functions(2, target.host()))
     return build.finish(assemble(calls, 2).functions)
 
 
@@ -49,11 +51,14 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     with native.Build(target.host()) as build:
         last = _build(build, stages)
         names = [list(piece.functions) for piece in build.pieces]
-    assert names[-1] == [ENTRY, DISPATCH]
+    (once,) = (part for part in names if ENTRY in part)
+    assert set(once) == {ENTRY, WITHIN, *(helper.name for helper in entry_helpers(2))}
     assert build.pieces[-1] is last
+    assert len(names.pop()) == 1  # what brings the table
     flat = [name for part in names for name in part]
-    assert len(set(flat)) == len(flat) == stages + 2
-    sizes = [len(part) for part in names[:-2]]  # the last ones hold what is left, and what calls
+    assert len(set(flat)) == len(flat) == stages + len(once)
+    names.remove(once)
+    sizes = [len(part) for part in names[:-1]]  # the last one holds what is left
     assert sizes == sorted(sizes)
     assert sizes[:1] == [4] * (stages > 4)  # threads need not wait long for the first
     assert max(map(len, names)) <= 8
@@ -72,9 +77,10 @@ def test_only_what_calls_stages_is_not_optimised(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(native, "compile_module", watched)
     with native.Build(target.host()) as build:
         _build(build, 7)
-    assert {levels.pop(name) for name in (ENTRY, DISPATCH)} == {0}
+    once = {ENTRY, WITHIN, *(helper.name for helper in entry_helpers(2))}
+    assert {levels.pop(name) for name in once} == {0}
     assert set(levels.values()) == {3}
-    assert len(levels) == 7
+    assert len(levels) == 8  # with what brings the table
 
 
 def test_parts_hold_what_they_were_given_and_nothing_else() -> None:
@@ -84,9 +90,9 @@ def test_parts_hold_what_they_were_given_and_nothing_else() -> None:
         given = {frozenset(piece.functions) for piece in build.pieces}
     text = [executable.mod.inspect_source("ll") for executable in shown]
     made = {frozenset(re.findall(r"^define .*@(\w+)\(", ll, re.MULTILINE)) for ll in text}
-    assert len(made) == len(given) == 3
-    # The last part has, beside what it was given, what TVM makes of it.
-    assert len(made & given) == 2
+    assert len(made) == len(given) == 4
+    # The part that is compiled once has, beside what it was given, what TVM makes of it.
+    assert len(made & given) == 3
     assert not any("hfsf" in name for names in made for name in names)
 
 
@@ -239,7 +245,7 @@ def test_what_entries_call_is_made_once_and_apart(monkeypatch: pytest.MonkeyPatc
     for n in (2, 3):
         np.testing.assert_array_equal((x * float(n) + n).numpy(), x.numpy() * n + n)
         np.testing.assert_allclose(x[:n].exp().sum(0).numpy(), np.exp(x.numpy()[:n]).sum(0), 1e-5)
-    assert [part for part in parts if crowd.DECIDE.name in part] == [[crowd.DECIDE.name]]
+    assert len([part for part in parts if crowd.DECIDE.name in part]) == 1
 
 
 def test_products_share_what_packs_their_operands(monkeypatch: pytest.MonkeyPatch) -> None:
