@@ -82,8 +82,9 @@ def compile_graph(graph: Graph) -> Program:
     made: tuple[object, ...] = ()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
-        # First of all, as LLVM's threads wait for work; most programs need it.
-        kernels.entry(machine.workers, machine, settings.profile)
+        workers = _likely_workers(graph, machine)
+        if workers:  # first of all, as LLVM's threads wait for work
+            kernels.entry(workers, machine, settings.profile)
         ready = clock("schedule", lambda: kernels.all_ready(isolated))
         memory = clock("plan", lambda: _plan(fused, ready, machine.workers))
         if settings.check:
@@ -165,6 +166,18 @@ _SCALAR_FORMAT = {
     "float32": "f4x",
     "float64": "d",
 }
+
+
+_SMALL = 1 << 15  # bytes of all values of a program that is likely to stay on one thread
+
+
+def _likely_workers(graph: Graph, machine: target.CpuTarget) -> int:
+    """How many threads will probably share the program's work, before that can be told; 0 if there
+    is none."""
+    nbytes = sum(v.nbytes for v in graph.values if not v.is_leaf)
+    if not nbytes:
+        return 0
+    return machine.workers if nbytes > _SMALL else 1
 
 
 def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[Stage]]:

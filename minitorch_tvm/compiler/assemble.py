@@ -11,7 +11,7 @@ A stage function takes raw pointers and promises that they do not alias, which i
 keep accumulators in registers; pasting all loops into one function over one arena loses that and
 runs three times slower.  Stages of equal structure share one function.
 
-The entry calls stages by their symbol, so that each can be compiled apart from the others.
+The entry finds stages in a table of addresses, so that each can be compiled apart from the others.
 """
 
 from __future__ import annotations

@@ -172,12 +172,12 @@ class Kernels:
 
     def entry(self, workers: int, cpu: CpuTarget, timed: bool) -> Piece:
         """What programs of so many workers have in common, compiled or being compiled."""
-        key = (self._settings, f"{ENTRY} of {workers}", timed)
+        key = (self._settings, f"{ENTRY} of {workers}")
         piece = self._entries.get(key)
         if piece is None and self._settings is not None:
             piece = _HELPERS.get(key)
         if piece is None:
-            piece = self._build.once(entry_functions(workers, cpu, timed))
+            piece = self._build.entry(entry_functions(workers, cpu, timed))
         self._entries[key] = piece
         return piece
 

@@ -26,9 +26,10 @@ _FUNCTION = 50
 # ones are larger, as each costs some 5 ms beside its functions, but not so large that a thread
 # would wait long for the last of another: at the end they are such a share of what is left.
 _SMALLEST, _LARGEST, _SHARE = 200, 800, 2
-# LLVM's levels: of stages, and of what is called once a step (see :mod:`.steps`).  There may be one
-# object file of the latter in a program: LLVM leaves a function in it that starts it, by a name.
-_LEVEL, _ONCE_LEVEL = 3, 0
+# LLVM's levels: of stages, and of the entry and what it calls beside them (see :mod:`.steps`).  Of
+# the latter a program has one object file: what TVM has run when a module is loaded, which does
+# nothing, is left in it, and two such files cannot be linked together.
+_LEVEL, _ENTRY_LEVEL = 3, 0
 
 
 @functools.cache
@@ -170,9 +171,9 @@ class Build:
             piece, self._open = self._open, Piece()
             self._submit(piece, _LEVEL)
 
-    def once(self, functions: Mapping[str, Any]) -> Piece:
-        """Compile functions that are called once a step, by themselves and without optimising."""
-        return self._submit(Piece(functions), _ONCE_LEVEL)
+    def entry(self, functions: Mapping[str, Any]) -> Piece:
+        """Compile the entry and what comes with it, by themselves and without optimising."""
+        return self._submit(Piece(functions), _ENTRY_LEVEL)
 
     def finish(self, last: Mapping[str, Any]) -> Piece:
         """Compile these functions, too, and wait for everything."""

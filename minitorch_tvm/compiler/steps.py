@@ -13,9 +13,9 @@ functions each step calls and with which pointers::
     ns                                   of each worker and step, where they are measured
 
 What comes first is told by the number of its word.  The entry is therefore the same for all
-programs of as many workers, and compiled once in a process.  It calls stages by number, through a
-table of their addresses, which is all that is left to make for a program.  The array is the
-runtime's to provide, and the entry's to write: one program runs at a time.
+programs of as many workers, and compiled again only when no program that has it is left.  It calls
+stages by number, through a table of their addresses, which is left to make for each program.  The
+array is the runtime's to provide, and the entry's to write: one program runs at a time.
 
 LLVM does not optimise the entry, which would take it 50 ms: what is used twice there is kept in
 variables.
@@ -169,6 +169,7 @@ class Layout:
             self.functions, self.arguments, self.numbers, strict=True
         ):
             pointers = len(arguments) + bool(numbers)
+            assert pointers, "a stage that writes nothing"  # the entry takes 0 for many
             words += [function, pointers, address]
             address += pointers
             slots += [x for pair in arguments for x in pair]

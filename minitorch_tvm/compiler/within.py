@@ -1,13 +1,12 @@
 """Whether positions are within their bounds, told by native code.
 
-Who repeats a program without recording it (:mod:`..capture`) has class labels and indices tested
-before it runs.  In numpy that took a seventh of what Python does between two steps, as its code
-and objects are no longer in the core's cache; here it is one more function of the program.
+Class labels and indices are tested before a program reads by them, in every step.  In numpy that
+took a seventh of what Python does between two steps under ``mt.compile``, as numpy's code and
+objects are no longer in the core's cache then; here it is one more function of every program.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from ..core.tvm_api import tvm
@@ -40,8 +39,8 @@ def within_function(machine: CpuTarget) -> Any:
     """``within(address, count, low, end, spared)``: 1 if every int64 from the address on is
     ``spared`` or at least ``low`` and below ``end``, which is above ``low``, else 0.
 
-    Less ``low``, as unsigned numbers, those below it are the largest.  Like all functions that
-    LLVM does not optimise it is written in vectors.
+    Less ``low``, as unsigned numbers, those below it are the largest.  LLVM does not optimise it,
+    so it is written in vectors.
     """
     t = tvm()
     names = ("address", "count", "low", "end", "spared")
@@ -55,19 +54,21 @@ def within_function(machine: CpuTarget) -> Any:
     lanes = machine.lanes(8)
     worst = local_buffer((lanes,), _KIND, "worst")
 
-    def above(first: Expr, n: int) -> Expr:
+    def add(first: Expr, n: int, times: int = 1) -> Stmt:
         """How far elements are above ``low``, as unsigned numbers; nothing for spared ones."""
 
         def each(x: Expr) -> Expr:
             return splat(x, n) if n > 1 else x
 
-        x = load(positions, ramp(first, n) if n > 1 else first)
-        return t.tirx.Select(x.equal(each(spared)), each(const(0, _KIND)), x - each(low))
-
-    def add(first: Expr, n: int, times: int = 1) -> Stmt:
         place = ramp(0, n) if n > 1 else const(0)
-        found = [above(first + n * i, n) for i in range(times)]
-        return store(worst, functools.reduce(t.tirx.Max, found, load(worst, place)), place)
+        total, known = load(worst, place), []
+        for i in range(times):
+            at = first + n * i
+            x, know = bind("x", load(positions, ramp(at, n) if n > 1 else at))
+            above = t.tirx.Select(x.equal(each(spared)), each(const(0, _KIND)), x - each(low))
+            total, know_total = bind("total", t.tirx.Max(total, above))
+            known += [know, know_total]
+        return seq(known, store(worst, total, place))
 
     def join(i: Expr) -> Stmt:
         return store(worst, t.tirx.Max(load(worst, const(0)), load(worst, i)), const(0))

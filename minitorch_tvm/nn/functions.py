@@ -232,14 +232,12 @@ def reject_embedding_options(
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
-    """``padding_idx`` counted from 0; TypeError if it is no int, AssertionError if there is no such
-    row."""
+    """``padding_idx`` counted from 0; AssertionError if there is no such row."""
     if padding_idx is None:
         return None
-    row = integer("embedding", "padding_idx", 3, padding_idx)
-    if not -rows <= row < rows:
+    if not -rows <= padding_idx < rows:
         raise AssertionError("Padding_idx must be within num_embeddings")
-    return row % rows
+    return padding_idx % rows
 
 
 def embedding(
@@ -268,6 +266,8 @@ def embedding(
     reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
     if len(table.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
+    if padding_idx is not None:
+        padding_idx = integer("embedding", "padding_idx", 3, padding_idx)
     row = padding_row(padding_idx, table.shape[0])
     if index.dtype not in (dt.int32, dt.int64):
         raise RuntimeError(

@@ -80,6 +80,14 @@ def _no_such_class(label: int) -> Exception:
     return IndexError(f"Target {label} is out of bounds.")
 
 
+def _check_tensors(function: str, input: Any, target: Any, weight: Any) -> None:
+    """TypeError for what is no tensor."""
+    tensor_of(function, "input", 1, input)
+    tensor_of(function, "target", 2, target)
+    if weight is not None:
+        tensor_of(function, "weight", 3, weight)
+
+
 def _ignored(function: str, ignore_index: Any) -> int:
     """``ignore_index`` as an int; TypeError for anything else, ValueError beyond 64 bits."""
     number = integer(function, "ignore_index", 5, ignore_index)
@@ -92,6 +100,9 @@ def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -
     """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
     bounds = _classes(classes, ignore_index)
     if not node.pending:
+        if node.buffer is None:  # a number
+            bounds.test(np.asarray(node.value))
+            return
         require_inside(bounds, node.buffer, node.shape, node.dtype)
         if WATCHED and MODE.trace.capture is not None:
             MODE.trace.capture.guard(node, bounds)
@@ -238,6 +249,7 @@ def nll_loss(
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
+    _check_tensors("nll_loss_nd", input, target, weight)
     ignore_index = _ignored("nll_loss_nd", ignore_index)
     _check_index_target(input, target)
     return _index_loss(input, True, target, weight, ignore_index, reduction, 0.0)
@@ -280,13 +292,13 @@ def cross_entropy(
             return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
+    _check_tensors("cross_entropy_loss", input, target, weight)
     ignore_index = _ignored("cross_entropy_loss", ignore_index)
-    if not isinstance(label_smoothing, (int, float)):
+    if not isinstance(label_smoothing, (int, float, np.integer, np.floating)):
         raise wrong_kind("cross_entropy_loss", "label_smoothing", 6, "float", label_smoothing)
+    label_smoothing = float(label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    tensor_of("cross_entropy_loss", "input", 1, input)
-    tensor_of("cross_entropy_loss", "target", 2, target)
     if input._node.shape == target._node.shape:
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_index_target(input, target)

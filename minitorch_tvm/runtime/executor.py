@@ -15,14 +15,7 @@ from ..core.dtype import uint8 as _BYTES
 from ..core.events import EVENTS
 from ..core.shape import numel
 from ..ir.node import BUFFER
-from ..ir.program import (
-    ARENA_SLOT,
-    FIRST_SLOT,
-    SCALAR_SLOT,
-    SCALAR_STRIDE,
-    STEPS_SLOT,
-    Program,
-)
+from ..ir.program import ARENA_SLOT, FIRST_SLOT, SCALAR_SLOT, SCALAR_STRIDE, STEPS_SLOT, Program
 from .memory import ARENA, Buffer
 from .native import link
 from .positions import provide

@@ -97,3 +97,59 @@ def test_labels_of_no_class_count_nowhere() -> None:
     assert compiled(x, y).item() == 0.0
     with pytest.raises(IndexError, match="Target 0 is out of bounds"):
         compiled(x, np.array([-100, 0, -100]))
+
+
+def test_labels_of_the_state_are_tested_at_each_call() -> None:
+    x, memory = matrix(3, 4), np.array([0, 1, 3])
+    whole = mt.tensor([3, 3, 3, 3])
+    labels = [mt.tensor([0, 1, 3]), mt.from_numpy(memory), whole[1:]]
+    fine = [y.tolist() for y in labels]
+
+    def set_item(y: mt.Tensor, value: int) -> None:
+        y[1] = value
+
+    def through_its_base(_: mt.Tensor, value: int) -> None:
+        whole[2] = value
+
+    def in_shared_memory(_: mt.Tensor, value: int) -> None:
+        memory[1] = value
+
+    ways = [set_item, in_shared_memory, through_its_base]
+    for y, before, change in zip(labels, fine, ways, strict=True):
+        compiled = captured(lambda x, y=y: mt.nn.functional.cross_entropy(x, y), x)
+        want = compiled(x).item()
+        for wrong in (4, -1):
+            change(y, wrong)
+            with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
+                compiled(x)
+            change(y, before[1])
+            assert compiled(x).item() == want
+
+
+def test_positions_computed_by_the_call_are_tested_behind_it() -> None:
+    table = mt.tensor([10.0, 20.0, 30.0])
+
+    def step(i: mt.Tensor) -> mt.Tensor:
+        at = i * 2
+        mt.eval(at)
+        return table[at]
+
+    compiled = captured(step, np.array([0, 1]))
+    assert compiled(np.array([1, 0])).tolist() == [30.0, 10.0]
+    for wrong in ([0, 2], [-2, 0]):
+        with pytest.raises(IndexError, match="is out of bounds for dimension 0 with size 3"):
+            compiled(np.array(wrong))
+        assert compiled(np.array([1, 1])).tolist() == [30.0, 30.0]
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_many_labels(bad: int) -> None:
+    """Numpy tests those, as quickly."""
+    x, y = np.zeros((5000, 4), np.float32), np.arange(5000) % 4
+    compiled = captured(lambda x, y: mt.nn.functional.cross_entropy(x, y), x, y)
+    for at in (0, 4096, 4999):
+        right, y[at] = y[at], bad
+        with pytest.raises(IndexError, match=f"Target {bad} is out of bounds"):
+            compiled(x, y)
+        y[at] = right
+        assert compiled(x, y).item() == pytest.approx(np.log(4), rel=1e-5)

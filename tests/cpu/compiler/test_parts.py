@@ -42,7 +42,7 @@ def _build(build: native.Build, stages: int) -> native.Piece:
         function, buffers, numbers = functions.of(stage)
         places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
         calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
-    build.once(entry_functions(2, target.host()))
+    build.entry(entry_functions(2, target.host()))
     return build.finish(assemble(calls, 2).functions)
 
 
@@ -66,7 +66,9 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     assert not any(piece.functions for piece in build.pieces)
 
 
-def test_only_what_calls_stages_is_not_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_entrys_part_is_not_optimised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     levels: dict[str, int] = {}
     compile_module = native.compile_module
 
@@ -241,9 +243,9 @@ def test_what_entries_call_is_made_once_and_apart(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(native.Build, "__exit__", watched)
     lazy.clear_cache()
     gc.collect()
-    x = mt.tensor(np.arange(70.0, dtype=np.float32).reshape(7, 10))
-    for n in (2, 3):
-        np.testing.assert_array_equal((x * float(n) + n).numpy(), x.numpy() * n + n)
+    x = mt.tensor(np.arange(90_000.0, dtype=np.float32).reshape(-1, 10) / 90_000)
+    for n in (8000, 9000):
+        np.testing.assert_allclose((x * float(n) + n).numpy(), x.numpy() * n + n, 1e-6)
         np.testing.assert_allclose(x[:n].exp().sum(0).numpy(), np.exp(x.numpy()[:n]).sum(0), 1e-5)
     assert len([part for part in parts if crowd.DECIDE.name in part]) == 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,3 +83,25 @@ def test_later_programs_compile_no_entry(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_array_equal(first, np.full(30, 120.0))
     np.testing.assert_array_equal(second, np.full(30, 60.0))
     assert modules == [["stages_of_program"]]
+
+
+@pytest.mark.parametrize(("rows", "entries"), [(0, 0), (3, 1), (3000, 1)])
+def test_a_first_program_compiles_one_entry(
+    rows: int, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That for as many threads as it has, known or not while its stages are still to be made."""
+    made: list[object] = []
+    monkeypatch.setattr(native.Build, "entry", _counted(native.Build.entry, made))
+    lazy.clear_cache()
+    gc.collect()
+    x = np.ones((rows, 30), np.float32)
+    np.testing.assert_array_equal((mt.tensor(x) * 3.0 + 1.0).numpy(), x * 4)
+    assert len(made) == entries
+
+
+def _counted(function: Callable[..., Any], calls: list[object]) -> Callable[..., Any]:
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments)
+
+    return counted

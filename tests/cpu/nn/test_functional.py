@@ -105,8 +105,38 @@ def test_what_is_ignored_is_an_int_of_64_bits(dtype: mt.dtype) -> None:
                 loss(x, y, ignore_index=wrong)
         for far in ((1 << 63) - 1, -1 << 63):
             assert loss(x, y, ignore_index=far).item() == loss(x, y).item()
+
+
+def test_label_smoothing_is_a_number() -> None:
+    x, y = mt.tensor([[1.0, 2.0, 4.0], [0.0, 3.0, 1.0]]), mt.tensor([2, 0])
+    for smoothing in (np.float32(0.5), 0.5, np.float64(0.5), np.float16(0.5)):
+        loss = F.cross_entropy(x, y, label_smoothing=smoothing).item()
+        assert loss == F.cross_entropy(x, y, label_smoothing=0.5).item()
+    assert F.cross_entropy(x, y, label_smoothing=np.int64(0)).item() == F.cross_entropy(x, y).item()
     with pytest.raises(TypeError, match=r"'label_smoothing' \(position 6\) must be float, not str"):
         F.cross_entropy(x, y, label_smoothing="0.1")
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_the_first_wrong_argument_is_named(loss: Any) -> None:
+    x, y = mt.zeros(2, 3), mt.tensor([1, 0])
+    wrong: Any = 1.0
+    for name, arguments in (
+        ("input", ("x", wrong, wrong)),
+        ("target", (x, wrong, wrong)),
+        ("weight", (x, y, wrong)),
+        ("ignore_index", (x, y)),
+    ):
+        with pytest.raises(TypeError, match=f"argument '{name}' "):
+            loss(*arguments, ignore_index=wrong)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_a_target_may_be_a_number(loss: Any) -> None:
+    x = mt.tensor([-1.0, -2.0, -4.0])
+    assert loss(x, mt.full((), 2)).item() == loss(x, mt.tensor(2)).item()
+    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+        loss(x, mt.full((), 3))
 
 
 @pytest.mark.parametrize("wrong", [1.0, True, "1"])
