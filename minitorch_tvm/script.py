@@ -404,7 +404,7 @@ class Script:
             for place, bounds, shape, dtype in kept:
                 owner = state[place.number]
                 node = (gradient_of(owner) if place.kind == "gradient" else owner)._node
-                if not are_inside(bounds, node.buffer, shape, dtype):
+                if node.buffer is None or not are_inside(bounds, node.buffer, shape, dtype):
                     return CHANGED
             values = effects
             if effects:
