@@ -50,12 +50,12 @@ def within_function(machine: CpuTarget) -> Any:
         bind(name, x.astype(_KIND)) for name, x in zip(names[2:], others, strict=True)
     )
     positions = pointer_buffer((1,), _KIND, "positions", wide=True)
-    at = t.ir.Call("tirx.reinterpret", [address], ret_ty=pointer_type(_KIND))
+    memory = t.ir.Call("tirx.reinterpret", [address], ret_ty=pointer_type(_KIND))
     lanes = machine.lanes(8)
     worst = local_buffer((lanes,), _KIND, "worst")
 
     def add(first: Expr, n: int, times: int = 1) -> Stmt:
-        """How far elements are above ``low``, as unsigned numbers; nothing for spared ones."""
+        """See how far elements are above ``low``: not at all, if they are spared."""
 
         def each(x: Expr) -> Expr:
             return splat(x, n) if n > 1 else x
@@ -77,7 +77,7 @@ def within_function(machine: CpuTarget) -> Any:
     turns, know_turns = bind("turns", t.tirx.truncdiv(count, turn))
     whole, know_whole = bind("whole", turns * turn)
     body = seq(
-        t.tirx.DeclBuffer(positions.raw, data=at),
+        t.tirx.DeclBuffer(positions.raw, data=memory),
         [know_low, know_end, know_spared, know_turns, know_whole],
         alloc(worst),
         store(worst, splat(const(0, _KIND), lanes), ramp(0, lanes)),

@@ -32,16 +32,14 @@ class Bounds:
 
     def failure(self, positions: Any) -> Exception:
         """The error of the first of an array of integers that is outside: one is."""
-        try:
-            self.test(positions)
-        except Exception as found:
-            return found
-        raise AssertionError("a failed check found no wrong position")
+        outside = positions[self._outside(positions)]
+        assert outside.size, "a failed check found no wrong position"
+        return self.error(int(outside.flat[0]))
 
     def test(self, positions: Any) -> None:
         """Raise the error of the first of an array of integers that is outside, if any is."""
         if not self.hold(positions):
-            raise self.error(int(positions[self._outside(positions)].flat[0]))
+            raise self.failure(positions)
 
     def hold(self, positions: Any) -> bool:
         """Whether no element of an array of integers is outside."""

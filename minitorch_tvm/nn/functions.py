@@ -9,6 +9,7 @@ from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
 from ..core.arguments import floating, integer, several
+from ..core.bounds import Bounds
 from ..core.shape import Size, broadcast, numel
 from ..ir.node import Node
 from ..ops import attention as at
@@ -275,7 +276,7 @@ def embedding(
             f"Long, Int; but got torch.{index.dtype.torch_name}Tensor instead (while checking "
             "arguments for embedding)"
         )
-    check_positions(index, table.shape[0], out_of_range)
+    check_positions(index, Bounds(0, table.shape[0], out_of_range))
     return Tensor._wrap(ga.embedding(table, index, row))
 
 

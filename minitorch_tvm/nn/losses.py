@@ -20,14 +20,14 @@ from ..core.arguments import floating, integer, wrong_kind
 from ..core.bounds import Bounds
 from ..core.dtype import DType
 from ..core.shape import Size, numel
-from ..ir.node import MODE, WATCHED, Node, apply
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..ops.composite import Composite, composite
-from ..runtime.positions import require_inside
 from ..tensor import Tensor
 from ..tensor.core import node_of, tensor_of
+from ..tensor.gathering import check_positions
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -65,14 +65,9 @@ def _reduced(losses: Node, reduction: str) -> Tensor:
 # --- class indices ------------------------------------------------------------------------------
 
 
-def _inside(labels: Node, classes: int) -> Node:
-    """0 <= labels < classes, elementwise."""
-    zero, end = b.full((), 0, dt.int64), b.full((), classes, dt.int64)
-    return b.logical_and(b.le(zero, labels), b.lt(labels, end))
-
-
 @functools.lru_cache(maxsize=256)
 def _classes(number: int, ignore_index: int) -> Bounds:
+    """What labels must be."""
     return Bounds(0, number, _no_such_class, ignore_index)
 
 
@@ -94,27 +89,6 @@ def _ignored(function: str, ignore_index: Any) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("Overflow when unpacking long long")
     return number
-
-
-def _check_labels(target: Tensor, node: Node, classes: int, ignore_index: int) -> None:
-    """IndexError for labels outside [0, classes) that are not ``ignore_index``."""
-    bounds = _classes(classes, ignore_index)
-    if not node.pending:
-        if node.buffer is None:  # a number
-            bounds.test(np.asarray(node.value))
-            return
-        require_inside(bounds, node.buffer, node.shape, node.dtype)
-        if WATCHED and MODE.trace.capture is not None:
-            MODE.trace.capture.guard(node, bounds)
-        return
-
-    def error() -> Exception:
-        return bounds.failure(target._array("target"))
-
-    t = b.cast(node, dt.int64)
-    ignored = b.eq(t, b.full((), ignore_index, dt.int64))
-    fine = b.logical_or(_inside(t, classes), ignored)
-    lazy.check(d.any_all(fine, None, False, every=True), error)
 
 
 def _check_index_target(input: Tensor, target: Tensor) -> None:
@@ -175,7 +149,7 @@ def _index_loss(
     """
     x, t = input.node, target.node
     classes = x.shape[1] if len(x.shape) > 1 else x.shape[0]
-    _check_labels(target, t, classes, ignore_index)
+    check_positions(t, _classes(classes, ignore_index))
     static = (normalised, ignore_index, reduction, smoothing)
     loss = composite("NllLoss", _index_terms, *static)
     if weight is None:
@@ -288,7 +262,7 @@ def cross_entropy(
             known = None
         if known is not None and type(ignore_index) is int:
             loss, classes = known
-            _check_labels(target, t, classes, ignore_index)
+            check_positions(t, _classes(classes, ignore_index))
             return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
@@ -498,7 +472,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
             raise bad_class()
     else:
-        lazy.check(d.any_all(_inside(node, num_classes), None, False, every=True), bad_class)
+        zero, end = b.full((), 0, dt.int64), b.full((), num_classes, dt.int64)
+        inside = b.logical_and(b.le(zero, node), b.lt(node, end))
+        lazy.check(d.any_all(inside, None, False, every=True), bad_class)
     places = b.iota((*node.shape, num_classes), len(node.shape), dt.int64)
     hit = b.eq(places, b.reshape(node, (*node.shape, 1)))
     return Tensor._wrap(b.cast(hit, dt.int64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from .. import lazy
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.shape import wrap_dim
-from ..ir.node import MODE, Node
+from ..ir.node import MODE, WATCHED, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import elementwise as ew
@@ -60,27 +59,23 @@ def known_range(x: Node) -> tuple[int, int] | None:
     return bounds
 
 
-def check_positions(
-    index: Node, size: int, error: Callable[[int], Exception], *, wrap: bool = False
-) -> None:
-    """Require 0 <= index < size (-size <= index with ``wrap``), else ``error(first offender)``.
+def check_positions(index: Node, bounds: Bounds) -> None:
+    """Require that the integers ``index`` are inside, else raise the error of the first outside.
 
     Positions in memory are tested now; those still to be computed before the next evaluation, and
     before anything is computed from them.
     """
-    low = -size if wrap else 0
-    bounds = Bounds(low, size, error)
     if not index.pending:
         if index.buffer is None:  # a number
             bounds.test(np.asarray(index.value))
             return
         require_inside(bounds, index.buffer, index.shape, index.dtype)
-        if MODE.trace.capture is not None:
+        if WATCHED and MODE.trace.capture is not None:
             MODE.trace.capture.guard(index, bounds)
         return
 
     known = known_range(index)
-    if known is not None and low <= known[0] and known[1] < size:
+    if known is not None and bounds.low <= known[0] and known[1] < bounds.end:
         return
 
     def failed() -> Exception:
@@ -88,9 +83,11 @@ def check_positions(
         return bounds.failure(index.buffer.numpy(index.shape, index.dtype))
 
     wide = b.cast(index, dt.int64)
-    first, last = b.full((), low, dt.int64), b.full((), size - 1, dt.int64)
-    inside = b.logical_and(b.le(first, wide), b.le(wide, last))
-    lazy.check(d.any_all(inside, None, False, every=True), failed)
+    first, end = (b.full((), n, dt.int64) for n in (bounds.low, bounds.end))
+    fine = b.logical_and(b.le(first, wide), b.lt(wide, end))
+    if bounds.spared is not None:
+        fine = b.logical_or(fine, b.eq(wide, b.full((), bounds.spared, dt.int64)))
+    lazy.check(d.any_all(fine, None, False, every=True), failed)
 
 
 def out_of_range(_: int) -> Exception:
@@ -109,9 +106,9 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     if not x.shape:
         if line.shape != (1,):
             raise IndexError("index_select(): Index to scalar can have only 1 value")
-        check_positions(index, 1, out_of_range)
+        check_positions(index, Bounds(0, 1, out_of_range))
         return d.clone(x)
-    check_positions(index, x.shape[axis], out_of_range)
+    check_positions(index, Bounds(0, x.shape[axis], out_of_range))
     return ga.take(x, line, axis)
 
 
@@ -154,5 +151,5 @@ def gather(x: TensorBase, index: Any) -> Node:
         # PyTorch counts dimensions after it has moved the indexed one to the front.
         return IndexError(f"index {position} is out of bounds for dimension 0 with size {size}")
 
-    check_positions(positions, size, error, wrap=True)
+    check_positions(positions, Bounds(-size, size, error))
     return ga.take_wrapped(region.read(node), positions, axis)
