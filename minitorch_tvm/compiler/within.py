@@ -1,8 +1,8 @@
 """Whether positions are within their bounds, told by native code.
 
 Class labels and indices are tested before a program reads by them, in every step.  In numpy that
-took a seventh of what Python does between two steps under ``mt.compile``, as numpy's code and
-objects are no longer in the core's cache then; here it is one more function of every program.
+took a tenth of what Python does between two steps under ``mt.compile``, as numpy's code and objects
+are no longer in the core's cache then; here it is one more function of every program.
 """
 
 from __future__ import annotations
