@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core import config
+from ..core.machine import is_virtual
 from ..core.threads import usable_cores
 from ..ir.graph import Graph
 from ..ir.kernel import FusedGraph
@@ -34,6 +35,14 @@ from .schedule import cpu, default
 from .steps import ENTRY
 
 T = TypeVar("T")
+
+
+def _may_use_unit(settings: config.Config) -> bool:
+    """Whether products run on the processor's matrix unit, if there is one.
+
+    Nothing is measured: the same program is to have the same bits whoever else uses the machine.
+    """
+    return not is_virtual() if settings.matrix_unit is None else settings.matrix_unit
 
 
 class _Clock:
@@ -68,9 +77,8 @@ def compile_graph(graph: Graph) -> Program:
     show(3, "fused", fused)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()
-    machine = replace(
-        machine, matrix_unit=machine.matrix_unit and settings.matrix_unit, workers=workers
-    )
+    on_unit = machine.matrix_unit and _may_use_unit(settings)
+    machine = replace(machine, matrix_unit=on_unit, workers=workers)
     default_schedule = settings.schedule == "default"
     look = _show_assembly if settings.debug >= 5 else None
     # What was made before is not printed again, so nothing is shared where IR is to be seen.

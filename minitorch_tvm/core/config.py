@@ -58,11 +58,12 @@ VARIABLES = (
     ),
     Variable(
         "MTVM_MATRIX_UNIT",
-        "1",
-        "`0` computes float32 products by multiply-adds even where the processor multiplies tiles "
-        "of bfloat16 (Intel AMX), of which each float32 becomes three. Faster where the processor "
-        "slows that unit down.",
-        ("0", "1"),
+        "auto",
+        "`1` computes float32 products and convolutions on a processor's matrix unit (Intel AMX), "
+        "if it has one, where that is estimated to be faster; `0` by multiply-adds of vectors. "
+        "`auto` is `0` in a virtual machine, where the unit was found to be slowed down at times, "
+        "to a fourth, and `1` elsewhere.",
+        ("auto", "0", "1"),
     ),
     Variable(
         "MTVM_CHECK",
@@ -125,7 +126,7 @@ class Config:
     mode: str = "lazy"
     fuse: bool = True
     plan: bool = True
-    matrix_unit: bool = True
+    matrix_unit: bool | None = None  # by the machine
     check: bool = False
     poison: bool = False
     validate: bool = False
@@ -193,7 +194,7 @@ def _from_env(env: Mapping[str, str]) -> Config:
         mode=raw["MTVM_MODE"],
         fuse=raw["MTVM_FUSE"] == "1",
         plan=raw["MTVM_PLAN"] == "1",
-        matrix_unit=raw["MTVM_MATRIX_UNIT"] == "1",
+        matrix_unit={"0": False, "1": True}.get(raw["MTVM_MATRIX_UNIT"]),
         check=raw["MTVM_CHECK"] == "1",
         poison=raw["MTVM_POISON"] == "1",
         validate=raw["MTVM_VALIDATE"] == "1",

@@ -77,6 +77,12 @@ def matrix_unit() -> bool:
 
 
 @functools.cache
+def is_virtual() -> bool:
+    """True if this is a virtual machine, as far as its processor says so."""
+    return "hypervisor" in _processor().get("flags", "").split()
+
+
+@functools.cache
 def identity() -> str | None:
     """Text that two machines share only if the compiler would describe both in the same way.
 

@@ -23,7 +23,7 @@ flags\t\t: other
 
 def forget() -> None:
     """Nothing that was read of the processor is remembered."""
-    for function in (machine._processor, machine.matrix_unit, machine.identity):
+    for function in (machine._processor, machine.matrix_unit, machine.is_virtual, machine.identity):
         function.cache_clear()
 
 
@@ -66,6 +66,14 @@ def test_the_system_permits_the_matrix_unit(
     pretend(tmp_path / "cpuinfo", monkeypatch, FILE.format(flags=flags, clock=2000))
     assert machine.matrix_unit() == permitted
     assert f"matrix unit={permitted}" in str(machine.identity())
+
+
+@pytest.mark.parametrize(("flags", "virtual"), [("fpu hypervisor", True), ("fpu avx2", False)])
+def test_virtual_machines_say_so(
+    flags: str, virtual: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path / "cpuinfo", monkeypatch, FILE.format(flags=flags, clock=2000))
+    assert machine.is_virtual() == virtual
 
 
 def test_identity_is_that_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,8 @@ def test_a_wrong_setting_is_refused(name: str, value: str, words: str) -> None:
 def test_settings_are_read_and_restored() -> None:
     read = config._from_env({"MTVM_FUSE": "0", "MTVM_LOG": "sync, compile", "MTVM_CHECK": " 1 "})
     assert (read.fuse, read.log, read.check) == (False, frozenset({"sync", "compile"}), True)
+    for value, want in (("", None), ("auto", None), ("0", False), ("1", True)):
+        assert config._from_env({"MTVM_MATRIX_UNIT": value}).matrix_unit is want
     before = config.CONFIG
     with config.override(fuse=False) as changed:
         assert not changed.fuse

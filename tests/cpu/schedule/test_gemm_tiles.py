@@ -16,6 +16,8 @@ from linked import Linked
 from test_gemm import LAYOUTS, WALLED, Case, before_a_wall, build, check
 
 import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api
 from minitorch_tvm.compiler.assemble import Place
 from minitorch_tvm.compiler.loops import Builder, Stage, load, pointer_buffer, store
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_dot, gemm_tiles
@@ -508,10 +510,17 @@ def test_the_unit_is_chosen_where_it_pays(
     assert bool(calls) == chosen
 
 
-def test_the_setting_turns_it_off() -> None:
+def test_the_setting_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     a = mt.randn(256, 256)
-    with config.override(matrix_unit=False):
-        off = (a @ a).numpy()
-    on = (a @ a).numpy()
+
+    def product(setting: bool | None) -> np.ndarray:
+        with config.override(matrix_unit=setting):
+            lazy.clear_cache()  # where it is compiled decides
+            return (a @ a).numpy()
+
+    on, off = product(True), product(False)
     assert not np.array_equal(on, off)
     np.testing.assert_allclose(on, off, rtol=1e-4, atol=1e-4)
+    for virtual, want in ((True, off), (False, on)):
+        monkeypatch.setattr(api, "is_virtual", lambda virtual=virtual: virtual)
+        np.testing.assert_array_equal(product(None), want)

@@ -550,3 +550,17 @@ def test_targets_are_resolved() -> None:
         assert isa.cpu.tvm_target().attrs["mcpu"] == isa.cpu.mcpu
     assert "aarch64" in str(ISAS["neon"].cpu.tvm_target())
     assert [isa.cpu.vector_bytes for isa in ISAS.values()] == [32, 64, 16]
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+@pytest.mark.parametrize("setting", [None, False, True])
+def test_where_the_matrix_unit_is_used(
+    setting: bool | None, virtual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = filled(256, 256), filled(256, 256)
+    cpu = target.from_features("sapphirerapids", {"avx512f": True}, matrix=True)
+    monkeypatch.setattr(api, "is_virtual", lambda: virtual)
+    with config.override(matrix_unit=setting):
+        text = assembly(lambda: [a @ b], cpu, monkeypatch)
+    used = not virtual if setting is None else setting
+    assert ("tdpbf16ps" in text) == used
