@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import lazy
 from ..core import dtype as dt
 from ..core.arguments import floating, integer, wrong_kind
 from ..core.bounds import Bounds
@@ -437,6 +436,11 @@ def binary_cross_entropy_with_logits(
 # --- one_hot ------------------------------------------------------------------------------------
 
 
+def _no_class(number: int) -> Exception:
+    wrong = "non-negative" if number < 0 else "smaller than num_classes"
+    return RuntimeError(f"Class values must be {wrong}.")
+
+
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 zeros with a one at each class number, in a new last dimension.
 
@@ -454,27 +458,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if tensor.numel() == 0 and num_classes <= 0:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
 
-    def bad_class() -> Exception:
-        low = int(tensor._array("one_hot").min())
-        return RuntimeError(
-            "Class values must be non-negative."
-            if low < 0
-            else "Class values must be smaller than num_classes."
-        )
-
     if num_classes == -1:
         num_classes = int(np.max(tensor._array("one_hot"))) + 1
     elif num_classes < 1:
         raise RuntimeError("num_classes should be positive")
     node = tensor.node
-    if not node.pending:
-        labels = tensor._array("one_hot")
-        if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
-            raise bad_class()
-    else:
-        zero, end = b.full((), 0, dt.int64), b.full((), num_classes, dt.int64)
-        inside = b.logical_and(b.le(zero, node), b.lt(node, end))
-        lazy.check(d.any_all(inside, None, False, every=True), bad_class)
+    check_positions(node, Bounds(0, num_classes, _no_class))
     places = b.iota((*node.shape, num_classes), len(node.shape), dt.int64)
     hit = b.eq(places, b.reshape(node, (*node.shape, 1)))
     return Tensor._wrap(b.cast(hit, dt.int64))

@@ -153,3 +153,12 @@ def test_many_labels(bad: int) -> None:
             compiled(x, y)
         y[at] = right
         assert compiled(x, y).item() == pytest.approx(np.log(4), rel=1e-5)
+
+
+def test_classes_of_one_hot_are_tested_at_each_call() -> None:
+    compiled = captured(lambda y: mt.nn.functional.one_hot(y, 3), np.array([0, 2]))
+    assert compiled(np.array([2, 1])).tolist() == [[0, 0, 1], [0, 1, 0]]
+    for wrong, words in (([0, 3], "smaller than num_classes"), ([-1, 0], "non-negative")):
+        with pytest.raises(RuntimeError, match=words):
+            compiled(np.array(wrong))
+    assert compiled(np.array([0, 1])).tolist() == [[1, 0, 0], [0, 1, 0]]
