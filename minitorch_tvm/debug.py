@@ -87,6 +87,9 @@ class Profile:
         total = self.seconds * self.threads
         return 1 - sum(k.seconds for k in self.kernels) / total if total else 0.0
 
+    def __repr__(self) -> str:
+        return f"<Profile of {self.program.summary()}, {self.calls} calls>"
+
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         lines = [

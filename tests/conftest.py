@@ -29,9 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _checked() -> Iterator[None]:
     # A matrix unit is used in virtual machines, too; processes that tests start go by the default.
-    on_unit = config.CONFIG.matrix_unit is not False
     mt.manual_seed(0)
-    with config.override(check=True, matrix_unit=on_unit):
+    with config.override(check=True, matrix_unit=True):
         yield
 
 

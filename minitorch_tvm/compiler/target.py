@@ -25,7 +25,7 @@ class CpuTarget:
     vector_registers: int  # as many as tiles may count on
     l1_bytes: int
     l2_bytes: int
-    matrix_unit: bool = False  # multiplies tiles of bfloat16 (Intel AMX), and may be used
+    matrix_unit: bool = False  # multiplies tiles of bfloat16 (Intel AMX), and schedules use it
     workers: int = 1  # threads that will share a stage
     triple: str = ""  # LLVM's name for a system that is not this one
     l3_bytes: int = 0  # of all cores
@@ -66,7 +66,8 @@ _LEVELS = {
 def host(isa: str = "host") -> CpuTarget:
     """The machine this process runs on, or as much of it as a lesser one has.
 
-    ``isa`` is "host" or a level of x86-64, which takes the matrix unit away too.  RuntimeError: the
+    ``isa`` is "host" or a level of x86-64, which takes the matrix unit away too.  Whether a unit
+    that is there is used depends on the settings (``compiler/api.py``).  RuntimeError: the
     processor lacks instructions of that level.
 
     >>> host().vector_bytes >= 16

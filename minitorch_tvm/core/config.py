@@ -23,6 +23,22 @@ class Variable:
     meaning: str
     choices: tuple[str, ...] = ()
 
+    @property
+    def field(self) -> str:
+        """The setting's name in :class:`Config`."""
+        return self.name.removeprefix("MTVM_").lower()
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """What the choices are in :class:`Config`."""
+        if set(self.choices) <= set(_FLAGS):
+            return tuple(_FLAGS[choice] for choice in self.choices)
+        return tuple(int(c) if c.isdecimal() else c for c in self.choices)
+
+
+_FLAGS: dict[str, bool | None] = {"auto": None, "0": False, "1": True}
+_TOPICS = ("compile", "sync")
+
 
 VARIABLES = (
     Variable(
@@ -97,7 +113,9 @@ VARIABLES = (
         "`4` the TVM IR, `5` the assembly.",
         ("0", "1", "2", "3", "4", "5"),
     ),
-    Variable("MTVM_LOG", "", "Comma separated topics logged to standard error: compile, sync."),
+    Variable(
+        "MTVM_LOG", "", f"Comma separated topics logged to standard error: {', '.join(_TOPICS)}."
+    ),
     Variable(
         "MTVM_NUM_THREADS",
         "",
@@ -138,6 +156,13 @@ class Config:
     cache_size: int = 128
     cache_dir: str | None = None
     data: str | None = None
+
+    def __post_init__(self) -> None:
+        for variable in VARIABLES:
+            value = getattr(self, variable.field)
+            if variable.choices and value not in variable.values:
+                wanted = ", ".join(map(repr, variable.values))
+                raise ValueError(f"setting {variable.field}={value!r}: expected one of {wanted}")
 
     @functools.cached_property
     def most_pending(self) -> int:
@@ -185,6 +210,14 @@ def _from_env(env: Mapping[str, str]) -> Config:
             )
         return number
 
+    def topics() -> frozenset[str]:
+        found = frozenset(filter(None, (s.strip() for s in raw["MTVM_LOG"].split(","))))
+        for topic in sorted(found - {*_TOPICS}):
+            raise ValueError(
+                f"environment variable MTVM_LOG: no topic {topic!r}, expected {', '.join(_TOPICS)}"
+            )
+        return found
+
     named = raw["MTVM_NUM_THREADS"]
     threads = integer("MTVM_NUM_THREADS", 1, _MOST_THREADS) if named else None
     return Config(
@@ -194,13 +227,13 @@ def _from_env(env: Mapping[str, str]) -> Config:
         mode=raw["MTVM_MODE"],
         fuse=raw["MTVM_FUSE"] == "1",
         plan=raw["MTVM_PLAN"] == "1",
-        matrix_unit={"0": False, "1": True}.get(raw["MTVM_MATRIX_UNIT"]),
+        matrix_unit=_FLAGS[raw["MTVM_MATRIX_UNIT"]],
         check=raw["MTVM_CHECK"] == "1",
         poison=raw["MTVM_POISON"] == "1",
         validate=raw["MTVM_VALIDATE"] == "1",
         profile=raw["MTVM_PROFILE"] == "1",
         debug=integer("MTVM_DEBUG", 0),
-        log=frozenset(filter(None, (s.strip() for s in raw["MTVM_LOG"].split(",")))),
+        log=topics(),
         num_threads=threads,
         max_pending=integer("MTVM_MAX_PENDING", 1),
         cache_size=integer("MTVM_CACHE_SIZE", 1),

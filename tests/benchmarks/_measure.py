@@ -259,6 +259,7 @@ def machine() -> Answer:
     return {
         "processor": model or platform.processor(),
         "isa": os.environ.get("MTVM_ISA", "host"),
+        "matrix unit": os.environ.get("MTVM_MATRIX_UNIT", "auto"),
         "cores": len(os.sched_getaffinity(0)),
         "versions": versions,
         "load": os.getloadavg()[0],  # of the minute before: above 0.5, somebody else is at work

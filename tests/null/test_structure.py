@@ -128,6 +128,7 @@ def test_environment_table_is_current() -> None:
         ("MTVM_TARGET", "cuda", "MTVM_TARGET='cuda': expected one of cpu, numpy"),
         ("MTVM_MAX_PENDING", "0", "MTVM_MAX_PENDING='0': expected an integer >= 1"),
         ("MTVM_NUM_THREADS", "two", "NUM_THREADS='two': expected an integer from 1 to 1024"),
+        ("MTVM_LOG", "compile,shapes", "MTVM_LOG: no topic 'shapes', expected compile, sync"),
         ("MTVM_NUM_THREADS", "0", "NUM_THREADS='0': expected an integer from 1 to 1024"),
         # The system would refuse to start so many, and the process would be aborted.
         ("MTVM_NUM_THREADS", "100000", "='100000': expected an integer from 1 to 1024"),
@@ -136,6 +137,22 @@ def test_environment_table_is_current() -> None:
 def test_a_wrong_setting_is_refused(name: str, value: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         config._from_env({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schedule": "mine"}, "setting schedule='mine': expected one of 'ours', 'default'"),
+        ({"matrix_unit": "0"}, "setting matrix_unit='0': expected one of None, False, True"),
+        ({"fuse": "0"}, "setting fuse='0': expected one of False, True"),
+        ({"debug": "3"}, "setting debug='3': expected one of 0, 1, 2, 3, 4, 5"),
+    ],
+)
+def test_a_wrong_override_is_refused(change: dict[str, object], words: str) -> None:
+    before = config.CONFIG
+    with pytest.raises(ValueError, match=words), config.override(**change):
+        pass
+    assert config.CONFIG is before
 
 
 def test_settings_are_read_and_restored() -> None:
@@ -149,4 +166,4 @@ def test_settings_are_read_and_restored() -> None:
         assert config.CONFIG is changed
     assert config.CONFIG is before
     fields = set(config.Config.__dataclass_fields__)
-    assert {v.name.removeprefix("MTVM_").lower() for v in config.VARIABLES} == fields
+    assert {v.field for v in config.VARIABLES} == fields
