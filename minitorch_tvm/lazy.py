@@ -155,14 +155,15 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
             raise RuntimeError(
                 f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
             )
-        trace.handles.clear()
         if not roots:
+            trace.handles.clear()
             trace.restart()
             return None
         EVENTS.count(("evaluations", f"evaluations:{reason}"))
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
-        return _flush(roots)
+        with _taken(trace):
+            return _flush(roots)
 
 
 def idle() -> bool:
@@ -240,11 +241,29 @@ def execute(
 ) -> list[Buffer]:
     """Evaluate all that is pending; returns the results, which ``finish`` is given before."""
     trace = MODE.trace
-    trace.handles.clear()
+    handles, trace.handles = trace.handles, []
     try:
         return executor.run([n.buffer for n in buffers], scalars, targets, finish)
+    except BaseException:
+        trace.handles = handles + trace.handles  # see _taken
+        raise
     finally:
         trace.restart()
+
+
+@contextlib.contextmanager
+def _taken(trace: Trace) -> Iterator[None]:
+    """The thread's handles are taken, and put back if evaluating what they hold fails.
+
+    What is pending and forgotten would be computed on the way to other values only, and again
+    later, when its inputs may have been written over.
+    """
+    handles, trace.handles = trace.handles, []
+    try:
+        yield
+    except BaseException:
+        trace.handles = handles + trace.handles
+        raise
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
@@ -266,7 +285,6 @@ def _run_checks(trace: Trace) -> None:
         _flush(unknown)
     for c in checks:
         if not bool(c.ok.buffer.numpy((), c.ok.dtype)):
-            trace.handles.clear()
             error = c.error()
             if c.place is not None:
                 error.add_note(f"recorded at {errors.describe(c.place)}")
