@@ -305,9 +305,9 @@ def backward(
     """
     outputs = _as_list(tensors)
     given = None if grad_tensors is None else _as_list(grad_tensors)
-    chosen = None if inputs is None else {id(t.node.origin): t for t in _as_list(inputs)}
-    if chosen is not None and not chosen:
+    if inputs is not None and not _as_list(inputs):
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    chosen = None if inputs is None else _among(_as_list(inputs))
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     trace = MODE.trace
@@ -320,7 +320,7 @@ def backward(
 
     def wanted(node: Node) -> bool:
         if chosen is not None:
-            return id(node) in chosen
+            return chosen(node) is not None
         return node.owner is not None
 
     pairs = _initial(outputs, given)
@@ -332,8 +332,8 @@ def backward(
         remember(trace, start, count, history, keep, list(found.values()))
     if not keep:
         _used_up(pairs)
-    for key, (node, ct) in found.items():
-        owner: Any = chosen[key] if chosen is not None else node.owner and node.owner()
+    for node, ct in found.values():
+        owner: Any = chosen(node) if chosen is not None else node.owner and node.owner()
         if owner is not None:
             owner._accumulate_grad(ct)
 
@@ -366,20 +366,24 @@ def grad(
         raise ValueError("is_grads_batched=True is not supported")
     sources = _as_list(inputs)
     given = None if grad_outputs is None else _as_list(grad_outputs)
-    keys = [id(t.node.origin) for t in sources]
+    source = _among(sources)
+    keys = [id(source(t.node.origin)) for t in sources]
     pairs = _initial(_as_list(outputs), given)
     for t in sources:
         if not t.node.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
-    found = cotangents(pairs, lambda n: id(n) in keys, keep, create_graph)
+    found: dict[int, Node] = {}
+    for node, ct in cotangents(pairs, lambda n: source(n) is not None, keep, create_graph).values():
+        key = id(source(node))
+        found[key] = build.add(found[key], ct) if key in found else ct
     if not keep:
         _used_up(pairs)
     results = []
-    for t, key in zip(sources, keys, strict=True):
-        entry = found.get(key)
+    for t, own in zip(sources, keys, strict=True):
+        entry = found.get(own)
         if entry is not None:
-            results.append(t._wrap(entry[1]))
+            results.append(t._wrap(entry))
         elif materialize_grads:
             results.append(t._wrap(build.full(t.node.shape, 0.0, t.node.dtype)))
         elif allow_unused:
@@ -390,6 +394,20 @@ def grad(
                 "Set allow_unused=True if this is the desired behavior."
             )
     return tuple(results)
+
+
+def _among(tensors: Sequence[Any]) -> Callable[[Node], Any]:
+    """Tells which of these tensors a value is, or was before the tensor was updated; else None."""
+    values = {id(t.node.origin): t for t in tensors}
+    leaves = {id(t): t for t in tensors}
+
+    def found(node: Node) -> Any:
+        now = values.get(id(node))
+        if now is not None or not node.grad_leaf or node.owner is None:
+            return now
+        return leaves.get(id(node.owner()))
+
+    return found
 
 
 def _as_list(value: Any) -> list[Any]:
