@@ -206,6 +206,9 @@ def batch_norm(
         assert mean is not None
         assert variance is not None
         return Tensor._wrap(norm.batch_norm_fixed(x, mean, variance, w, offset, eps))
+    if numel(x.shape) == 0:  # which has no mean, and changes none
+        zero, one = (b.full((channels,), n, x.dtype) for n in (0.0, 1.0))
+        return Tensor._wrap(norm.batch_norm_fixed(x, zero, one, w, offset, eps))
     with no_grad():
         if running_mean is not None and mean is not None:
             factor = d.lift(momentum, mean.dtype)

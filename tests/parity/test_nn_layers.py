@@ -400,3 +400,17 @@ def test_clip_grad_norm(norm: float) -> None:
     mt.nn.utils.clip_grad_value_(pairs[0][0], 0.1)
     torch.nn.utils.clip_grad_value_(pairs[0][1], 0.1)
     close(pairs[0][0].grad, pairs[0][1].grad)
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 2, 3), (2, 2, 0)])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norm_of_nothing(shape: tuple[int, ...], momentum: float | None) -> None:
+    found = []
+    for lib in (torch, mt):
+        layer, x = lib.nn.BatchNorm1d(2, momentum=momentum), lib.zeros(shape, requires_grad=True)
+        y = layer(x)
+        y.sum().backward()
+        grads = [p.grad.tolist() for p in (layer.weight, layer.bias, x)]
+        state = {name: value.tolist() for name, value in layer.state_dict().items()}
+        found.append((tuple(y.shape), grads, state, layer.eval()(lib.ones(1, 2)).shape))
+    assert found[0] == found[1]
