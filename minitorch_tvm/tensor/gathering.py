@@ -10,14 +10,14 @@ import numpy as np
 from .. import lazy
 from ..core import dtype as dt
 from ..core.bounds import Bounds
-from ..core.shape import wrap_dim
+from ..core.shape import numel, wrap_dim
 from ..ir.node import MODE, WATCHED, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import elementwise as ew
 from ..ops import gather as ga
 from ..ops import movement as mv
-from ..runtime.positions import require_inside
+from ..runtime.positions import are_inside, require_inside
 from . import indexing
 from .core import TensorBase
 
@@ -59,10 +59,29 @@ def known_range(x: Node) -> tuple[int, int] | None:
     return bounds
 
 
+_INTEGERS = (dt.uint8, dt.int32, dt.int64)
+_PART = 16  # memory of more times as many integers is not looked at for the sake of a part of it
+
+
+def _moved_from(index: Node) -> Node | None:
+    """The memory that these integers are from, if they are only moved, picked or widened."""
+    source = index
+    while source.pending:
+        (before,) = source.inputs if isinstance(source.op, (*_MOVES, ew.Cast)) else (None,)
+        if before is None or before.dtype not in _INTEGERS:
+            return None
+        if before.dtype.itemsize > source.dtype.itemsize:
+            return None
+        source = before
+    large = numel(source.shape) > _PART * numel(index.shape)
+    return None if source.buffer is None or large else source
+
+
 def check_positions(index: Node, bounds: Bounds) -> None:
     """Require that the integers ``index`` are inside, else raise the error of the first outside.
 
-    Positions in memory are tested now; those still to be computed before the next evaluation, and
+    Positions in memory are tested now, and so is what is only a view of such, or a wider type, if
+    all that it is a view of is inside; those still to be computed before the next evaluation, and
     before anything is computed from them.
     """
     if not index.pending:
@@ -74,6 +93,11 @@ def check_positions(index: Node, bounds: Bounds) -> None:
             MODE.trace.capture.guard(index, bounds)
         return
 
+    memory = _moved_from(index)
+    if memory is not None and are_inside(bounds, memory.buffer, memory.shape, memory.dtype):
+        if WATCHED and MODE.trace.capture is not None:
+            MODE.trace.capture.guard(memory, bounds)
+        return
     known = known_range(index)
     if known is not None and bounds.low <= known[0] and known[1] < bounds.end:
         return

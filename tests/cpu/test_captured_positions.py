@@ -162,3 +162,37 @@ def test_classes_of_one_hot_are_tested_at_each_call() -> None:
         with pytest.raises(RuntimeError, match=words):
             compiled(np.array(wrong))
     assert compiled(np.array([0, 1])).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def _next_tokens(t: mt.Tensor, table: mt.Tensor) -> mt.Tensor:
+    rows = mt.nn.functional.embedding(t[:, :-1], table)
+    return mt.nn.functional.cross_entropy(rows.reshape(-1, 5), t[:, 1:].reshape(-1).long())
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_positions_that_are_parts_of_an_argument(dtype: type) -> None:
+    table = mt.tensor(matrix(5, 5))
+    tokens = np.array([[0, 1, 2, 3], [4, 0, 1, 2]], dtype)
+    compiled = captured(_next_tokens, tokens, table)
+    checks = EVENTS.get("check_evaluations")
+    want = _next_tokens(mt.from_numpy(tokens), table).item()
+    assert compiled(tokens, table).item() == want
+    other = tokens[::-1].copy()
+    assert compiled(other, table).item() == _next_tokens(mt.from_numpy(other), table).item()
+    assert EVENTS.get("check_evaluations") == checks
+    for wrong in ((0, 0, 5), (1, 3, -1)):
+        bad = tokens.copy()
+        bad[wrong[:2]] = wrong[2]
+        for _ in range(3):
+            with pytest.raises(IndexError):
+                compiled(bad, table).item()
+        assert compiled(tokens, table).item() == want
+
+
+def test_a_part_may_be_inside_where_the_rest_is_not() -> None:
+    table = mt.tensor(matrix(5, 5))
+    tokens = np.array([[0, 1, 2, 99]])
+    compiled = mt.compile(lambda t: mt.nn.functional.embedding(t[:, :3], table))
+    with pytest.warns(RuntimeWarning, match="a condition on computed values"):
+        for _ in range(6):
+            np.testing.assert_array_equal(compiled(tokens).numpy()[0], matrix(5, 5)[:3])
