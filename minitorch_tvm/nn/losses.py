@@ -104,18 +104,18 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
                 f"For 1D input, 1D target must have size 1, but got target size: {target.numel()}"
             )
         return
-    if len(t) != len(x) - 1:
-        if len(x) == 2 or not t:
-            raise RuntimeError(
-                "0D or 1D target tensor expected, multi-target not supported: the input is of size "
-                f"{list(x)}, the target of size {list(t)}"
-            )
-        raise RuntimeError(
-            f"only batches of spatial targets supported ({len(x) - 1}D tensors) but got targets "
-            f"of dimension: {len(t)}"
+    batch = t[0] if t else 0
+    if x[0] != batch:
+        raise ValueError(
+            f"Expected input batch_size ({x[0]}) to match target batch_size ({batch})."
         )
-    if x[0] != t[0]:
-        raise ValueError(f"Expected input batch_size ({x[0]}) to match target batch_size ({t[0]}).")
+    if len(x) == 2 and len(t) > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if len(x) == 4 and len(t) != 3:
+        raise RuntimeError(
+            f"only batches of spatial targets supported (3D tensors) but got targets of dimension: "
+            f"{len(t)}"
+        )
     if x[2:] != t[1:]:
         raise RuntimeError(f"Expected target size {[x[0], *x[2:]]}, got {list(t)}")
 

@@ -193,6 +193,11 @@ def test_a_part_may_be_inside_where_the_rest_is_not() -> None:
     table = mt.tensor(matrix(5, 5))
     tokens = np.array([[0, 1, 2, 99]])
     compiled = mt.compile(lambda t: mt.nn.functional.embedding(t[:, :3], table))
+
+    def call() -> np.ndarray:
+        return compiled(tokens).numpy()[0]
+
     with pytest.warns(RuntimeWarning, match="a condition on computed values"):
-        for _ in range(6):
-            np.testing.assert_array_equal(compiled(tokens).numpy()[0], matrix(5, 5)[:3])
+        np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
+    for _ in range(5):
+        np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
