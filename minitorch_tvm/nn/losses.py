@@ -109,7 +109,7 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
         raise ValueError(
             f"Expected input batch_size ({x[0]}) to match target batch_size ({batch})."
         )
-    if len(x) == 2 and len(t) > 1:
+    if len(x) == 2 and len(t) != 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if len(x) == 4 and len(t) != 3:
         raise RuntimeError(
