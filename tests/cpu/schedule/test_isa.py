@@ -21,6 +21,7 @@ from minitorch_tvm.compiler.schedule.cpu import (
     conv_weight_tiles,
 )
 from minitorch_tvm.core import config
+from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.runtime.executor import Executor
 
 rng = np.random.default_rng(5)
@@ -107,6 +108,7 @@ def assembly(make: Make, cpu: target.CpuTarget, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(api, "compile_graph", stopped)
         with pytest.raises(_CompiledError):
             mt.eval(*out)
+    MODE.trace.handles.clear()  # what was not computed is not wanted later, either
     lazy.clear_cache()
     return "\n".join(texts)
 
