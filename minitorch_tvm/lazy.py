@@ -162,8 +162,12 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         EVENTS.count(("evaluations", f"evaluations:{reason}"))
         if "sync" in config.CONFIG.log:
             log("sync", f"{reason}: {len(roots)} values at {errors.describe(errors.user_place())}")
-        with _taken(trace):
-            return _flush(roots)
+        # Forgotten only when computed: else a value that is still pending would be computed on the
+        # way to others, and again later, when its inputs may have been written over.
+        count = len(trace.handles)
+        known = _flush(roots)
+        del trace.handles[:count]
+        return known
 
 
 def idle() -> bool:
@@ -241,29 +245,13 @@ def execute(
 ) -> list[Buffer]:
     """Evaluate all that is pending; returns the results, which ``finish`` is given before."""
     trace = MODE.trace
-    handles, trace.handles = trace.handles, []
+    count = len(trace.handles)
     try:
-        return executor.run([n.buffer for n in buffers], scalars, targets, finish)
-    except BaseException:
-        trace.handles = handles + trace.handles  # see _taken
-        raise
+        results = executor.run([n.buffer for n in buffers], scalars, targets, finish)
     finally:
         trace.restart()
-
-
-@contextlib.contextmanager
-def _taken(trace: Trace) -> Iterator[None]:
-    """The thread's handles are taken, and put back if evaluating what they hold fails.
-
-    What is pending and forgotten would be computed on the way to other values only, and again
-    later, when its inputs may have been written over.
-    """
-    handles, trace.handles = trace.handles, []
-    try:
-        yield
-    except BaseException:
-        trace.handles = handles + trace.handles
-        raise
+    del trace.handles[:count]  # see evaluate
+    return results
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:

@@ -35,7 +35,7 @@ def _model() -> tuple[nn.Sequential, Callable[[int], None]]:
     x = (rng.standard_normal((8, 6)) + 1).astype(np.float32)
     y = rng.integers(0, 4, 8)
 
-    def step(shift: int = 0) -> None:
+    def step(shift: int) -> None:
         optimizer.zero_grad()
         labels = mt.from_numpy(y)
         loss = F.cross_entropy(model(mt.from_numpy(x)), labels + shift if shift else labels)
@@ -63,41 +63,35 @@ def _wrong_labels(step: Callable[[int], None]) -> None:
         step(7)
 
 
-def _interrupt(owner: type, name: str) -> Callable[[Callable[[int], None]], None]:
-    def break_off(step: Callable[[int], None]) -> None:
-        def stopped(*_: Any, **__: Any) -> Any:
-            raise KeyboardInterrupt
+def _interrupted(call: Callable[[], object]) -> None:
+    """The call is interrupted where its program would run."""
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, name, stopped)
-            with pytest.raises(KeyboardInterrupt):
-                step(0)
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
 
-    return break_off
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Executor, "run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            call()
 
 
-@pytest.mark.parametrize(
-    "break_off",
-    [_wrong_labels, _interrupt(Executor, "run")],
-    ids=["wrong labels", "interrupted"],
-)
+def _interrupted_step(step: Callable[[int], None]) -> None:
+    _interrupted(lambda: step(0))
+
+
+@pytest.mark.parametrize("break_off", [_wrong_labels, _interrupted_step])
 def test_running_statistics_do_not_depend_on_a_look(
     break_off: Callable[[Callable[[int], None]], None],
 ) -> None:
     assert _statistics(break_off, look=False) == _statistics(break_off, look=True)
 
 
-def test_a_first_evaluation_that_is_interrupted_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_first_evaluation_that_is_interrupted_loses_nothing() -> None:
     # Of a structure that is new, nothing is repeated: the values are planned.
     w, s = mt.ones(3), mt.zeros(3)
     mt.eval(w, s)
     s += w
-    with monkeypatch.context() as patch:
-        patch.setattr(Executor, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            (s * 5).tolist()
+    _interrupted(lambda: (s * 5).tolist())
     total = s.sum()
     w.mul_(10)
     assert total.item() == 3.0
