@@ -12,6 +12,7 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class Variable:
 
 _FLAGS: dict[str, bool | None] = {"auto": None, "0": False, "1": True}
 _TOPICS = ("compile", "sync")
-
 
 VARIABLES = (
     Variable(
@@ -220,19 +220,11 @@ def _from_env(env: Mapping[str, str]) -> Config:
 
     named = raw["MTVM_NUM_THREADS"]
     threads = integer("MTVM_NUM_THREADS", 1, _MOST_THREADS) if named else None
+    chosen: dict[str, Any] = {
+        v.field: v.values[v.choices.index(raw[v.name])] for v in VARIABLES if v.choices
+    }
     return Config(
-        schedule=raw["MTVM_SCHEDULE"],
-        target=raw["MTVM_TARGET"],
-        isa=raw["MTVM_ISA"],
-        mode=raw["MTVM_MODE"],
-        fuse=raw["MTVM_FUSE"] == "1",
-        plan=raw["MTVM_PLAN"] == "1",
-        matrix_unit=_FLAGS[raw["MTVM_MATRIX_UNIT"]],
-        check=raw["MTVM_CHECK"] == "1",
-        poison=raw["MTVM_POISON"] == "1",
-        validate=raw["MTVM_VALIDATE"] == "1",
-        profile=raw["MTVM_PROFILE"] == "1",
-        debug=integer("MTVM_DEBUG", 0),
+        **chosen,
         log=topics(),
         num_threads=threads,
         max_pending=integer("MTVM_MAX_PENDING", 1),

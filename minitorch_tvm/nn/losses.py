@@ -113,7 +113,7 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if len(x) == 4 and len(t) != 3:
         raise RuntimeError(
-            f"only batches of spatial targets supported (3D tensors) but got targets of dimension: "
+            "only batches of spatial targets supported (3D tensors) but got targets of dimension: "
             f"{len(t)}"
         )
     if x[2:] != t[1:]:

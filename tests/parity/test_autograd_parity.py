@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+import minitorch_tvm as mt
 
-import minitorch_tvm as mt  # noqa: E402
+torch = pytest.importorskip("torch")
 
 
 def _step(lib: Any, p: Any) -> None:

@@ -55,6 +55,8 @@ def test_kernels_share_the_time_of_a_program(poison: bool, threads: int | None) 
         elapsed = time.perf_counter() - start
     found = max(mt.debug.profile(), key=lambda p: len(p.kernels))
     assert found.calls == 9
+    assert repr(found).endswith("9 calls>")  # a list of them is no book
+    assert len(repr(found)) < 200
     assert 0 < found.seconds * found.calls < elapsed
     # Each kernel of the program once, alone or with its neighbours, and none without time.
     kernels = [k for each in found.kernels for k in each.kernels]
