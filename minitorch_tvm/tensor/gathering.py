@@ -89,14 +89,12 @@ def check_positions(index: Node, bounds: Bounds) -> None:
             bounds.test(np.asarray(index.value))
             return
         require_inside(bounds, index.buffer, index.shape, index.dtype)
-        if WATCHED and MODE.trace.capture is not None:
-            MODE.trace.capture.guard(index, bounds)
+        _guard(index, bounds)
         return
 
     memory = _moved_from(index)
     if memory is not None and are_inside(bounds, memory.buffer, memory.shape, memory.dtype):
-        if WATCHED and MODE.trace.capture is not None:
-            MODE.trace.capture.guard(memory, bounds)
+        _guard(memory, bounds)
         return
     known = known_range(index)
     if known is not None and bounds.low <= known[0] and known[1] < bounds.end:
@@ -112,6 +110,12 @@ def check_positions(index: Node, bounds: Bounds) -> None:
     if bounds.spared is not None:
         fine = b.logical_or(fine, b.eq(wide, b.full((), bounds.spared, dt.int64)))
     lazy.check(d.any_all(fine, None, False, every=True), failed)
+
+
+def _guard(memory: Node, bounds: Bounds) -> None:
+    """Under ``mt.compile``, what has been tested is tested again at every call."""
+    if WATCHED and MODE.trace.capture is not None:
+        MODE.trace.capture.guard(memory, bounds)
 
 
 def out_of_range(_: int) -> Exception:

@@ -10,6 +10,7 @@ import minitorch_tvm as mt
 from minitorch_tvm.core import config
 from minitorch_tvm.core.bounds import Bounds
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.tensor import gathering
 
 
 def _picked(x: mt.Tensor, i: mt.Tensor) -> mt.Tensor:
@@ -201,3 +202,24 @@ def test_a_part_may_be_inside_where_the_rest_is_not() -> None:
         np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
     for _ in range(5):
         np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
+
+
+def test_a_small_part_of_much_memory_is_tested_by_itself() -> None:
+    table, numbers = mt.tensor(matrix(5, 5)), mt.from_numpy(np.arange(1000) % 5)
+    checks = EVENTS.get("check_evaluations")
+    for count, more in ((100, 0), (10, 1)):
+        found = mt.nn.functional.embedding(numbers[:count], table).numpy()
+        np.testing.assert_array_equal(found, matrix(5, 5)[np.arange(count) % 5])
+        assert EVENTS.get("check_evaluations") == checks + more
+
+
+def test_memory_of_moved_and_widened_integers_is_known() -> None:
+    long, short = mt.from_numpy(np.arange(6)), mt.from_numpy(np.arange(6, dtype=np.int32))
+    for index, memory in (
+        (long.reshape(2, 3).T[1:], long),
+        (short.long()[2:], short),
+        (long.to(mt.int32), None),  # may wrap around
+        (short.float().long(), None),
+        (long + 1, None),
+    ):
+        assert gathering._moved_from(index.node) is (None if memory is None else memory.node)
