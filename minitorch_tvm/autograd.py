@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from . import lazy
 from .core import dtype as dt
 from .core import errors
 from .core.arguments import wrong_kind
@@ -308,6 +309,8 @@ def backward(
     if inputs is not None and not _as_list(inputs):
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     chosen = None if inputs is None else _among(_as_list(inputs))
+    if lazy.doubtful():
+        lazy.require_sound([t.node for t in outputs])
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     trace = MODE.trace

@@ -8,8 +8,7 @@ structure up among compiled executors, and runs it with one native call.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import operator
+import functools
 import os
 import sys
 import threading
@@ -23,13 +22,14 @@ from typing import Any, Protocol
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import config, errors
+from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.record import record
-from .ir.graph import Graph, Value
-from .ir.node import BUFFER, MODE, SCALAR, Node, others
-from .ir.op import Kind
+from .ir.failed import FAILED, Failed, fail, spoiled
+from .ir.graph import Graph
+from .ir.node import MODE, SCALAR, Node, others
 from .ir.trace import Trace
-from .ops.composite import expanded
+from .plans import Key, Plan, graph_of, linearise, reachable, saved
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
@@ -47,31 +47,13 @@ class Handle(Protocol):
 
 @record
 class Check:
-    """A condition on data that must hold before anything else is computed from it."""
+    """Positions that are to be inside before anything else is computed from them."""
 
     ok: Node  # bool[]
-    error: Callable[[], Exception]
+    index: Node
+    bounds: Bounds
+    guarded: Node  # the same positions, as those have them who rely on that
     place: errors.Provenance | None
-
-
-class Key:
-    """The structure of an evaluation as numbers, hashed once."""
-
-    __slots__ = ("_hash", "_numbers")
-
-    def __init__(self, numbers: tuple[object, ...]) -> None:
-        self._numbers = numbers
-        self._hash = hash(numbers)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def extended(self, *more: object) -> Key:
-        """That of something made of what this is the key of."""
-        return Key((*self._numbers, *more))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self._numbers == other._numbers
 
 
 _FLUSHING = threading.RLock()
@@ -81,8 +63,6 @@ _SITE_WARNING = 8
 _WORTH_LEAVING = 1 << 19
 """Bytes of results that nobody reads; fewer are not worth another program."""
 _reference = weakref.ref
-_VISITS = itertools.count(1)
-_BY_SEQUENCE = operator.attrgetter("sequence")
 
 
 def _unlock_in_child() -> None:
@@ -113,24 +93,38 @@ def too_many(node: Node) -> None:
         evaluate([node], "pending limit")
 
 
-def check(ok: Node, error: Callable[[], Exception]) -> None:
-    """Require the 0-d bool ``ok`` before the next evaluation; otherwise it raises ``error()``."""
+def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:
+    """Require, before the next evaluation, the 0-d bool ``ok``: that ``index`` is inside.
+
+    Otherwise the evaluation raises the error of the first position outside, and so does every later
+    one that is to compute something from ``guarded``.
+    """
     trace = MODE.trace
-    trace.checks.append(Check(ok, error, errors.user_place()))
+    trace.checks.append(Check(ok, index, bounds, guarded, errors.user_place()))
     if trace.capture is not None:
         trace.capture.refuse("a condition on computed values decides whether to go on")
 
 
-def run_checks() -> None:
+def doubtful() -> bool:
+    """True while :func:`require_sound` has something to do."""
+    return bool(MODE.trace.checks or FAILED)
+
+
+def require_sound(nodes: Sequence[Node]) -> None:
     """Evaluate the outstanding conditions of :func:`check`; raises the error of one that fails.
 
-    An optimizer calls this before it rebinds parameters, so that a failure leaves them unchanged.
+    Raises, too, if one failed before on which ``nodes`` depend.  Whoever is about to give ``nodes``
+    to a tensor that has a value (or a gradient) calls this first, so that it keeps the one it has.
     """
     trace = MODE.trace
-    if trace.checks:
-        with _FLUSHING:
+    with _FLUSHING:
+        if trace.checks:
             trace.settle()
             _run_checks(trace)
+        if FAILED:
+            causes = spoiled(reachable(n for n in nodes if n.pending))
+            if causes:
+                raise next(iter(causes.values())).exception()
 
 
 def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
@@ -152,9 +146,7 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         if trace.capture is not None:
             trace.capture.tensors(trace.handles)
         if roots and trace.forbidden:
-            raise RuntimeError(
-                f"evaluation ({reason}) inside no_sync() at {errors.describe(errors.user_place())}"
-            )
+            raise _forbidden(reason)
         if not roots:
             trace.handles.clear()
             trace.restart()
@@ -165,7 +157,7 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
         # Forgotten only when computed: else a value that is still pending would be computed on the
         # way to others, and again later, when its inputs may have been written over.
         count = len(trace.handles)
-        known = _flush(roots)
+        known = _flush(roots, wanted)
         del trace.handles[:count]
         return known
 
@@ -265,18 +257,38 @@ def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
 
 
 def _run_checks(trace: Trace) -> None:
-    checks: list[Check] = trace.checks
-    trace.checks = []
+    causes = _judge(trace.checks)
+    trace.checks = []  # only now: an interrupt must not come between
+    if causes:
+        trace.restart()
+        raise causes[0].exception()
+
+
+def _judge(checks: Iterable[Check]) -> list[Failed]:
+    """Evaluate conditions; what is guarded by one that does not hold fails."""
     unknown = {id(c.ok): c.ok for c in checks if c.ok.pending}
     if unknown:
+        if MODE.trace.forbidden:
+            raise _forbidden("check")
         EVENTS.add("check_evaluations")
-        _flush(unknown)
+        _flush(unknown, conditions=True)
+    causes = []
     for c in checks:
-        if not bool(c.ok.buffer.numpy((), c.ok.dtype)):
-            error = c.error()
-            if c.place is not None:
-                error.add_note(f"recorded at {errors.describe(c.place)}")
-            raise error
+        if c.ok.pending or c.ok.buffer.numpy((), c.ok.dtype).item():
+            continue  # pending: it depends on what failed before
+        index = c.index
+        if index.pending:
+            if spoiled(reachable([index])):
+                continue
+            _flush({id(index): index}, conditions=True)
+        bad = c.bounds.first_outside(index.buffer.numpy(index.shape, index.dtype))
+        causes.append(fail(c.guarded, functools.partial(c.bounds.error, bad), c.place))
+    return causes
+
+
+def _forbidden(reason: str) -> RuntimeError:
+    place = errors.describe(errors.user_place())
+    return RuntimeError(f"evaluation ({reason}) inside no_sync() at {place}")
 
 
 @contextlib.contextmanager
@@ -294,48 +306,6 @@ def no_sync() -> Iterator[None]:
         trace.forbidden = before
 
 
-def _saved(roots: dict[int, Node]) -> None:
-    """Add the values that a later backward() may read: inputs along unfreed autograd paths."""
-    stack = [n for n in roots.values() if n.requires_grad]
-    seen = set(map(id, stack))
-    while stack:
-        node = stack.pop()
-        if node.freed or node.grad_leaf or not node.pending:
-            continue
-        past = node.history
-        if past is not None:  # of its value backward() has no use
-            if id(past) not in seen:
-                seen.add(id(past))
-                stack.append(past)
-            continue
-        for x in node.inputs:
-            if x.pending:
-                roots[id(x)] = x
-            if x.requires_grad and id(x) not in seen:
-                seen.add(id(x))
-                stack.append(x)
-
-
-def _reachable(roots: Iterable[Node]) -> list[Node]:
-    """Pending nodes that lead to ``roots``, the roots included, in the order of recording.
-
-    Marks them with a fresh ``visit`` number.
-    """
-    visit = next(_VISITS)
-    found: list[Node] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.visit != visit:
-            node.visit = visit
-            found.append(node)
-            for x in node.inputs:
-                if x.pending and x.visit != visit:
-                    stack.append(x)
-    found.sort(key=_BY_SEQUENCE)
-    return found
-
-
 def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     """Join other threads' pending values that share nodes with this evaluation."""
     joined = False
@@ -344,25 +314,12 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     for trace in others(MODE.trace):
         theirs: dict[int, Node] = {}
         _collect(list(trace.handles), theirs)
-        reach = _reachable(theirs.values())
+        reach = reachable(theirs.values())
         if any(id(n) in shared or any(id(x) in shared for x in n.inputs) for n in reach):
             roots.update(theirs)
             trace.whole = False  # some of its values are computed before it ends
             joined = True
     return joined
-
-
-@record(frozen=False)
-class Plan:
-    """One evaluation: its values in order, and the key they make."""
-
-    entries: list[Node]
-    outputs: list[Node]
-    key: Key
-    buffers: list[Node]
-    uses: list[int]  # how often each of them is an input in this evaluation
-    scalars: list[float]
-    donors: list[int]  # per output: position among ``buffers`` or -1
 
 
 @record
@@ -434,20 +391,29 @@ def _recording(roots: dict[int, Node], owed: Iterable[int] = ()) -> tuple[object
     return *found, None, *donors
 
 
-def _flush(roots: dict[int, Node]) -> Known | None:
+def _flush(
+    roots: dict[int, Node], wanted: Iterable[Node] = (), conditions: bool = False
+) -> Known | None:
+    """Compute ``roots``, but those that depend on what failed, of which none may be ``wanted``.
+
+    If they are ``conditions``, nothing else is computed from them, and the recording goes on.
+    """
     trace = MODE.trace
     recording = _recording(roots)
     known: Known | None = None
     if recording is not None:
         known = trace.prefix.known.get(recording)
     executor = None if known is None else _CACHE.get(known.key)
+    finished = False
     try:
         if known is not None and executor is not None:
             EVENTS.count(("repeated_plans", "cache_hits"))
             plan = known.plan(trace)
             _CACHE.move_to_end(known.key)
         else:
-            plan = _planned(roots)
+            plan = _planned(roots, wanted, conditions)
+            if not roots:
+                return None
             executor = _CACHE.get(plan.key)
             known = None if recording is None else Known.of(plan, trace)
             if known is not None:
@@ -469,8 +435,10 @@ def _flush(roots: dict[int, Node]) -> Known | None:
             computed(plan.outputs, results)
 
         executor.run([n.buffer for n in plan.buffers], plan.scalars, targets, finish)
+        finished = True
     finally:
-        trace.restart()
+        if not (finished and conditions):
+            trace.restart()
     return known
 
 
@@ -500,82 +468,34 @@ def _write_through(donor: Node, result: Buffer) -> Buffer:
     return shared
 
 
-def _planned(roots: dict[int, Node]) -> Plan:
-    """The plan that computes ``roots``, and what a later backward() may read."""
-    _saved(roots)
-    found = _reachable(roots.values())
-    if others(MODE.trace) and _other_threads(roots, found):
-        _saved(roots)
-        found = _reachable(roots.values())
-    return _linearise(found, roots)
+def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -> Plan:
+    """The plan that computes ``roots``, and what a later backward() may read.
 
-
-def _linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
-    """Number the values of an evaluation, leaves before their first reader, and build its key."""
-    visit = next(_VISITS)
-    entries: list[Node] = []
-    buffers: list[Node] = []
-    scalars: list[float] = []
-    # One flat sequence, hashed once: each value starts with a negative number that tells its kind
-    # (and how many inputs follow).
-    key: list[object] = [config.CONFIG.program_key]
-    outputs: list[Node] = []
-    donors: list[int] = []
-    number = 0
-    for node in order:
-        inputs = node.inputs
-        for x in inputs:
-            if x.visit != visit:
-                x.visit = visit
-                x.index = number
-                x.uses = 0
-                number += 1
-                entries.append(x)
-                if x.op is SCALAR:
-                    scalars.append(x.value)  # type: ignore[arg-type]
-                    key += (-2, x.spec_id)
-                else:
-                    buffers.append(x)
-                    key += (-1, x.spec_id)
-            x.uses += 1
-        key += (-8 - len(inputs), node.op.uid)
-        key += [x.index for x in inputs]
-        node.visit = visit
-        node.index = number
-        node.uses = 0
-        number += 1
-        entries.append(node)
-        if id(node) in roots:
-            outputs.append(node)
-            donor = node.donor
-            taken = donor.index if donor is not None and donor.visit == visit else -1
-            donors.append(taken)
-            key += (-4, taken)
-    position = {n.index: i for i, n in enumerate(buffers)}
-    slots = [position.get(d, -1) for d in donors]
-    uses = [n.uses for n in buffers]
-    return Plan(entries, outputs, Key(tuple(key)), buffers, uses, scalars, slots)
-
-
-def _graph_of(plan: Plan) -> Graph:
-    entries, outputs = plan.entries, plan.outputs
-    if any(n.op.kind is Kind.COMPOSITE and n.pending for n in entries):
-        entries, outputs = expanded(entries, outputs)
-    position = {id(n): i for i, n in enumerate(entries)}
-    values = []
-    for n in entries:
-        if n.pending:
-            inputs = tuple(position[id(x)] for x in n.inputs)
-            values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
-        else:
-            op = SCALAR if n.op is SCALAR else BUFFER
-            values.append(Value(op, (), n.shape, n.dtype, n.place))
-    donated = tuple((o, position[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
-    return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
+    Leaves out, also of ``roots``, what depends on what failed.
+    """
+    saved(roots)
+    found = reachable(roots.values())
+    if not conditions and others(MODE.trace):
+        if _other_threads(roots, found):
+            saved(roots)
+            found = reachable(roots.values())
+        numbers = set(map(id, found))
+        for other in others(MODE.trace):
+            if _judge([c for c in other.checks if id(c.guarded) in numbers]):
+                other.whole = False
+    causes = spoiled(found) if FAILED else None
+    if causes:
+        for node in wanted:
+            if id(node) in causes:
+                raise causes[id(node)].exception()
+        for number in causes:
+            roots.pop(number, None)
+        found = reachable(roots.values())
+    return linearise(found, roots)
 
 
 def _compile(plan: Plan) -> Executor | ReferenceExecutor:
-    recorded = _graph_of(plan)
+    recorded = graph_of(plan)
     _note_site(recorded, errors.user_place())
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")

@@ -20,6 +20,7 @@ from .core.events import EVENTS
 from .core.shape import Shape, numel
 from .ir.node import leaf
 from .ir.tape import Promise
+from .plans import Key
 from .runtime.executor import count
 from .runtime.memory import Buffer
 from .runtime.positions import require_inside
@@ -56,7 +57,7 @@ class Output(NamedTuple):
 class Run(NamedTuple):
     """One program: its structure, its executor, and where its inputs and outputs are."""
 
-    key: lazy.Key | None
+    key: Key | None
     executor: Any
     inputs: tuple[Place, ...]
     donors: tuple[int, ...]  # per output: position among the inputs, or -1

@@ -18,6 +18,7 @@ from .core.dtype import DType
 from .core.record import record
 from .core.shape import Shape
 from .ir.node import SCALAR, Capture, Node
+from .plans import Plan
 from .replay import Output, Place, Run, State, gradient_of
 from .runtime.memory import Buffer
 from .runtime.positions import are_inside
@@ -38,7 +39,7 @@ _FirstLook = tuple[weakref.ref[Tensor], bool, weakref.ref[Tensor] | None]
 class Watch(Capture):
     """What one call of the function did (see :class:`Capture`)."""
 
-    runs: list[tuple[Any, lazy.Plan]] = field(default_factory=list)
+    runs: list[tuple[Any, Plan]] = field(default_factory=list)
     reads: dict[int, tuple[weakref.ref[Tensor], Node]] = field(default_factory=dict)
     effects: list[Callable[[], Any]] = field(default_factory=list)
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
@@ -235,7 +236,7 @@ class Script:
             "from before and drops it: drop gradients before backward())"
         )
 
-    def _run(self, watch: Watch, executor: Any, plan: lazy.Plan) -> Run:
+    def _run(self, watch: Watch, executor: Any, plan: Plan) -> Run:
         inputs = tuple(self._source(n) for n in plan.buffers)
         scalars: list[Place | float] = []
         for n in plan.entries:

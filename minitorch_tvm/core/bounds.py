@@ -30,16 +30,16 @@ class Bounds:
     error: Callable[[int], Exception]
     spared: int | None = None
 
-    def failure(self, positions: Any) -> Exception:
-        """The error of the first of an array of integers that is outside: one is."""
+    def first_outside(self, positions: Any) -> int:
+        """The first of an array of integers that is outside: one is."""
         outside = positions[self._outside(positions)]
         assert outside.size, "a failed check found no wrong position"
-        return self.error(int(outside.flat[0]))
+        return int(outside.flat[0])
 
     def test(self, positions: Any) -> None:
         """Raise the error of the first of an array of integers that is outside, if any is."""
         if not self.hold(positions):
-            raise self.failure(positions)
+            raise self.error(self.first_outside(positions))
 
     def hold(self, positions: Any) -> bool:
         """Whether no element of an array of integers is outside."""

@@ -19,7 +19,7 @@ from ..ops import gather as ga
 from ..ops import normalization as norm
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from ..tensor.gathering import check_positions, out_of_range
+from ..tensor.gathering import checked, out_of_range
 
 
 def _optional(function: str, argument: str, position: int, value: Tensor | None) -> Node | None:
@@ -279,7 +279,7 @@ def embedding(
             f"Long, Int; but got torch.{index.dtype.torch_name}Tensor instead (while checking "
             "arguments for embedding)"
         )
-    check_positions(index, Bounds(0, table.shape[0], out_of_range))
+    index = checked(index, Bounds(0, table.shape[0], out_of_range))
     return Tensor._wrap(ga.embedding(table, index, row))
 
 

@@ -26,7 +26,7 @@ from ..ops import network as net
 from ..ops.composite import Composite, composite
 from ..tensor import Tensor
 from ..tensor.core import node_of, tensor_of
-from ..tensor.gathering import check_positions
+from ..tensor.gathering import checked
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -148,7 +148,7 @@ def _index_loss(
     """
     x, t = input.node, target.node
     classes = x.shape[1] if len(x.shape) > 1 else x.shape[0]
-    check_positions(t, _classes(classes, ignore_index))
+    t = checked(t, _classes(classes, ignore_index))
     static = (normalised, ignore_index, reduction, smoothing)
     loss = composite("NllLoss", _index_terms, *static)
     if weight is None:
@@ -261,7 +261,7 @@ def cross_entropy(
             known = None
         if known is not None and type(ignore_index) is int:
             loss, classes = known
-            check_positions(t, _classes(classes, ignore_index))
+            t = checked(t, _classes(classes, ignore_index))
             return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
     _check_reduction(reduction)
@@ -462,8 +462,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = int(np.max(tensor._array("one_hot"))) + 1
     elif num_classes < 1:
         raise RuntimeError("num_classes should be positive")
-    node = tensor.node
-    check_positions(node, Bounds(0, num_classes, _no_class))
+    node = checked(tensor.node, Bounds(0, num_classes, _no_class))
     places = b.iota((*node.shape, num_classes), len(node.shape), dt.int64)
     hit = b.eq(places, b.reshape(node, (*node.shape, 1)))
     return Tensor._wrap(b.cast(hit, dt.int64))

@@ -174,8 +174,10 @@ class Optimizer:
                 for name, value in state.items():
                     if isinstance(value, Tensor):
                         trace.capture.entry(state, name)
-        if trace.checks:
-            lazy.run_checks()
+        if lazy.doubtful():
+            # Those that are still owed have been found sound by backward().
+            gradients = [p._gradient for group in self.param_groups for p in group["params"]]
+            lazy.require_sound([g.node for g in gradients if isinstance(g, Tensor)])
         key: repeated.Key | None = None
         if self._describes_update and not self._repeats:
             reads = self._reads()

@@ -101,7 +101,8 @@ class _Pool:
 
 
 POOL = _Pool()
-_take, _give = POOL.take, POOL.give
+_take = POOL.take
+_give: Callable[[int, tuple[Any, int]], None] | None = POOL.give
 
 
 class _Memory(ctypes.Array[ctypes.c_char]):
@@ -174,7 +175,7 @@ class Buffer:
         return view
 
     def __del__(self) -> None:
-        if self._size:
+        if self._size and _give is not None:  # None: the interpreter is about to end
             _give(self._size, self._block)
 
 

@@ -202,6 +202,8 @@ class TensorBase(Copies):
         old = self._node
         if new is old:
             return
+        if lazy.doubtful():
+            lazy.require_sound((new,))
         if (
             MODE.trace.grad_enabled
             and old.requires_grad

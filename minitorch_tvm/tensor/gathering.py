@@ -11,7 +11,7 @@ from .. import lazy
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.shape import numel, wrap_dim
-from ..ir.node import MODE, WATCHED, Node
+from ..ir.node import MODE, WATCHED, Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import elementwise as ew
@@ -77,39 +77,35 @@ def _moved_from(index: Node) -> Node | None:
     return None if source.buffer is None or large else source
 
 
-def check_positions(index: Node, bounds: Bounds) -> None:
-    """Require that the integers ``index`` are inside, else raise the error of the first outside.
+def checked(index: Node, bounds: Bounds) -> Node:
+    """The integers ``index``, which must be inside, else the error of the first outside is raised.
 
     Positions in memory are tested now, and so is what is only a view of such, or a wider type, if
     all that it is a view of is inside; those still to be computed before the next evaluation, and
-    before anything is computed from them.
+    before anything is computed from what is returned.
     """
     if not index.pending:
         if index.buffer is None:  # a number
             bounds.test(np.asarray(index.value))
-            return
+            return index
         require_inside(bounds, index.buffer, index.shape, index.dtype)
         _guard(index, bounds)
-        return
-
+        return index
     memory = _moved_from(index)
     if memory is not None and are_inside(bounds, memory.buffer, memory.shape, memory.dtype):
         _guard(memory, bounds)
-        return
+        return index
     known = known_range(index)
     if known is not None and bounds.low <= known[0] and known[1] < bounds.end:
-        return
-
-    def failed() -> Exception:
-        lazy.evaluate([index], "check")
-        return bounds.failure(index.buffer.numpy(index.shape, index.dtype))
-
+        return index
     wide = b.cast(index, dt.int64)
     first, end = (b.full((), n, dt.int64) for n in (bounds.low, bounds.end))
     fine = b.logical_and(b.le(first, wide), b.lt(wide, end))
     if bounds.spared is not None:
         fine = b.logical_or(fine, b.eq(wide, b.full((), bounds.spared, dt.int64)))
-    lazy.check(d.any_all(fine, None, False, every=True), failed)
+    guarded = apply(b.DETACH, index)
+    lazy.check(d.any_all(fine, None, False, every=True), index, bounds, guarded)
+    return guarded
 
 
 def _guard(memory: Node, bounds: Bounds) -> None:
@@ -130,13 +126,12 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
         raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
     if len(index.shape) > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
+    if not x.shape and numel(index.shape) != 1:
+        raise IndexError("index_select(): Index to scalar can have only 1 value")
+    index = checked(index, Bounds(0, x.shape[axis] if x.shape else 1, out_of_range))
     line = b.reshape(index, index.shape or (1,))
     if not x.shape:
-        if line.shape != (1,):
-            raise IndexError("index_select(): Index to scalar can have only 1 value")
-        check_positions(index, Bounds(0, 1, out_of_range))
-        return d.clone(x)
-    check_positions(index, Bounds(0, x.shape[axis], out_of_range))
+        return b.reshape(ga.take(b.reshape(x, (1,)), line, 0), ())
     return ga.take(x, line, axis)
 
 
@@ -179,5 +174,5 @@ def gather(x: TensorBase, index: Any) -> Node:
         # PyTorch counts dimensions after it has moved the indexed one to the front.
         return IndexError(f"index {position} is out of bounds for dimension 0 with size {size}")
 
-    check_positions(positions, Bounds(-size, size, error))
+    positions = checked(positions, Bounds(-size, size, error))
     return ga.take_wrapped(region.read(node), positions, axis)

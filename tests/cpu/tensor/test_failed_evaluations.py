@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import nn
+from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.runtime.executor import Executor
 
 
@@ -96,3 +98,187 @@ def test_a_first_evaluation_that_is_interrupted_loses_nothing() -> None:
     w.mul_(10)
     assert total.item() == 3.0
     assert s.tolist() == [1.0] * 3
+
+
+# --- what depends on positions that are outside -----------------------------------------------
+
+
+_START = np.arange(2)
+
+
+def _outside(shift: int = 4) -> mt.Tensor:
+    """Positions that are computed: 4 and 5 (and 9 and 10 for a shift of 9)."""
+    return mt.from_numpy(_START) * 1 + shift
+
+
+def _raises(call: Callable[[], object], match: str = "out of range in self") -> None:
+    with pytest.raises(IndexError, match=match) as caught:
+        call()
+    assert any("test_failed_evaluations.py" in note for note in caught.value.__notes__)
+
+
+def test_the_error_is_raised_as_often_as_the_value_is_asked_for() -> None:
+    table = mt.arange(8.0).reshape(4, 2)
+    index = _outside()
+    rows = F.embedding(index, table)
+    total = rows.sum()
+    for value in (rows, total, rows * 2, mt.zeros(3) + total, rows[0], rows.reshape(-1)):
+        _raises(value.tolist)
+    later = total + 1
+    _raises(later.item)
+    _raises(lambda: mt.eval(table, later))
+    assert index.tolist() == [4, 5]  # nothing is wrong with these
+    assert table.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert (table.sum() + index.sum()).item() == 37.0
+
+
+def test_other_values_are_computed_while_one_cannot_be() -> None:
+    rows = F.embedding(_outside(), mt.ones(4, 2))
+    _raises(rows.tolist)
+    fine = mt.ones(3) * 2
+    also = fine + 1
+    assert also.tolist() == [3.0] * 3
+    assert fine.tolist() == [2.0] * 3
+    mt.eval()
+    _raises(rows.tolist)
+    table = mt.ones(3, 2, requires_grad=True)
+    mt.eval(table)
+    for _ in range(4):  # the same recording each time, which is known from the second on
+        F.embedding(mt.tensor([0, 2]), table).sum().backward()
+        assert table.grad is not None
+        assert table.grad.tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+        table.grad = None
+    _raises(rows.tolist)
+
+
+def test_every_condition_that_fails_is_told() -> None:
+    table = mt.ones(4, 2)
+    first, second, fine = (F.embedding(_outside(n), table) for n in (4, 9, 2))
+    _raises(first.tolist)
+    _raises(second.tolist)
+    assert fine.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    _raises(first.tolist)
+
+
+def test_positions_that_come_from_others_that_are_outside() -> None:
+    picked = mt.from_numpy(np.arange(4))[_outside()]  # computed, of positions outside
+    rows = F.embedding(picked, mt.ones(4, 2))
+    _raises(rows.tolist, "out of bounds for dimension 0 with size 4")
+    _raises(rows.tolist, "out of bounds for dimension 0 with size 4")
+    again = F.embedding(picked + 0, mt.ones(4, 2))
+    _raises(again.tolist, "out of bounds for dimension 0 with size 4")
+    assert mt.ones(2).tolist() == [1.0, 1.0]
+
+
+def test_of_positions_that_depend_on_each_other_the_first_is_told() -> None:
+    numbers = mt.from_numpy(np.array([7, 8, 9]))
+    picked = numbers[_outside()]  # by positions that were clamped it would be 9
+    rows = F.embedding(picked, mt.ones(4, 2))
+    _raises(rows.tolist, "out of bounds for dimension 0 with size 3")
+    _raises(rows.tolist, "out of bounds for dimension 0 with size 3")
+    _raises(picked.tolist, "out of bounds for dimension 0 with size 3")
+
+
+def test_values_of_another_thread_are_tested_too() -> None:
+    made: list[mt.Tensor] = []
+
+    def record() -> None:
+        made.append(F.embedding(_outside(), mt.ones(4, 2)))
+        made.append(F.embedding(_outside(1), mt.ones(4, 2)) + made[0].sum() * 0)
+        made.append(F.embedding(_outside(1), mt.ones(4, 2)))
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join()
+    assert made[2].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    for rows in (made[0], made[1], made[0] + 1):
+        _raises(rows.tolist)
+    assert (made[2] + 1).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_what_is_written_to_keeps_its_value() -> None:
+    table, s = mt.ones(4, 2), mt.zeros(2, 2)
+    mt.eval(table, s)
+    s += 1
+    _raises(lambda: s.add_(F.embedding(_outside(), table)))
+    assert s.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    rows = F.embedding(_outside(), table)
+    _raises(rows.tolist)
+    for write in (s.copy_, s.mul_, s[:].add_):
+        _raises(lambda write=write: write(rows))  # type: ignore[misc]
+    s[0] = 3.0
+    assert s.tolist() == [[3.0, 3.0], [1.0, 1.0]]
+
+
+def test_gradients_keep_their_values() -> None:
+    weight = mt.ones(2, 3, requires_grad=True)
+    (weight * 2).sum().backward()
+    for look in (False, True):
+        loss = F.cross_entropy(weight, _outside(2))
+        if look:
+            _raises(loss.item, "Target 3 is out of bounds")
+        _raises(loss.backward, "Target 3 is out of bounds")
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [[2.0] * 3] * 2
+    fresh = mt.ones(2, 3, requires_grad=True)
+    _raises(lambda: F.cross_entropy(fresh, _outside(2)).backward(), "Target 3")
+    assert fresh.grad is None
+    (partly,) = mt.autograd.grad(F.cross_entropy(fresh, _outside(2)), fresh)
+    _raises(partly.tolist, "Target 3")
+    fresh.grad = partly
+    optimizer = mt.optim.SGD([fresh], lr=0.1)
+    _raises(optimizer.step, "Target 3")
+    assert fresh.tolist() == [[1.0] * 3] * 2
+
+
+@pytest.mark.parametrize("zero_first", [False, True])
+def test_a_loop_that_skips_a_batch_trains_as_if_it_had_not_been_there(zero_first: bool) -> None:
+    def trained(shifts: list[int]) -> list[list[float]]:
+        mt.manual_seed(0)
+        model = nn.Linear(3, 4)
+        optimizer = mt.optim.Adam(model.parameters(), lr=0.1)
+        x = mt.tensor([[1.0, 2.0, 3.0], [0.5, -1.0, 2.0]])
+        y = mt.tensor([0, 1])
+        for shift in shifts:
+            try:
+                if zero_first:
+                    optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y + shift)
+                loss.backward()
+                optimizer.step()
+                if not zero_first:
+                    optimizer.zero_grad()
+            except IndexError:
+                assert shift == 7
+        weight: list[list[float]] = model.weight.tolist()
+        return weight
+
+    assert trained([0, 1, 0, 7, 1, 7, 7, 0, 0]) == trained([0, 1, 0, 1, 0, 0])
+
+
+def test_a_condition_is_not_forgotten_when_its_evaluation_is_interrupted() -> None:
+    rows = F.embedding(_outside(), mt.ones(4, 2))
+    _interrupted(rows.tolist)
+    _raises(rows.tolist)
+
+
+def test_computed_labels_leave_loops_their_known_recordings() -> None:
+    model, _ = _model()
+    x, y = mt.ones(8, 6), mt.tensor([0, 1, 2, 3] * 2)
+    optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
+    for turn in range(6):
+        if turn == 3:
+            before = EVENTS.snapshot()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), 3 - y).backward()
+        optimizer.step()
+    for name in ("check_evaluations", "repeated_backwards", "repeated_updates"):
+        assert EVENTS.get(name) - before.get(name, 0) == 3, name
+
+
+def test_no_sync_tells_of_conditions() -> None:
+    s, rows = mt.zeros(2, 2), F.embedding(_outside(1), mt.ones(4, 2))
+    with mt.no_sync(), pytest.raises(RuntimeError, match=r"evaluation \(check\) inside no_sync"):
+        s += rows
+    s += rows
+    assert s.tolist() == [[1.0, 1.0], [1.0, 1.0]]

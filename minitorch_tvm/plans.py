@@ -1,0 +1,157 @@
+"""What an evaluation computes: values in their order, and the key that their structure makes."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable
+
+from .core import config
+from .core.record import record
+from .ir.graph import Graph, Value
+from .ir.node import BUFFER, SCALAR, Node
+from .ir.op import Kind
+from .ops.composite import expanded
+
+_VISITS = itertools.count(1)
+_BY_SEQUENCE = operator.attrgetter("sequence")
+
+
+class Key:
+    """The structure of an evaluation as numbers, hashed once."""
+
+    __slots__ = ("_hash", "_numbers")
+
+    def __init__(self, numbers: tuple[object, ...]) -> None:
+        self._numbers = numbers
+        self._hash = hash(numbers)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def extended(self, *more: object) -> Key:
+        """That of something made of what this is the key of."""
+        return Key((*self._numbers, *more))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._numbers == other._numbers
+
+
+@record(frozen=False)
+class Plan:
+    """One evaluation: its values in order, and the key they make."""
+
+    entries: list[Node]
+    outputs: list[Node]
+    key: Key
+    buffers: list[Node]
+    uses: list[int]  # how often each of them is an input in this evaluation
+    scalars: list[float]
+    donors: list[int]  # per output: position among ``buffers`` or -1
+
+
+def saved(roots: dict[int, Node]) -> None:
+    """Add the values that a later backward() may read: inputs along unfreed autograd paths."""
+    stack = [n for n in roots.values() if n.requires_grad]
+    seen = set(map(id, stack))
+    while stack:
+        node = stack.pop()
+        if node.freed or node.grad_leaf or not node.pending:
+            continue
+        past = node.history
+        if past is not None:  # of its value backward() has no use
+            if id(past) not in seen:
+                seen.add(id(past))
+                stack.append(past)
+            continue
+        for x in node.inputs:
+            if x.pending:
+                roots[id(x)] = x
+            if x.requires_grad and id(x) not in seen:
+                seen.add(id(x))
+                stack.append(x)
+
+
+def reachable(roots: Iterable[Node]) -> list[Node]:
+    """Pending nodes that lead to ``roots``, the roots included, in the order of recording.
+
+    Marks them with a fresh ``visit`` number.
+    """
+    visit = next(_VISITS)
+    found: list[Node] = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.visit != visit:
+            node.visit = visit
+            found.append(node)
+            for x in node.inputs:
+                if x.pending and x.visit != visit:
+                    stack.append(x)
+    found.sort(key=_BY_SEQUENCE)
+    return found
+
+
+def linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
+    """Number the values of an evaluation, leaves before their first reader, and build its key."""
+    visit = next(_VISITS)
+    entries: list[Node] = []
+    buffers: list[Node] = []
+    scalars: list[float] = []
+    # One flat sequence, hashed once: each value starts with a negative number that tells its kind
+    # (and how many inputs follow).
+    key: list[object] = [config.CONFIG.program_key]
+    outputs: list[Node] = []
+    donors: list[int] = []
+    number = 0
+    for node in order:
+        inputs = node.inputs
+        for x in inputs:
+            if x.visit != visit:
+                x.visit = visit
+                x.index = number
+                x.uses = 0
+                number += 1
+                entries.append(x)
+                if x.op is SCALAR:
+                    scalars.append(x.value)  # type: ignore[arg-type]
+                    key += (-2, x.spec_id)
+                else:
+                    buffers.append(x)
+                    key += (-1, x.spec_id)
+            x.uses += 1
+        key += (-8 - len(inputs), node.op.uid)
+        key += [x.index for x in inputs]
+        node.visit = visit
+        node.index = number
+        node.uses = 0
+        number += 1
+        entries.append(node)
+        if id(node) in roots:
+            outputs.append(node)
+            donor = node.donor
+            taken = donor.index if donor is not None and donor.visit == visit else -1
+            donors.append(taken)
+            key += (-4, taken)
+    position = {n.index: i for i, n in enumerate(buffers)}
+    slots = [position.get(d, -1) for d in donors]
+    uses = [n.uses for n in buffers]
+    return Plan(entries, outputs, Key(tuple(key)), buffers, uses, scalars, slots)
+
+
+def graph_of(plan: Plan) -> Graph:
+    """What the compiler is given of it; composites are expanded."""
+    entries, outputs = plan.entries, plan.outputs
+    if any(n.op.kind is Kind.COMPOSITE and n.pending for n in entries):
+        entries, outputs = expanded(entries, outputs)
+    position = {id(n): i for i, n in enumerate(entries)}
+    values = []
+    for n in entries:
+        if n.pending:
+            inputs = tuple(position[id(x)] for x in n.inputs)
+            values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
+        else:
+            op = SCALAR if n.op is SCALAR else BUFFER
+            values.append(Value(op, (), n.shape, n.dtype, n.place))
+    donated = tuple((o, position[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
+    return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
