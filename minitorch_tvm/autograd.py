@@ -379,7 +379,10 @@ def grad(
     found: dict[int, Node] = {}
     for node, ct in cotangents(pairs, lambda n: source(n) is not None, keep, create_graph).values():
         key = id(source(node))
-        found[key] = build.add(found[key], ct) if key in found else ct
+        if key in found:
+            with set_grad_enabled(create_graph):
+                ct = build.add(found[key], ct)
+        found[key] = ct
     if not keep:
         _used_up(pairs)
     results = []

@@ -120,14 +120,14 @@ def _check_index_target(input: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"Expected target size {[x[0], *x[2:]]}, got {list(t)}")
 
 
-def _check_weight(weight: Tensor, dtype: DType, classes: int) -> None:
+def _check_weight(weight: Tensor, classes: int, dtype: DType | None = None) -> None:
     """RuntimeError for class weights that do not fit."""
     if weight.shape != (classes,):
         raise RuntimeError(
             f"weight tensor should be defined either for all {classes} classes or no classes but "
             f"got weight tensor of shape: {list(weight.shape)}"
         )
-    if weight.dtype is not dtype:
+    if dtype is not None and weight.dtype is not dtype:
         raise RuntimeError(
             f"expected scalar type {dtype.torch_name} but found {weight.dtype.torch_name}"
         )
@@ -157,7 +157,7 @@ def _index_loss(
         if len(_FITTING) > _MOST_FITTING:
             _FITTING.clear()
         return y
-    _check_weight(weight, x.dtype, classes)
+    _check_weight(weight, classes, x.dtype)
     return Tensor._wrap(apply(loss, x, t, weight.node))
 
 
@@ -293,19 +293,18 @@ def _probability_loss(
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
-    x = input.node
-    t = b.cast(target.node, x.dtype)
+    x, t = input.node, target.node
     batched = len(x.shape) > 1
     if not batched:
         x, t = b.reshape(x, (1, numel(x.shape))), b.reshape(t, (1, numel(t.shape)))
     classes = x.shape[1]
     if smoothing:
         t = d.add(d.mul(t, 1.0 - smoothing), smoothing / classes)
-    terms = b.mul(net.log_softmax(x, 1), t)
+    terms = d.mul(net.log_softmax(x, 1), t)
     if weight is not None:
-        _check_weight(weight, x.dtype, classes)
+        _check_weight(weight, classes)
         line = b.reshape(weight.node, (1, classes, *(1,) * (len(x.shape) - 2)))
-        terms = b.mul(terms, line)
+        terms = d.mul(terms, line)
     losses = b.neg(b.sum(terms, (1,), False))
     if not batched:
         losses = b.reshape(losses, ())

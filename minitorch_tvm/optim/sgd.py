@@ -164,8 +164,11 @@ class SGD(Optimizer):
             if buffer is None:
                 buffer = state["momentum_buffer"] = zeros_for(node)
                 share = m.fresh
-            buffer._become(apply(collect, node, g, n.decay, buffer.node, m.rate, share))
-            p._become(apply(follow, node, g, n.lr, n.decay, buffer.node, m.rate))
+            # A model whose dtype has changed keeps the momenta that it had.
+            before, kept = b.cast(buffer.node, node.dtype), buffer.dtype
+            buffer._become(b.cast(apply(collect, node, g, n.decay, before, m.rate, share), kept))
+            after = b.cast(buffer.node, node.dtype)
+            p._become(apply(follow, node, g, n.lr, n.decay, after, m.rate))
 
     def _add_reads(self, group: Group, reads: Reads) -> bool:
         momentum = group["momentum"] != 0

@@ -82,6 +82,23 @@ def test_cross_entropy_of_probabilities(
     )
 
 
+@pytest.mark.parametrize("kinds", [*itertools.product(("float32", "float64"), repeat=3)])
+def test_dtype_of_cross_entropy_of_probabilities(kinds: tuple[str, str, str]) -> None:
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal((3, 4)), rng.dirichlet(np.ones(4), 3), rng.uniform(0.5, 2.0, 4)]
+    for count in (2, 3):
+        results = []
+        for m, f in ((mt, F), (torch, TF)):
+            given = [m.tensor(a, dtype=getattr(m, k)) for a, k in zip(arrays, kinds, strict=True)]  # type: ignore[attr-defined]
+            given[0].requires_grad_()
+            loss: Any = f.cross_entropy(*given[:count])
+            loss.backward()
+            results.append((loss.detach().numpy(), given[0].grad.numpy()))
+        for ours, theirs in zip(*results, strict=True):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ["mse_loss", "l1_loss"])

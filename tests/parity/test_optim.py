@@ -229,3 +229,26 @@ def test_a_parameter_named_twice_is_stepped_twice_with_a_warning(name: str) -> N
     (ours, said), (theirs, words) = trained(mt), trained(torch)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     assert said == words
+
+
+@pytest.mark.parametrize("options", [{}, {"nesterov": True, "weight_decay": 0.1}])
+def test_momenta_keep_their_dtype_when_a_model_changes_its_own(options: dict[str, Any]) -> None:
+    start, x = np.array([[0.5, -1.0, 2.0]], np.float32), np.array([[1.0, 2.0, 3.0]])
+    results = []
+    for m in (mt, torch):
+        model: Any = m.nn.Linear(3, 1, bias=False)  # type: ignore[attr-defined]
+        model.load_state_dict({"weight": m.tensor(start)})  # type: ignore[attr-defined]
+        optimizer = m.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, **options)
+        for turn in range(5):
+            if turn == 2:
+                model.double()
+            kind = m.float64 if turn >= 2 else m.float32  # type: ignore[attr-defined]
+            optimizer.zero_grad()
+            model(m.tensor(x, dtype=kind)).pow(2).sum().backward()  # type: ignore[attr-defined]
+            optimizer.step()
+        buffer = optimizer.state[model.weight]["momentum_buffer"]
+        assert buffer.dtype == m.float32  # type: ignore[attr-defined]
+        results.append((model.weight.detach().numpy(), buffer.numpy()))
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -309,3 +309,15 @@ def test_gradcheck_finds_a_wrong_gradient() -> None:
     assert gradcheck(lambda t: t * t, x)
     with pytest.raises(ValueError, match="at least one input tensor to require gradient"):
         gradcheck(mt.exp, mt.ones(2, dtype=mt.float64))
+
+
+def test_gradients_of_two_values_of_a_leaf_have_a_graph_within_no_grad() -> None:
+    w = mt.tensor([2.0], requires_grad=True)
+    before = w * w
+    with mt.no_grad():
+        w += 1
+    total = before + w * w * w
+    with mt.no_grad():
+        (g,) = grad(total, w, create_graph=True)  # 2 * 2 + 3 * 9
+    assert g.item() == 31.0
+    assert grad(g, w)[0].item() == 20.0  # 2 + 6 * 3
