@@ -310,7 +310,7 @@ def backward(
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     chosen = None if inputs is None else _among(_as_list(inputs))
     if lazy.doubtful():
-        lazy.require_sound([t.node for t in outputs])
+        _require_sound(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     trace = MODE.trace
@@ -370,6 +370,8 @@ def grad(
     sources = _as_list(inputs)
     given = None if grad_outputs is None else _as_list(grad_outputs)
     source = _among(sources)
+    if lazy.doubtful():
+        _require_sound(_as_list(outputs), given)
     keys = [id(source(t.node.origin)) for t in sources]
     pairs = _initial(_as_list(outputs), given)
     for t in sources:
@@ -414,6 +416,12 @@ def _among(tensors: Sequence[Any]) -> Callable[[Node], Any]:
         return leaves.get(id(node.owner()))
 
     return found
+
+
+def _require_sound(outputs: Sequence[Any], given: Sequence[Any] | None) -> None:
+    """Raise the error of wrong positions that gradients would depend on."""
+    tensors = [t for t in (*outputs, *(given or ())) if hasattr(t, "node")]
+    lazy.require_sound([t.node for t in tensors], now=not MODE.trace.forbidden)
 
 
 def _as_list(value: Any) -> list[Any]:

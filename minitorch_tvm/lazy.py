@@ -25,9 +25,9 @@ from .core import config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.record import record
-from .ir.failed import FAILED, Failed, fail, spoiled
+from .ir.failed import FAILED, Failed, Sound, fail, spoiled
 from .ir.graph import Graph
-from .ir.node import MODE, SCALAR, Node, others
+from .ir.node import MODE, SCALAR, Node, others, traces
 from .ir.trace import Trace
 from .plans import Key, Plan, graph_of, linearise, reachable, saved
 from .runtime import disk
@@ -44,6 +44,8 @@ class Handle(Protocol):
     @property
     def node(self) -> Node: ...
 
+    def _unwritten(self, old: Node) -> None: ...
+
 
 @record
 class Check:
@@ -52,10 +54,15 @@ class Check:
     ok: Node  # bool[]
     index: Node
     bounds: Bounds
-    guarded: Node  # the same positions, as those have them who rely on that
+    guarded: weakref.ref[Node]  # the same positions, as those have them who rely on that
+    number: int  # id of that
     place: errors.Provenance | None
+    trace: Trace
+    writes: int  # how many of the trace's came before
 
 
+_UNTESTED: dict[int, Check] = {}
+"""Conditions of all threads by the identity of what they guard."""
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
@@ -89,7 +96,7 @@ def too_many(node: Node) -> None:
     if config.CONFIG.mode == "eager":
         evaluate([node], "eager")
     # A backward() or an update is evaluated whole, however large the model is.
-    elif errors.OVERRIDE.place is None:
+    elif errors.OVERRIDE.place is None and not MODE.trace.collecting:
         evaluate([node], "pending limit")
 
 
@@ -99,32 +106,46 @@ def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:
     Otherwise the evaluation raises the error of the first position outside, and so does every later
     one that is to compute something from ``guarded``.
     """
-    trace = MODE.trace
-    trace.checks.append(Check(ok, index, bounds, guarded, errors.user_place()))
+    trace, number = MODE.trace, id(guarded)
+    reference = weakref.ref(guarded, lambda _: _UNTESTED.pop(number, None))
+    place, writes = errors.user_place(), len(trace.writes)
+    condition = Check(ok, index, bounds, reference, number, place, trace, writes)
+    trace.checks.append(condition)
+    _UNTESTED[number] = condition
     if trace.capture is not None:
         trace.capture.refuse("a condition on computed values decides whether to go on")
 
 
 def doubtful() -> bool:
     """True while :func:`require_sound` has something to do."""
-    return bool(MODE.trace.checks or FAILED)
+    return bool(MODE.trace.checks or FAILED or _UNTESTED)
 
 
-def require_sound(nodes: Sequence[Node]) -> None:
+def require_sound(nodes: Iterable[Node] = (), now: bool = True) -> None:
     """Evaluate the outstanding conditions of :func:`check`; raises the error of one that fails.
 
-    Raises, too, if one failed before on which ``nodes`` depend.  Whoever is about to give ``nodes``
-    to a tensor that has a value (or a gradient) calls this first, so that it keeps the one it has.
+    Those of other threads, if ``nodes`` depend on them.  Raises, too, if one failed before on which
+    ``nodes`` depend.  Whoever is about to give ``nodes`` to a tensor that has a value calls this
+    first, so that it keeps the one it has.  Not ``now``: conditions of this thread can wait, as the
+    write can be undone (see :func:`written`).
     """
     trace = MODE.trace
     with _FLUSHING:
-        if trace.checks:
+        if now and trace.checks:
             trace.settle()
             _run_checks(trace)
-        if FAILED:
-            causes = spoiled(reachable(n for n in nodes if n.pending))
-            if causes:
-                raise next(iter(causes.values())).exception()
+        sound = Sound(nodes)
+        met = [c for c in _untested(sound.nodes) if c.trace is not trace]
+        if met:
+            _judge(met)
+        sound.confirm()
+
+
+def written(handle: Handle, old: Node) -> None:
+    """Remember what ``handle`` was before it was written to, should what was written be wrong."""
+    trace = MODE.trace
+    if trace.checks:
+        trace.writes.append((handle, old))
 
 
 def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
@@ -247,24 +268,35 @@ def execute(
 
 
 def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
-    watched = MODE.trace.capture is not None
-    for reference in handles:
-        handle: Handle | None = reference()
-        if handle is not None:
-            node = handle.node if watched or handle._base is not None else handle._node
-            if node.pending:
-                roots[id(node)] = node
+    trace = MODE.trace
+    watched = trace.capture is not None
+    trace.collecting = True
+    try:
+        for reference in handles:
+            handle: Handle | None = reference()
+            if handle is not None:
+                node = handle.node if watched or handle._base is not None else handle._node
+                if node.pending:
+                    roots[id(node)] = node
+    finally:
+        trace.collecting = False
 
 
 def _run_checks(trace: Trace) -> None:
     causes = _judge(trace.checks)
-    trace.checks = []  # only now: an interrupt must not come between
     if causes:
-        trace.restart()
+        _undo(trace, causes[0].writes)
+    trace.checks, trace.writes = [], []  # only now: an interrupt must not come between
+    if causes:
         raise causes[0].exception()
 
 
-def _judge(checks: Iterable[Check]) -> list[Failed]:
+def _untested(nodes: Iterable[Node]) -> list[Check]:
+    """The conditions, of any thread, that guard some of these."""
+    return [c for n in nodes if (c := _UNTESTED.get(id(n))) is not None and c.guarded() is n]
+
+
+def _judge(checks: list[Check]) -> list[Failed]:
     """Evaluate conditions; what is guarded by one that does not hold fails."""
     unknown = {id(c.ok): c.ok for c in checks if c.ok.pending}
     if unknown:
@@ -272,18 +304,44 @@ def _judge(checks: Iterable[Check]) -> list[Failed]:
             raise _forbidden("check")
         EVENTS.add("check_evaluations")
         _flush(unknown, conditions=True)
+    # Those that are still pending depend on what failed before.
+    known = (c for c in checks if not c.ok.pending)
+    wrong = [c for c in known if not c.ok.buffer.numpy((), c.ok.dtype).item()]
+    if wrong:
+        # No recording tells of what fails.
+        MODE.trace.restart()
+        for trace in traces():
+            trace.whole = trace is MODE.trace
     causes = []
-    for c in checks:
-        if c.ok.pending or c.ok.buffer.numpy((), c.ok.dtype).item():
-            continue  # pending: it depends on what failed before
+    for c in wrong:
         index = c.index
         if index.pending:
             if spoiled(reachable([index])):
                 continue
             _flush({id(index): index}, conditions=True)
         bad = c.bounds.first_outside(index.buffer.numpy(index.shape, index.dtype))
-        causes.append(fail(c.guarded, functools.partial(c.bounds.error, bad), c.place))
+        cause = Failed("failed", functools.partial(c.bounds.error, bad), c.place, c.writes)
+        guarded = c.guarded()
+        if guarded is not None and guarded.pending:
+            fail(guarded, cause)
+        causes.append(cause)
+    for c in checks:
+        _UNTESTED.pop(c.number, None)
     return causes
+
+
+def _undo(trace: Trace, count: int) -> None:
+    """Take back wrong writes since the first ``count``; let go of how wrong values were made."""
+    writes = trace.writes[count:]
+    causes = spoiled(reachable(t._node for t, _ in writes if t._node.pending))
+    for tensor, old in reversed(writes):
+        if id(tensor._node) in causes:
+            tensor._unwritten(old)
+    roots: dict[int, Node] = {}
+    _collect(trace.handles, roots)
+    causes = spoiled(reachable(roots.values()))
+    for number in causes.keys() & roots.keys():
+        fail(roots[number], causes[number])
 
 
 def _forbidden(reason: str) -> RuntimeError:
@@ -475,14 +533,16 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
     """
     saved(roots)
     found = reachable(roots.values())
-    if not conditions and others(MODE.trace):
-        if _other_threads(roots, found):
-            saved(roots)
+    if not conditions and others(MODE.trace) and _other_threads(roots, found):
+        saved(roots)
+        found = reachable(roots.values())
+    if not conditions and _UNTESTED:  # of other threads
+        met = _untested(found)
+        if met:
+            _judge(met)
+            for node in [n for n in roots.values() if not n.pending]:
+                del roots[id(node)]
             found = reachable(roots.values())
-        numbers = set(map(id, found))
-        for other in others(MODE.trace):
-            if _judge([c for c in other.checks if id(c.guarded) in numbers]):
-                other.whole = False
     causes = spoiled(found) if FAILED else None
     if causes:
         for node in wanted:

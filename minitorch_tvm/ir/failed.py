@@ -23,6 +23,8 @@ class Failed(Leaf, kind=Kind.LEAF):
     label: str
     error: Callable[[], Exception]
     place: errors.Provenance | None
+    writes: int
+    """How many of its thread's outstanding writes to tensors came before."""
     differentiable: ClassVar[bool] = False
 
     def exception(self) -> Exception:
@@ -33,16 +35,18 @@ class Failed(Leaf, kind=Kind.LEAF):
         return error
 
 
-FAILED: weakref.WeakSet[Node] = weakref.WeakSet()
-"""Those that somebody may still ask for."""
+FAILED: dict[int, weakref.ref[Node]] = {}
+"""By identity, those that somebody may still ask for."""
+_found = 1  # changes whenever one more has failed
 
 
-def fail(node: Node, error: Callable[[], Exception], place: errors.Provenance | None) -> Failed:
+def fail(node: Node, op: Failed) -> None:
     """``node``, which has not been computed, never will be."""
-    op = Failed("failed", error, place)
+    global _found
+    number = id(node)
     node.op, node.inputs = op, ()
-    FAILED.add(node)
-    return op
+    FAILED[number] = weakref.ref(node, lambda _: FAILED.pop(number, None))
+    _found += 1
 
 
 def spoiled(order: Iterable[Node]) -> dict[int, Failed]:
@@ -61,3 +65,30 @@ def spoiled(order: Iterable[Node]) -> dict[int, Failed]:
                 found[id(node)] = cause
                 break
     return found
+
+
+class Sound:
+    """Pending values that lead to some nodes and are not known to be sound.
+
+    However often it is asked, each value is looked at once, until another one fails.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes: list[Node] = []
+        seen = set[int]()
+        stack = [n for n in nodes if n.pending]
+        while stack:
+            node = stack.pop()
+            if id(node) in seen or node.sound == _found:
+                continue
+            seen.add(id(node))
+            self.nodes.append(node)
+            stack += (x for x in node.inputs if x.pending)
+
+    def confirm(self) -> None:
+        """Raise the error of one that failed; else all are sound."""
+        for node in self.nodes:
+            if isinstance(node.op, Failed):
+                raise node.op.exception()
+        for node in self.nodes:
+            node.sound = _found

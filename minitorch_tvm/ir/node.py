@@ -104,6 +104,8 @@ class Node:
     # Scratch of graph traversals (under the evaluation lock): the last one that came by, the
     # number it gave, and how often it met this node as an input.
     visit = 0
+    sound = 0
+    """When it was last known that nothing that failed leads here (see :mod:`.failed`)."""
     index = 0
     uses = 0
 
@@ -208,6 +210,12 @@ def _unlock_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock_in_child)
+
+
+def traces() -> list[Trace]:
+    """Those of all threads."""
+    with _TRACES_LOCK:
+        return list(_TRACES.values())
 
 
 def others(trace: Trace) -> list[Trace]:

@@ -125,8 +125,9 @@ class Trace:
     """The recording of one thread, and how it records."""
 
     __slots__ = (
-        *("base", "capture", "checks", "derived", "expanding", "first", "forbidden"),
-        *("grad_enabled", "handles", "late", "owed", "prefix", "thread", "values", "whole"),
+        *("base", "capture", "checks", "collecting", "derived", "expanding", "first"),
+        *("forbidden", "grad_enabled", "handles", "late", "owed", "prefix", "thread", "values"),
+        *("whole", "writes"),
     )
 
     def __init__(self) -> None:
@@ -139,6 +140,10 @@ class Trace:
         """Tensors on what has been recorded, and not evaluated yet."""
         self.checks: list[Any] = []
         """Conditions that are to hold before the next evaluation."""
+        self.writes: list[tuple[Any, Node]] = []
+        """Tensors that have been written to since the first of these, and what they were before."""
+        self.collecting = False
+        """An evaluation has begun: what is recorded now belongs to it, however much it is."""
         self.forbidden = False
         """There is to be no evaluation."""
         self.thread = next(_THREADS)
@@ -171,10 +176,14 @@ class Trace:
 
     def settle(self) -> None:
         """Record what is owed, or late.  No other thread may evaluate meanwhile."""
-        catch_up(self.late)
-        debt = None if self.owed is None else self.owed()
-        if debt is not None:
-            debt.settle()
+        self.collecting = True
+        try:
+            catch_up(self.late)
+            debt = None if self.owed is None else self.owed()
+            if debt is not None:
+                debt.settle()
+        finally:
+            self.collecting = False
 
     def position(self, node: Node) -> int:
         """Where ``node`` is in this recording; a leaf that is met for the first time enters it."""

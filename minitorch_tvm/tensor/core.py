@@ -203,7 +203,8 @@ class TensorBase(Copies):
         if new is old:
             return
         if lazy.doubtful():
-            lazy.require_sound((new,))
+            lazy.require_sound((new,), now=False)
+            lazy.written(self, old)
         if (
             MODE.trace.grad_enabled
             and old.requires_grad
@@ -229,6 +230,16 @@ class TensorBase(Copies):
         self._node = new
         self._version += 1
         lazy.track(self, new)
+
+    def _unwritten(self, old: Node) -> None:
+        """Be again what this was before it was written to."""
+        new = self._node
+        if old.pending:
+            old.donor, new.donor = new.donor, None
+        self._node = old
+        self._version += 1
+        if old.pending:
+            MODE.trace.handles.append(weakref.ref(self))
 
     def _become(self, new: Node) -> None:
         """As :meth:`_put`, unrecorded, for a value that nobody else holds; not for results."""
@@ -478,6 +489,8 @@ class TensorBase(Copies):
             raise RuntimeError(
                 f"the data of a tensor with history must remain {old.spec}, but got {node.spec}"
             )
+        if lazy.doubtful():
+            lazy.require_sound((node,))
         self._leave_handles()
         with autograd.no_grad():
             self._rebind(history.without_history(node))

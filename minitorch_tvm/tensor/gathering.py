@@ -28,7 +28,10 @@ _MOVES = (mv.Reshape, mv.Expand, mv.Permute, mv.Slice, ew.Clone, ew.Detach)
 _WIDEST = 1 << 31
 
 
-def known_range(x: Node) -> tuple[int, int] | None:
+_DEPTH = 8  # of what was recorded, how far back it is looked at
+
+
+def known_range(x: Node, depth: int = _DEPTH) -> tuple[int, int] | None:
     """Bounds of integers still to be computed, where what was recorded tells: ``mt.arange``.
 
     >>> import minitorch_tvm as mt
@@ -43,15 +46,19 @@ def known_range(x: Node) -> tuple[int, int] | None:
         bounds = (0, x.shape[op.dim] - 1)
     elif isinstance(op, mv.Full):
         bounds = (int(op.value), int(op.value))
+    elif not depth:
+        return None
     elif isinstance(op, (ew.Add, ew.Sub, ew.Mul)):
-        a, c = (known_range(i) for i in x.inputs)
+        left, right = x.inputs
+        a = known_range(left, depth - 1)
+        c = a if a is None or left is right else known_range(right, depth - 1)
         if a is None or c is None:
             return None
         act = {ew.Add: operator.add, ew.Sub: operator.sub, ew.Mul: operator.mul}[type(op)]
-        ends = [act(left, right) for left in a for right in c]
+        ends = [act(p, q) for p in a for q in c]
         bounds = (min(ends), max(ends))
     elif isinstance(op, (*_MOVES, ew.Cast)):
-        bounds = known_range(x.inputs[0])
+        bounds = known_range(x.inputs[0], depth - 1)
     else:
         return None
     if x.dtype not in (dt.int32, dt.int64) or bounds is None or max(map(abs, bounds)) >= _WIDEST:
@@ -126,8 +133,11 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
         raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
     if len(index.shape) > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
-    if not x.shape and numel(index.shape) != 1:
-        raise IndexError("index_select(): Index to scalar can have only 1 value")
+    count = numel(index.shape)
+    if not x.shape and count != 1:
+        raise RuntimeError(
+            f"index_select(): Index to scalar can have only 1 value, got {count} value(s)"
+        )
     index = checked(index, Bounds(0, x.shape[axis] if x.shape else 1, out_of_range))
     line = b.reshape(index, index.shape or (1,))
     if not x.shape:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd
+from .. import autograd, lazy
 from ..core.dtype import DType
 from ..ir.node import MODE, Node, leaf
 from ..runtime.memory import buffer_of
@@ -36,6 +36,8 @@ def set_value(t: TensorBase, array: Any, dtype: DType | None = None) -> None:
     """
     if MODE.trace.capture is not None:
         MODE.trace.capture.refuse("it sets values from the host")
+    if lazy.doubtful():
+        lazy.require_sound()
     kind = t.dtype if dtype is None else dtype
     node = t.node
     array = np.broadcast_to(array, node.shape)
