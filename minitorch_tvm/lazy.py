@@ -637,7 +637,7 @@ def reusable(
         known = uses[position] + 4
         # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
         free = (
-            not donor.buffer.shared
+            donor.buffer.array is None
             and id(donor) not in kept
             and sys.getrefcount(donor) <= known
             and sys.getrefcount(donor.buffer) <= 2

@@ -122,13 +122,15 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
 def as_dtype(value: object) -> DType:
     """Accept a DType, a Python type (float, int, bool) or a numpy dtype-like.
 
+    Python's own floats have 64 bits, so that is what ``float`` means, as in PyTorch.
+
     >>> as_dtype(float)
-    mt.float32
+    mt.float64
     """
     if isinstance(value, DType):
         return value
     if value is float:
-        return float32
+        return float64
     if value is int:
         return int64
     if value is bool:

@@ -125,9 +125,15 @@ _new = object.__new__
 
 
 class Buffer:
-    """Memory of one value: pooled and aligned, or (``shared``) an array that the user owns."""
+    """Memory of one value: pooled and aligned, an array that the user owns (``shared``), or a
+    part of the memory of another value (``borrowed``)."""
 
-    __slots__ = ("__weakref__", "_block", "_size", "address", "aligned", "array", "nbytes")
+    __slots__ = (
+        *("__weakref__", "_block", "_size", "_whole", "address", "aligned", "array", "nbytes"),
+    )
+
+    _whole: Buffer | None
+    """What this is a part of; where there is an array."""
 
     def __init__(self, nbytes: int) -> None:
         self._size = 0  # nothing to return, should there be no memory
@@ -146,27 +152,42 @@ class Buffer:
         buffer = _new(Buffer)
         nbytes = buffer.nbytes = array.nbytes
         buffer._size = 0
+        buffer._whole = None
         buffer.address = _address(_first_byte(array)) if nbytes else 0
         buffer.array = array
         buffer.aligned = aligned
         return buffer
 
+    def part(self, offset: int, nbytes: int) -> Buffer:
+        """Bytes of this memory, which they keep: nobody writes over them on their own account."""
+        whole = self if self.array is None or self._whole is None else self._whole
+        memory = _memory_at(self.address + offset)
+        memory.buffer = whole
+        buffer = Buffer.around(np.ndarray((nbytes,), np.uint8, memory), self.aligned)
+        buffer._whole = whole
+        return buffer
+
     @property
     def shared(self) -> bool:
         """True for memory that belongs to the user."""
-        return self.array is not None
+        return self.array is not None and self._whole is None
+
+    @property
+    def borrowed(self) -> bool:
+        """True for a part of another value's memory."""
+        return self.array is not None and self._whole is not None
 
     def numpy(self, shape: Shape, dtype: DType) -> Any:
         """A writable numpy view of this memory, which it keeps alive."""
         array = self.array
-        if array is None:
+        if array is None or self._whole is not None:
             return self.view(shape, dtype.numpy)
         if array.shape == shape and array.dtype == dtype.numpy:
             return array.view()
         return array.reshape(-1).view(dtype.numpy).reshape(shape)
 
     def view(self, shape: Shape, kind: np.dtype[Any]) -> Any:
-        """As :meth:`numpy`, of own memory and with any element type."""
+        """As :meth:`numpy`, of memory that is not the user's and with any element type."""
         memory = _memory_at(self.address)
         memory.buffer = self
         view = np.ndarray(shape, kind, memory)

@@ -14,7 +14,7 @@ from ..core import dtype as dt
 from ..core import strides as st
 from ..core.dtype import DType
 from ..core.handle import RemovableHandle
-from ..core.shape import Size, numel, wrap_dim
+from ..core.shape import Size, contiguous_strides, numel, wrap_dim
 from ..ir.node import LEAF_HOOKS, MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -176,6 +176,7 @@ class TensorBase(Copies):
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
+        del old  # references to it are counted
         self._put(new)
         return self
 
@@ -186,7 +187,9 @@ class TensorBase(Copies):
             self._rebind(new)
             return
         if not self._detached:
-            base._put(self._write(base.node, new))
+            region = indexing.region_of(self) if base._base is None else None
+            if region is None or not indexing.store(base, region, new, self):
+                base._put(self._write(base.node, new))
             return
         own = new.requires_grad or self._node.requires_grad
         if own:
@@ -594,7 +597,10 @@ class TensorBase(Copies):
         shape, known = self._node.shape, self._strides
         if known is not None:
             region = region.at_front(known)
-        return self._view(region.read, region.write, region.strides(shape, known))
+        strides: st.Strides | None = region.strides(shape, known)
+        if strides == contiguous_strides(region.shape):
+            strides = None
+        return self._view(region.read, region.write, strides)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)

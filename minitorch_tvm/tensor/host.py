@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from .. import autograd, lazy
-from ..core.dtype import DType
+from ..core.dtype import Category, DType
 from ..ir.node import MODE, Node, leaf
 from ..runtime.memory import buffer_of
+from . import gathering, indexing
 from .core import TensorBase
 
 Array = np.ndarray[Any, Any]
@@ -19,13 +19,6 @@ Array = np.ndarray[Any, Any]
 def host_array(t: TensorBase) -> Array:
     """The values of ``t`` (evaluated), as a view of its memory: read it, do not keep it."""
     return t._array("host read")
-
-
-def _unshared(node: Node) -> bool:
-    """True if nothing but its tensor reads the node (and nothing but the node its memory)."""
-    # The node: the tensor, the caller's local, this argument, getrefcount's own.
-    # The memory: the node and getrefcount's argument.
-    return sys.getrefcount(node) <= 4 and sys.getrefcount(node.buffer) <= 2
 
 
 def set_value(t: TensorBase, array: Any, dtype: DType | None = None) -> None:
@@ -42,7 +35,7 @@ def set_value(t: TensorBase, array: Any, dtype: DType | None = None) -> None:
     node = t.node
     array = np.broadcast_to(array, node.shape)
     in_place = t._base is None and kind is node.dtype and node.buffer is not None
-    if in_place and _unshared(node):
+    if in_place and indexing.is_unshared(node):
         if node.buffer.nbytes:
             node.buffer.numpy(node.shape, kind)[...] = array
         t._version += 1
@@ -75,3 +68,30 @@ def copied(t: TensorBase, source: Node) -> bool:
         return False
     set_value(t, source.buffer.numpy(source.shape, source.dtype))
     return True
+
+
+def stored(t: TensorBase, index: Any, value: Any) -> bool:
+    """Do ``t[index] = value`` at once; False, with nothing done, if that is to be recorded."""
+    if gathering.is_gather(index):
+        return False
+    region = indexing.parse(t._node.shape, index)
+    if isinstance(value, TensorBase):
+        source = value.node
+        # The end of ``t[index] += 1`` has changed the region already.
+        grad = source.requires_grad or t._node.requires_grad
+        if value._base is t and not grad and indexing.region_of(value) == region:
+            return True
+    elif _fits(value, t._node.dtype):
+        source = leaf(buffer_of(np.asarray(value), t._node.dtype), (), t._node.dtype)
+    else:
+        return False
+    return t._base is None and indexing.store(t, region, source)
+
+
+def _fits(value: Any, dtype: DType) -> bool:
+    """True for a number that numpy converts to that dtype as programs do."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if dtype.is_floating_point:
+        return type(value) in (int, float) and abs(value) < 1e30
+    return type(value) is int and dtype.category is Category.INT and 0 <= value < 128

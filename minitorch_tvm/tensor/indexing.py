@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import numpy as np
 
+from .. import lazy
+from ..core.events import EVENTS
 from ..core.record import record
-from ..core.shape import Shape
+from ..core.shape import Shape, contiguous_strides, numel
 from ..core.strides import Strides, sliced
-from ..ir.node import Node
+from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
+from ..runtime.memory import buffer_of
 
 
 @record
@@ -47,24 +51,134 @@ class Region:
         starts, stops, steps = zip(*moved, strict=True)
         return Region(starts, stops, steps, self.shape, self.axes)
 
-    def read(self, x: Node) -> Node:
-        """The region of ``x``."""
-        whole = all(
-            (start, stop, step) == (0, n, 1)
-            for start, stop, step, n in zip(
-                self.starts, self.stops, self.steps, x.shape, strict=True
-            )
-        )
-        part = x if whole else b.slice(x, self.starts, self.stops, self.steps)
-        return b.reshape(part, self.shape)
-
-    def write(self, x: Node, value: Node) -> Node:
-        """``x`` with the region replaced by ``value`` (shaped like the region)."""
-        sizes = tuple(
+    @property
+    def sizes(self) -> Shape:
+        """How many positions are taken along each dimension of the tensor."""
+        return tuple(
             max(0, -(-(stop - start) // step))
             for start, stop, step in zip(self.starts, self.stops, self.steps, strict=True)
         )
-        return b.insert(x, b.reshape(value, sizes), self.starts, self.steps)
+
+    def slices(self) -> tuple[slice, ...]:
+        """The region as an index of an array."""
+        return tuple(map(slice, self.starts, self.stops, self.steps))
+
+    def read(self, x: Node) -> Node:
+        """The region of ``x``."""
+        sizes = self.sizes
+        if sizes == x.shape:
+            return b.reshape(x, self.shape)
+        if x.buffer is not None and numel(sizes) and _unwatched(x):
+            offset = self._offset(x.shape, sizes)
+            if offset is not None:
+                size = x.dtype.itemsize
+                memory = x.buffer.part(offset * size, numel(sizes) * size)
+                return leaf(memory, self.shape, x.dtype)
+            if self.varies(x.shape):
+                EVENTS.add("regions_copied")
+                values = x.buffer.numpy(x.shape, x.dtype)[self.slices()]
+                return leaf(buffer_of(values, x.dtype), self.shape, x.dtype)
+        return b.reshape(b.slice(x, self.starts, self.stops, self.steps), self.shape)
+
+    def _offset(self, shape: Shape, sizes: Shape) -> int | None:
+        """Elements of a row-major tensor before the region; None if it is not all in one piece."""
+        inside = False
+        for size, n, step in zip(sizes, shape, self.steps, strict=True):
+            if inside and size != n:
+                return None
+            if size > 1:
+                if step > 1:
+                    return None
+                inside = True
+        return sum(map(operator.mul, self.starts, contiguous_strides(shape)))
+
+    def varies(self, shape: Shape) -> bool:
+        """True once regions of this size have been taken from such tensors in several places.
+
+        Where a region begins is part of a program, which is compiled for each.
+        """
+        key = (shape, self.sizes, self.steps)
+        places = _PLACES.get(key)
+        if places is None:
+            if len(_PLACES) >= _MOST_KINDS:
+                _PLACES.clear()
+            places = _PLACES.setdefault(key, set())
+        if len(places) < _FEW:
+            places.add(self.starts)
+        return len(places) >= _FEW
+
+    def write(self, x: Node, value: Node) -> Node:
+        """``x`` with the region replaced by ``value`` (shaped like the region)."""
+        return b.insert(x, b.reshape(value, self.sizes), self.starts, self.steps)
+
+
+def region_of(view: Any) -> Region | None:
+    """What part of its base a view shows, if that is a region."""
+    region = getattr(view._write, "__self__", None)
+    return region if isinstance(region, Region) else None
+
+
+def is_unshared(node: Node, parts: int = 0) -> bool:
+    """True if nothing but its tensor reads a value, and nothing but it and ``parts`` its memory."""
+    buffer = node.buffer
+    if buffer.borrowed:  # others have the memory that it is a part of
+        return False
+    # The node: the tensor, the caller's local, this argument, getrefcount's own.
+    # The memory: the node, the local and getrefcount's argument; two of each part.
+    return sys.getrefcount(node) <= 4 and sys.getrefcount(buffer) <= 3 + 2 * parts
+
+
+def store(t: Any, region: Region, source: Node, view: Any = None) -> bool:
+    """Write ``source`` to a region of a computed tensor now; False if that is to be recorded.
+
+    Where it is would be part of a program, which is compiled for each place.  What is still to be
+    computed is waited for once a region has been written in several places.  ``view`` shows it.
+    """
+    trace, node = MODE.trace, t._node
+    if trace.capture is not None or trace.forbidden:
+        return False
+    if node.requires_grad or source.requires_grad or source.dtype is not node.dtype:
+        return False
+    if source.is_scalar:
+        return False
+    shape = source.shape
+    lead = len(shape) - len(region.shape)
+    if lead > 0 and shape[:lead] == (1,) * lead:
+        shape = shape[lead:]
+    fits = all(n in (1, m) for n, m in zip(shape[::-1], region.shape[::-1], strict=False))
+    if len(shape) > len(region.shape) or not fits or not numel(region.shape):
+        return False
+    if node.pending or source.pending:
+        if not region.varies(node.shape):
+            return False
+        lazy.evaluate([node, source], "setitem")
+        EVENTS.add("regions_waited_for")
+    parts = 0
+    if view is not None and view._node.buffer is not None and view._node.buffer.borrowed:
+        # The view, and getrefcount's argument: nothing that is to be computed reads it.
+        if sys.getrefcount(view._node) > 2:
+            return False
+        parts = 1
+    if not is_unshared(node, parts):
+        return False
+    if lazy.doubtful():
+        lazy.require_sound()
+    given = source.buffer.numpy(source.shape, source.dtype).reshape(shape)
+    given = np.broadcast_to(given, region.shape).reshape(region.sizes)
+    node.buffer.numpy(node.shape, node.dtype)[region.slices()] = given
+    t._version += 1
+    return True
+
+
+_FEW = 4
+_MOST_KINDS = 4096
+_PLACES: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[int, ...]]] = {}
+
+
+def _unwatched(x: Node) -> bool:
+    """True if nobody needs to know that something is read from ``x``."""
+    trace = MODE.trace
+    return trace.capture is None and not (x.requires_grad and trace.grad_enabled)
 
 
 def parse(shape: Shape, index: Any) -> Region:

@@ -59,7 +59,7 @@ def test_dtype_names_and_conversions() -> None:
         f"mt.{n}" for n in ("bool", "uint8", "int32", "int64", "float32", "float64")
     ]
     assert (mt.float, mt.double, mt.long, mt.int) == (F, D, L, I)
-    assert dt.as_dtype(float) is F
+    assert dt.as_dtype(float) is D
     assert dt.as_dtype(int) is L
     assert dt.as_dtype(bool) is B
     assert dt.as_dtype("float64") is D

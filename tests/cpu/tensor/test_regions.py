@@ -1,0 +1,246 @@
+"""Regions of computed tensors: no copy and no program of their own, wherever they begin."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm import nn
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+
+VALUES = np.arange(120, dtype=np.float32).reshape(10, 3, 4)
+
+
+@pytest.fixture(params=["own", "user's", "odd"])
+def computed(request: pytest.FixtureRequest) -> Any:
+    if request.param == "own":
+        x = mt.tensor(VALUES) + 0
+        mt.eval(x)
+        return x
+    if request.param == "user's":
+        return mt.from_numpy(VALUES.copy())
+    raw = np.zeros(VALUES.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(VALUES.shape)
+    raw[...] = VALUES
+    return mt.from_numpy(raw)
+
+
+PIECES: list[Any] = [
+    3,
+    -1,
+    slice(2, 5),
+    (4, 1),
+    (4, slice(1, 3)),
+    (4, 2, 3),
+    (7, 2, slice(1, 3)),
+    (slice(5, 6), slice(1, 2)),
+    (slice(3, 4), 2, slice(0, 2)),
+    (None, slice(2, 4), ..., None),
+    (slice(6, 10, 7), 1),
+]
+SCATTERED: list[Any] = [
+    (slice(None), 1),
+    (slice(0, 4, 2),),
+    (slice(2, 4), slice(0, 2)),
+    (3, slice(0, 2), slice(1, 3)),
+    (slice(None), slice(None), 2),
+]
+
+
+@pytest.mark.parametrize("index", PIECES)
+def test_a_region_in_one_piece_is_that_memory(computed: Any, index: Any) -> None:
+    before = EVENTS.get("evaluations")
+    part = computed[index]
+    assert not part.node.pending
+    values = part.numpy()
+    assert EVENTS.get("evaluations") == before
+    np.testing.assert_array_equal(values, VALUES[index])
+    assert values.shape == VALUES[index].shape
+    assert np.shares_memory(values, computed.numpy())
+    np.testing.assert_array_equal((part * 2 + 1).numpy(), VALUES[index] * 2 + 1)
+    if part.ndim:
+        np.testing.assert_array_equal(part[0].numpy(), VALUES[index][0])
+    del computed, values
+    gc.collect()
+    mt.eval(*(mt.zeros(10, 3, 4) + i for i in range(8)))  # would take memory that is free
+    np.testing.assert_array_equal(part.numpy(), VALUES[index])
+
+
+@pytest.mark.parametrize("index", SCATTERED)
+def test_another_region_is_recorded(computed: Any, index: Any) -> None:
+    part = computed[index]
+    assert part.node.pending
+    np.testing.assert_array_equal(part.numpy(), VALUES[index])
+
+
+def test_an_empty_region(computed: Any) -> None:
+    assert computed[3:3].tolist() == []
+    computed[3:3] = 5.0
+    np.testing.assert_array_equal(computed.numpy(), VALUES)
+
+
+def test_batches_of_one_tensor_are_one_program() -> None:
+    x, y = mt.tensor(np.eye(40, 8, dtype=np.float32)), mt.tensor(np.arange(40) % 4)
+    model = nn.Linear(8, 4)
+    optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for turn in range(10):
+        if turn == 1:
+            before = EVENTS.get("compiles"), EVENTS.get("disk_hits")
+        rows = slice(4 * turn, 4 * turn + 4)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert (EVENTS.get("compiles"), EVENTS.get("disk_hits")) == before
+    assert len(set(losses)) > 3
+
+
+@pytest.mark.parametrize("kind", ["columns", "steps"])
+def test_scattered_regions_are_few_programs(kind: str) -> None:
+    x = mt.tensor(np.arange(400.0).reshape(10, 40))
+    before, copied = EVENTS.get("compiles"), EVENTS.get("regions_copied")
+    for k in range(20):
+        index = (slice(None), slice(k, k + 7)) if kind == "columns" else slice(k % 6, 10, 5)
+        part = x[index]
+        np.testing.assert_array_equal((part + 1).numpy(), x.numpy()[index] + 1)
+    assert EVENTS.get("compiles") - before <= 6
+    assert EVENTS.get("regions_copied") > copied
+
+
+def test_writing_in_many_places_is_few_programs() -> None:
+    before = EVENTS.get("compiles"), EVENTS.get("regions_waited_for")
+    counts, expected = mt.zeros(5, 5), np.zeros((5, 5))
+    mt.eval(counts)
+    rng = np.random.default_rng(0)
+    for i, j in rng.integers(0, 5, (30, 2)).tolist():
+        counts[i, j] += 1
+        expected[i, j] += 1
+    np.testing.assert_array_equal(counts.numpy(), expected)
+    kept = counts.numpy()  # shares the memory: it is written to by programs from now on
+    counts[0, 0] = -1.0
+    assert counts[0, 0].item() == -1.0
+    assert kept[0, 0] in (-1.0, expected[0, 0])
+    assert EVENTS.get("compiles") - before[0] <= 8
+    assert EVENTS.get("regions_waited_for") > before[1]
+
+
+def test_numbers_are_written_at_once() -> None:
+    x = mt.zeros(4, 2)
+    mt.eval(x)
+    before, version = EVENTS.get("evaluations"), x._version
+    memory = x.numpy().ctypes.data
+    for i in range(4):
+        x[i] = i
+    x[1:3, 0] = np.float32(7.5)
+    x[3] = mt.tensor([8.0, 9.0])
+    assert x.tolist() == [[0.0, 0.0], [7.5, 1.0], [7.5, 2.0], [8.0, 9.0]]
+    assert EVENTS.get("evaluations") == before
+    assert x._version > version
+    assert x.numpy().ctypes.data == memory
+
+
+def test_what_was_recorded_before_a_write_sees_the_old_values(computed: Any) -> None:
+    own = computed + 0
+    mt.eval(own)
+    part = own[2:4]
+    twice = part * 2
+    whole = own.sum()
+    own[2] = 0.0
+    own += 1
+    np.testing.assert_array_equal(twice.numpy(), VALUES[2:4] * 2)
+    assert whole.item() == VALUES.sum()
+    after = VALUES.copy()
+    after[2] = 0
+    np.testing.assert_array_equal(own.numpy(), after + 1)
+    np.testing.assert_array_equal(part.numpy(), after[2:4] + 1)
+    part -= 5
+    np.testing.assert_array_equal(own[3].numpy(), after[3] - 4)
+
+
+def test_parameters_made_of_regions_train_on_their_own() -> None:
+    data = mt.tensor(VALUES) + 0
+    mt.eval(data)
+    weight, other = nn.Parameter(data[0]), data[1].clone().requires_grad_()
+    optimizer = mt.optim.SGD([weight, other], lr=0.5, momentum=0.9)
+    pending = data.sum()
+    for _ in range(5):
+        optimizer.zero_grad()
+        ((weight - 1) ** 2 + other).sum().backward()
+        optimizer.step()
+    assert pending.item() == VALUES.sum()
+    np.testing.assert_array_equal(data.numpy(), VALUES)
+    nn.init.zeros_(weight)
+    np.testing.assert_array_equal(data.numpy(), VALUES)
+    data += 1
+    assert weight.sum().item() == 0.0
+
+
+def test_regions_that_require_grad_are_recorded() -> None:
+    w = mt.ones(4, 3, requires_grad=True)
+    mt.eval(w)
+    (w[1] * 2 + w[2:3].sum()).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[0.0] * 3, [2.0] * 3, [3.0] * 3, [0.0] * 3]
+    with mt.no_grad():
+        row = w[1]
+        assert not row.requires_grad
+        w[0] = 5.0
+        w -= 1
+    assert row.tolist() == [0.0, 0.0, 0.0]
+    assert w[0].tolist() == [4.0, 4.0, 4.0]
+
+
+def test_compiled_functions_see_regions_of_what_they_are_given() -> None:
+    @mt.compile
+    def step(x: mt.Tensor) -> mt.Tensor:
+        return x[1] + x[2:4].sum(0)
+
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        values = rng.standard_normal((5, 3)).astype(np.float32)
+        x = mt.tensor(values)
+        np.testing.assert_allclose(step(x).numpy(), values[1] + values[2:4].sum(0), rtol=1e-6)
+    data = mt.tensor(np.arange(40.0).reshape(20, 2))
+    for i in range(15):
+        expected = data.numpy()[i + 1] + data.numpy()[i + 2 : i + 4].sum(0)
+        np.testing.assert_array_equal(step(data[i : i + 5]).numpy(), expected)
+
+
+def test_memory_is_kept_as_long_as_a_part_of_it() -> None:
+    x = mt.tensor(VALUES) + 0
+    mt.eval(x)
+    memory = weakref.ref(x.node.buffer)
+    part = x[2:6][1:3]
+    del x
+    gc.collect()
+    assert memory() is not None
+    assert part[0, 0, 0].item() == 36.0
+    del part
+    gc.collect()
+    assert memory() is None
+
+
+def test_wrong_writes_say_what_they_say_elsewhere() -> None:
+    x = mt.zeros(4, 2, dtype=mt.int64)
+    mt.eval(x)
+    with pytest.raises(IndexError, match="index 4 is out of bounds for dimension 0 with size 4"):
+        x[4] = 1
+    with pytest.raises(RuntimeError, match="expand"):
+        x[0] = mt.tensor([1, 2, 3])
+    with pytest.raises(ValueError, match="Overflow"):
+        x[0] = 1 << 70
+    with mt.no_sync():
+        x[0] = 3
+        x[1] = 200
+    assert x.tolist() == [[3, 3], [200, 200], [0, 0], [0, 0]]
+    with config.override(mode="eager"):
+        x[2] = x[0] + 1
+    assert x[2].tolist() == [4, 4]
