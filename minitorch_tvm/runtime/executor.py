@@ -152,7 +152,7 @@ class Executor:
             copy = self._scratch[number] = Buffer(x.nbytes)
         EVENTS.add("unaligned_inputs_copied")
         if x.nbytes:
-            copy.numpy((x.nbytes,), _BYTES)[...] = x.array.reshape(-1).view(np.uint8)
+            copy.numpy((x.nbytes,), _BYTES)[...] = x.numpy((x.nbytes,), _BYTES)
         return copy.address
 
 

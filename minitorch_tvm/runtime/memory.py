@@ -133,7 +133,7 @@ class Buffer:
     )
 
     _whole: Buffer | None
-    """What this is a part of; where there is an array."""
+    """What this is a part of; where there is an array, in whose place it stands."""
 
     def __init__(self, nbytes: int) -> None:
         self._size = 0  # nothing to return, should there be no memory
@@ -160,11 +160,14 @@ class Buffer:
 
     def part(self, offset: int, nbytes: int) -> Buffer:
         """Bytes of this memory, which they keep: nobody writes over them on their own account."""
-        whole = self if self.array is None or self._whole is None else self._whole
-        memory = _memory_at(self.address + offset)
-        memory.buffer = whole
-        buffer = Buffer.around(np.ndarray((nbytes,), np.uint8, memory), self.aligned)
-        buffer._whole = whole
+        buffer = _new(Buffer)
+        buffer._size = 0
+        buffer.nbytes = nbytes
+        buffer.address = self.address + offset
+        buffer.aligned = self.aligned
+        array = self.array
+        whole = self if array is None or self._whole is None else self._whole
+        buffer._whole = buffer.array = whole
         return buffer
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from .. import lazy
 from ..core.events import EVENTS
 from ..core.record import record
-from ..core.shape import Shape, contiguous_strides, numel
+from ..core.shape import Shape, numel
 from ..core.strides import Strides, sliced
 from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
@@ -30,6 +30,8 @@ class Region:
     steps: tuple[int, ...]
     shape: Shape
     axes: tuple[int, ...]
+    sizes: Shape
+    """How many positions are taken along each dimension of the tensor."""
 
     def strides(self, shape: Shape, strides: Strides | None) -> Strides:
         """Strides of the region of a tensor with this shape and these strides."""
@@ -49,15 +51,7 @@ class Region:
             )
         ]
         starts, stops, steps = zip(*moved, strict=True)
-        return Region(starts, stops, steps, self.shape, self.axes)
-
-    @property
-    def sizes(self) -> Shape:
-        """How many positions are taken along each dimension of the tensor."""
-        return tuple(
-            max(0, -(-(stop - start) // step))
-            for start, stop, step in zip(self.starts, self.stops, self.steps, strict=True)
-        )
+        return Region(starts, stops, steps, self.shape, self.axes, self.sizes)
 
     def slices(self) -> tuple[slice, ...]:
         """The region as an index of an array."""
@@ -69,7 +63,7 @@ class Region:
         if sizes == x.shape:
             return b.reshape(x, self.shape)
         if x.buffer is not None and numel(sizes) and _unwatched(x):
-            offset = self._offset(x.shape, sizes)
+            offset = self._offset(x.shape)
             if offset is not None:
                 size = x.dtype.itemsize
                 memory = x.buffer.part(offset * size, numel(sizes) * size)
@@ -80,17 +74,18 @@ class Region:
                 return leaf(buffer_of(values, x.dtype), self.shape, x.dtype)
         return b.reshape(b.slice(x, self.starts, self.stops, self.steps), self.shape)
 
-    def _offset(self, shape: Shape, sizes: Shape) -> int | None:
+    def _offset(self, shape: Shape) -> int | None:
         """Elements of a row-major tensor before the region; None if it is not all in one piece."""
-        inside = False
-        for size, n, step in zip(sizes, shape, self.steps, strict=True):
+        inside, offset = False, 0
+        for size, n, start, step in zip(self.sizes, shape, self.starts, self.steps, strict=True):
             if inside and size != n:
                 return None
             if size > 1:
                 if step > 1:
                     return None
                 inside = True
-        return sum(map(operator.mul, self.starts, contiguous_strides(shape)))
+            offset = offset * n + start
+        return offset
 
     def varies(self, shape: Shape) -> bool:
         """True once regions of this size have been taken from such tensors in several places.
@@ -128,30 +123,27 @@ def is_unshared(node: Node, parts: int = 0) -> bool:
     return sys.getrefcount(node) <= 4 and sys.getrefcount(buffer) <= 3 + 2 * parts
 
 
-def store(t: Any, region: Region, source: Node, view: Any = None) -> bool:
+def store(t: Any, region: Region, source: Node | float, view: Any = None) -> bool:
     """Write ``source`` to a region of a computed tensor now; False if that is to be recorded.
 
     Where it is would be part of a program, which is compiled for each place.  What is still to be
     computed is waited for once a region has been written in several places.  ``view`` shows it.
     """
     trace, node = MODE.trace, t._node
-    if trace.capture is not None or trace.forbidden:
+    if trace.capture is not None or trace.forbidden or node.requires_grad:
         return False
-    if node.requires_grad or source.requires_grad or source.dtype is not node.dtype:
+    pending = node.pending
+    if isinstance(source, Node):
+        pending = pending or source.pending
+        fits = source.dtype is node.dtype and not source.requires_grad and not source.is_scalar
+        if not fits or not _fits_into(source.shape, region.shape):
+            return False
+    if not numel(region.shape):
         return False
-    if source.is_scalar:
-        return False
-    shape = source.shape
-    lead = len(shape) - len(region.shape)
-    if lead > 0 and shape[:lead] == (1,) * lead:
-        shape = shape[lead:]
-    fits = all(n in (1, m) for n, m in zip(shape[::-1], region.shape[::-1], strict=False))
-    if len(shape) > len(region.shape) or not fits or not numel(region.shape):
-        return False
-    if node.pending or source.pending:
+    if pending:
         if not region.varies(node.shape):
             return False
-        lazy.evaluate([node, source], "setitem")
+        lazy.evaluate([n for n in (node, source) if isinstance(n, Node)], "setitem")
         EVENTS.add("regions_waited_for")
     parts = 0
     if view is not None and view._node.buffer is not None and view._node.buffer.borrowed:
@@ -163,11 +155,29 @@ def store(t: Any, region: Region, source: Node, view: Any = None) -> bool:
         return False
     if lazy.doubtful():
         lazy.require_sound()
-    given = source.buffer.numpy(source.shape, source.dtype).reshape(shape)
-    given = np.broadcast_to(given, region.shape).reshape(region.sizes)
+    if isinstance(source, Node):
+        given = source.buffer.numpy(source.shape, source.dtype)
+        if source.shape:
+            if source.shape != region.shape:
+                missing = max(0, given.ndim - len(region.shape))
+                given = np.broadcast_to(given.reshape(given.shape[missing:]), region.shape)
+            given = given.reshape(region.sizes)
+    else:
+        given = source
     node.buffer.numpy(node.shape, node.dtype)[region.slices()] = given
     t._version += 1
     return True
+
+
+def _fits_into(shape: Shape, region: Shape) -> bool:
+    """True if values of that shape can be written to a region: dimensions of one in front go."""
+    missing = len(shape) - len(region)
+    if missing > 0:
+        if shape[:missing] != (1,) * missing:
+            return False
+        shape = shape[missing:]
+    lead = len(region) - len(shape)
+    return all(n in (1, m) for n, m in zip(shape, region[lead:], strict=True))
 
 
 _FEW = 4
@@ -204,6 +214,7 @@ def parse(shape: Shape, index: Any) -> Region:
     steps: list[int] = []
     out: list[int] = []
     axes: list[int] = []
+    sizes: list[int] = []
 
     def whole(n: int) -> None:
         axes.append(len(starts))
@@ -211,6 +222,7 @@ def parse(shape: Shape, index: Any) -> Region:
         stops.append(n)
         steps.append(1)
         out.append(n)
+        sizes.append(n)
 
     expanded = False
     for item in items:
@@ -234,6 +246,7 @@ def parse(shape: Shape, index: Any) -> Region:
             stops.append(stop)
             steps.append(step)
             out.append(-(-(stop - start) // step))
+            sizes.append(out[-1])
         else:
             n = shape[len(starts)]
             if type(item) is not int:
@@ -247,10 +260,11 @@ def parse(shape: Shape, index: Any) -> Region:
             starts.append(position)
             stops.append(position + 1)
             steps.append(1)
+            sizes.append(1)
     if not expanded:
         for _ in range(missing):
             whole(shape[len(starts)])
-    return Region(tuple(starts), tuple(stops), tuple(steps), tuple(out), tuple(axes))
+    return Region(*map(tuple, (starts, stops, steps, out, axes, sizes)))
 
 
 def _integer(item: Any) -> int:
