@@ -189,6 +189,19 @@ def idle() -> bool:
     return not trace.handles and trace.owed is None
 
 
+def awaited(node: Node) -> bool:
+    """True if something that this thread has yet to compute reads ``node``."""
+    trace = MODE.trace
+    # Known references: the caller's local, the argument and getrefcount's.
+    if idle() or sys.getrefcount(node) <= 3:
+        return False
+    with _FLUSHING:
+        trace.settle()
+        roots: dict[int, Node] = {}
+        _collect(trace.handles, roots)
+        return any(x is node for n in reachable(roots.values()) for x in n.inputs)
+
+
 def exclusive() -> contextlib.AbstractContextManager[object]:
     """While this is held, no other thread evaluates."""
     return _FLUSHING

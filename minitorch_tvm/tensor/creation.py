@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import lazy
 from .. import random as rng
 from ..core import arguments as arg
 from ..core import dtype as dt
+from ..core import errors
 from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -60,7 +63,8 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor on the memory of ``array`` where that is possible without a copy.
 
     A C-contiguous, writable array is shared: in-place operations on the tensor write to it, and
-    its elements are read when the tensor is evaluated, so do not change them in between.  That
+    its elements are read when the tensor is evaluated, so do not change them in between (a warning
+    says so when the same memory is given again before that).  That
     holds for several tensors on one array, too: what has been done to one of them in place, the
     others show once it is evaluated (``mt.eval``).  Arrays that are read-only, strided or of
     foreign byte order are copied.  Raises TypeError for dtypes without a counterpart.
@@ -70,12 +74,37 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     given, flags = array.dtype, array.flags
     known = dt.of_numpy(given)
     if known is not None and flags.carray:  # aligned, writeable, C-contiguous
-        return Tensor._wrap(leaf(Buffer.around(array, True), array.shape, known))
+        return _on_array(leaf(Buffer.around(array, True), array.shape, known))
     native = given.isnative
     dtype = dt.from_numpy(given if native else given.newbyteorder("="))
     if not (flags.c_contiguous and flags.writeable and native):
         return Tensor._wrap(leaf_of(array, dtype))
-    return Tensor._wrap(leaf(Buffer.around(array, flags.aligned), array.shape, dtype))
+    return _on_array(leaf(Buffer.around(array, flags.aligned), array.shape, dtype))
+
+
+_GIVEN: dict[int, weakref.ref[Node]] = {}
+"""The last value on memory of the user's that begins there."""
+_MOST_GIVEN = 1024
+
+
+def _on_array(node: Node) -> Tensor:
+    """A tensor on the user's memory; warns if what was recorded on the same memory still reads it.
+
+    Somebody who fills one array with a batch after the other would train on the last one only.
+    """
+    address = node.buffer.address
+    reference = _GIVEN.get(address)
+    before = None if reference is None else reference()
+    if before is not None and lazy.awaited(before):
+        errors.warn(
+            "from_numpy() is given memory that operations recorded earlier have yet to read. If it "
+            "has been written to since, they will compute with the new numbers: evaluate them "
+            "before (mt.eval, optimizer.step(), .item()), or let mt.tensor(array) copy it"
+        )
+    if len(_GIVEN) >= _MOST_GIVEN:
+        _GIVEN.clear()
+    _GIVEN[address] = weakref.ref(node)
+    return Tensor._wrap(node)
 
 
 def full(

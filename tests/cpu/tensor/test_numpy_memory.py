@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
+from minitorch_tvm import nn
 from minitorch_tvm.core.events import EVENTS
 
 
@@ -190,3 +195,49 @@ def test_refused_types() -> None:
             mt.from_numpy(bad)
     with pytest.raises(TypeError, match=r"can't convert np\.ndarray of type"):
         mt.tensor(np.zeros(2, "f2"))
+
+
+def _accumulated(fill: Callable[[Any], mt.Tensor], sync: bool) -> float:
+    w, buffer = mt.ones(4, 1, requires_grad=True), np.empty((8, 4), np.float32)
+    for turn in range(3):
+        buffer[...] = turn
+        x = fill(buffer)
+        (x @ w).mean().backward()
+        if sync:
+            mt.eval(w.grad)
+    assert w.grad is not None
+    return w.grad.sum().item()
+
+
+def test_memory_given_again_before_it_is_read_warns() -> None:
+    with pytest.warns(UserWarning, match="operations recorded earlier have yet to read") as caught:
+        _accumulated(mt.from_numpy, sync=False)
+    assert {w.filename for w in caught} == {__file__}
+    buffer = np.zeros(3, np.float32)
+    first = mt.from_numpy(buffer) * 2
+    with pytest.warns(UserWarning, match="let mt.tensor"):
+        second = mt.from_numpy(buffer)
+    assert (first + second).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_memory_given_again_once_it_was_read_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _accumulated(mt.from_numpy, sync=True) == 12.0
+        assert _accumulated(mt.tensor, sync=False) == 12.0
+        buffer = np.zeros((3, 4), np.float32)
+        layer, kept = nn.Linear(4, 2), []
+        optimizer = mt.optim.SGD(layer.parameters(), lr=0.1)
+        for turn in range(3):
+            buffer[...] = turn
+            x = mt.from_numpy(buffer)
+            loss = layer(x).sum()
+            loss.backward()
+            optimizer.step()
+            kept.append(layer(mt.from_numpy(buffer)).sum())  # a graph that is kept
+            kept[-1].item()
+        other = mt.from_numpy(buffer)
+        again = mt.from_numpy(buffer)  # nothing reads the first
+        twice = again * 2
+        mt.from_numpy(np.ones(5, np.float32))
+        assert twice.sum().item() == other.sum().item() * 2
