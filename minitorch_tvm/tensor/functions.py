@@ -12,6 +12,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
+from . import host
 from .core import Number, TensorBase, tensor_of
 from .tensor import Tensor
 
@@ -60,7 +61,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
     torch.Size([3, 2])
     """
-    return Tensor._wrap(d.cat(_elements("cat", tensors), arg.integer("cat", "dim", 2, dim)))
+    nodes, axis = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
+    return Tensor._wrap(host.joined(nodes, axis) or d.cat(nodes, axis))
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

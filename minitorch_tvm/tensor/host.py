@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import autograd, lazy
 from ..core.dtype import Category, DType
+from ..core.events import EVENTS
 from ..ir.node import MODE, Node, leaf
 from ..runtime.memory import buffer_of
 from . import gathering, indexing
 from .core import TensorBase
+from .varying import varies
 
 Array = np.ndarray[Any, Any]
 
@@ -95,3 +98,26 @@ def _fits(value: Any, dtype: DType) -> bool:
     if dtype.is_floating_point:
         return type(value) in (int, float) and abs(value) < 1e30
     return type(value) is int and dtype.category is Category.INT and 0 <= value < 128
+
+
+def joined(nodes: Sequence[Node], dim: int) -> Node | None:
+    """Tensors joined at once, as a sequence that grows is at every step; None: to be recorded.
+
+    Each length would need a program, and what reads the result would, too, where it only looks at
+    the end of it.
+    """
+    if not nodes:
+        return None
+    first = nodes[0]
+    rank, trace = len(first.shape), MODE.trace
+    if not -rank <= dim < rank or trace.forbidden or not all(map(indexing.unwatched, nodes)):
+        return None
+    axis = dim % rank
+    kinds = {(n.dtype, n.shape[:axis], n.shape[axis + 1 :]) for n in nodes}
+    sizes = tuple(n.shape[axis] if len(n.shape) == rank else -1 for n in nodes)
+    if len(kinds) > 1 or -1 in sizes or not varies(("cat", axis, *kinds), sizes):
+        return None
+    lazy.evaluate(nodes, "cat")
+    EVENTS.add("joined_at_once")
+    array = np.concatenate([n.buffer.numpy(n.shape, n.dtype) for n in nodes], axis)
+    return leaf(buffer_of(array, first.dtype), array.shape, first.dtype)

@@ -16,6 +16,7 @@ from ..core.strides import Strides, sliced
 from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
 from ..runtime.memory import buffer_of
+from .varying import varies
 
 
 @record
@@ -62,7 +63,7 @@ class Region:
         sizes = self.sizes
         if sizes == x.shape:
             return b.reshape(x, self.shape)
-        if x.buffer is not None and numel(sizes) and _unwatched(x):
+        if x.buffer is not None and numel(sizes) and unwatched(x):
             offset = self._offset(x.shape)
             if offset is not None:
                 size = x.dtype.itemsize
@@ -92,15 +93,7 @@ class Region:
 
         Where a region begins is part of a program, which is compiled for each.
         """
-        key = (shape, self.sizes, self.steps)
-        places = _PLACES.get(key)
-        if places is None:
-            if len(_PLACES) >= _MOST_KINDS:
-                _PLACES.clear()
-            places = _PLACES.setdefault(key, set())
-        if len(places) < _FEW:
-            places.add(self.starts)
-        return len(places) >= _FEW
+        return varies((shape, self.sizes, self.steps), self.starts)
 
     def write(self, x: Node, value: Node) -> Node:
         """``x`` with the region replaced by ``value`` (shaped like the region)."""
@@ -180,12 +173,7 @@ def _fits_into(shape: Shape, region: Shape) -> bool:
     return all(n in (1, m) for n, m in zip(shape, region[lead:], strict=True))
 
 
-_FEW = 4
-_MOST_KINDS = 4096
-_PLACES: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[int, ...]]] = {}
-
-
-def _unwatched(x: Node) -> bool:
+def unwatched(x: Node) -> bool:
     """True if nobody needs to know that something is read from ``x``."""
     trace = MODE.trace
     return trace.capture is None and not (x.requires_grad and trace.grad_enabled)

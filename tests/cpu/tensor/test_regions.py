@@ -244,3 +244,47 @@ def test_wrong_writes_say_what_they_say_elsewhere() -> None:
     with config.override(mode="eager"):
         x[2] = x[0] + 1
     assert x[2].tolist() == [4, 4]
+
+
+def test_a_sequence_that_grows_is_few_programs() -> None:
+    table = mt.tensor(np.random.default_rng(0).standard_normal((7, 7)).astype(np.float32))
+    mt.eval(table)
+
+    def generate(count: int) -> mt.Tensor:
+        sequence = mt.tensor([[3]])
+        for _ in range(count):
+            window = sequence[:, -4:]
+            scores = F.embedding(window, table).sum(1)
+            sequence = mt.cat((sequence, scores.argmax(1).reshape(1, 1)), 1)
+        return sequence
+
+    expected = [3]
+    for _ in range(40):
+        expected.append(int(table.numpy()[expected[-4:]].sum(0).argmax()))
+    assert generate(10).tolist()[0] == expected[:11]
+    before, joined = EVENTS.get("compiles"), EVENTS.get("joined_at_once")
+    assert generate(40).tolist()[0] == expected
+    assert EVENTS.get("compiles") - before <= 6
+    assert EVENTS.get("joined_at_once") == joined + 40
+
+
+def test_joining_follows_the_same_rules_at_once() -> None:
+    parts: list[mt.Tensor] = []
+    for n in range(1, 9):
+        parts.append(mt.full((n, 2), float(n)) * 2)
+        whole = mt.cat(parts)
+        assert whole.shape == (n * (n + 1) // 2, 2)
+        assert whole.sum().item() == sum(4 * k * k for k in range(1, n + 1))
+        assert mt.cat([whole, mt.zeros(n, 2, dtype=mt.float64)]).dtype is mt.float64
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        mt.cat([*parts, mt.zeros(2, 3)])
+    w = mt.ones(9, 2, requires_grad=True)
+    mt.cat([*parts, w]).sum().backward()
+    assert w.grad is not None
+    assert w.grad.sum().item() == 18.0
+    source = mt.ones(2, 2)
+    joined = mt.cat([*parts, source])
+    source += 1
+    assert joined[-1].tolist() == [1.0, 1.0]
+    with mt.no_sync():
+        assert mt.cat([*parts, source, source]).node.pending
