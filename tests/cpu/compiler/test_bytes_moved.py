@@ -33,7 +33,7 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], list[Parts], i
         [[lambda m: m[:7], lambda m: m[20:27]]],
         0,
     ),
-    "a part and all": ([(60, 50)], lambda x: x + x[:1], [[lambda m: m]], 0),
+    "a part and all": ([(60, 50)], lambda x: x + x[:, :1], [[lambda m: m]], 0),
     "a part of a view": (
         [(60, 50)],
         lambda x: x.reshape(100, 30)[:7].exp(),
