@@ -25,7 +25,7 @@ from .core import config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.record import record
-from .ir.failed import FAILED, Failed, Sound, fail, spoiled
+from .ir.failed import FAILED, UNTESTED, Failed, Sound, fail, spoiled
 from .ir.graph import Graph
 from .ir.node import MODE, SCALAR, Node, others, traces
 from .ir.trace import Trace
@@ -61,8 +61,6 @@ class Check:
     writes: int  # how many of the trace's came before
 
 
-_UNTESTED: dict[int, Check] = {}
-"""Conditions of all threads by the identity of what they guard."""
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _SITES: dict[errors.Provenance, list[Graph]] = {}
@@ -107,18 +105,18 @@ def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:
     one that is to compute something from ``guarded``.
     """
     trace, number = MODE.trace, id(guarded)
-    reference = weakref.ref(guarded, lambda _: _UNTESTED.pop(number, None))
+    reference = weakref.ref(guarded, lambda _: UNTESTED.pop(number, None))
     place, writes = errors.user_place(), len(trace.writes)
     condition = Check(ok, index, bounds, reference, number, place, trace, writes)
     trace.checks.append(condition)
-    _UNTESTED[number] = condition
+    UNTESTED[number] = condition
     if trace.capture is not None:
         trace.capture.refuse("a condition on computed values decides whether to go on")
 
 
 def doubtful() -> bool:
     """True while :func:`require_sound` has something to do."""
-    return bool(MODE.trace.checks or FAILED or _UNTESTED)
+    return bool(FAILED or UNTESTED or MODE.trace.checks)
 
 
 def require_sound(nodes: Iterable[Node] = (), now: bool = True) -> None:
@@ -306,7 +304,7 @@ def _run_checks(trace: Trace) -> None:
 
 def _untested(nodes: Iterable[Node]) -> list[Check]:
     """The conditions, of any thread, that guard some of these."""
-    return [c for n in nodes if (c := _UNTESTED.get(id(n))) is not None and c.guarded() is n]
+    return [c for n in nodes if (c := UNTESTED.get(id(n))) is not None and c.guarded() is n]
 
 
 def _judge(checks: list[Check]) -> list[Failed]:
@@ -339,7 +337,7 @@ def _judge(checks: list[Check]) -> list[Failed]:
             fail(guarded, cause)
         causes.append(cause)
     for c in checks:
-        _UNTESTED.pop(c.number, None)
+        UNTESTED.pop(c.number, None)
     return causes
 
 
@@ -549,7 +547,7 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
     if not conditions and others(MODE.trace) and _other_threads(roots, found):
         saved(roots)
         found = reachable(roots.values())
-    if not conditions and _UNTESTED:  # of other threads
+    if not conditions and UNTESTED:  # of other threads
         met = _untested(found)
         if met:
             _judge(met)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..core import errors
 from ..core.record import record
@@ -37,6 +37,8 @@ class Failed(Leaf, kind=Kind.LEAF):
 
 FAILED: dict[int, weakref.ref[Node]] = {}
 """By identity, those that somebody may still ask for."""
+UNTESTED: dict[int, Any] = {}
+"""Conditions of all threads (see :mod:`minitorch_tvm.lazy`) by the identity of what they guard."""
 _found = 1  # changes whenever one more has failed
 
 

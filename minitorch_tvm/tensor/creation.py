@@ -74,21 +74,32 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     given, flags = array.dtype, array.flags
     known = dt.of_numpy(given)
     if known is not None and flags.carray:  # aligned, writeable, C-contiguous
-        return _on_array(leaf(Buffer.around(array, True), array.shape, known))
+        buffer = Buffer.around(array, True)
+        node = leaf(buffer, array.shape, known)
+        # Every batch passes here: _note_given() is called where it has something to do.
+        before = _GIVEN.get(buffer.address)
+        if before is None or before() is not None:
+            _note_given(node)
+        else:
+            _GIVEN[buffer.address] = _reference(node)
+        return Tensor._wrap(node)
     native = given.isnative
     dtype = dt.from_numpy(given if native else given.newbyteorder("="))
     if not (flags.c_contiguous and flags.writeable and native):
         return Tensor._wrap(leaf_of(array, dtype))
-    return _on_array(leaf(Buffer.around(array, flags.aligned), array.shape, dtype))
+    node = leaf(Buffer.around(array, flags.aligned), array.shape, dtype)
+    _note_given(node)
+    return Tensor._wrap(node)
 
 
 _GIVEN: dict[int, weakref.ref[Node]] = {}
 """The last value on memory of the user's that begins there."""
 _MOST_GIVEN = 1024
+_reference = weakref.ref
 
 
-def _on_array(node: Node) -> Tensor:
-    """A tensor on the user's memory; warns if what was recorded on the same memory still reads it.
+def _note_given(node: Node) -> None:
+    """Warn if what was recorded on the same memory still reads it.
 
     Somebody who fills one array with a batch after the other would train on the last one only.
     """
@@ -103,8 +114,7 @@ def _on_array(node: Node) -> Tensor:
         )
     if len(_GIVEN) >= _MOST_GIVEN:
         _GIVEN.clear()
-    _GIVEN[address] = weakref.ref(node)
-    return Tensor._wrap(node)
+    _GIVEN[address] = _reference(node)
 
 
 def full(

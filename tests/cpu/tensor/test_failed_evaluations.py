@@ -44,8 +44,8 @@ def _model() -> tuple[nn.Sequential, Callable[[int], None]]:
 
     def step(shift: int) -> None:
         optimizer.zero_grad()
-        labels = mt.from_numpy(y)
-        loss = F.cross_entropy(model(mt.from_numpy(x)), labels + shift if shift else labels)
+        labels = mt.tensor(y)
+        loss = F.cross_entropy(model(mt.tensor(x)), labels + shift if shift else labels)
         loss.backward()
         optimizer.step()
 
@@ -108,12 +108,9 @@ def test_a_first_evaluation_that_is_interrupted_loses_nothing() -> None:
 # --- what depends on positions that are outside -----------------------------------------------
 
 
-_START = np.arange(2)
-
-
 def _outside(shift: int = 4) -> mt.Tensor:
     """Positions that are computed: 4 and 5 (and 9 and 10 for a shift of 9)."""
-    return mt.from_numpy(_START) * 1 + shift
+    return mt.from_numpy(np.arange(2)) * 1 + shift
 
 
 def _raises(call: Callable[[], object], match: str = "out of range in self") -> None:
@@ -418,13 +415,13 @@ def test_wrong_values_of_another_thread_reach_no_state(ended: bool) -> None:
     if ended:
         thread.join()
     mean = norm.running_mean.tolist()
-    _raises(lambda: ((x @ w - made.get()) ** 2).sum().backward())
+    _raises(lambda: ((x @ w - made.get(timeout=60)) ** 2).sum().backward())
     assert w.grad is None
     optimizer.step()
-    _raises(lambda: s.add_(made.get()))
-    _raises(lambda: norm(made.get()))
+    _raises(lambda: s.add_(made.get(timeout=60)))
+    _raises(lambda: norm(made.get(timeout=60)))
     (partly,) = mt.autograd.grad((x @ w).sum(), w)
-    w.grad = partly * made.get().sum()
+    w.grad = partly * made.get(timeout=60).sum()
     _raises(optimizer.step)
     go_on.set()
     thread.join()
