@@ -148,7 +148,8 @@ class Compiled:
     """A function made by :func:`compile`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
+        # Not its attributes, which may change: __getattr__ looks them up.
+        functools.update_wrapper(self, function, updated=())
         self._function = function
         self._entries: dict[object, list[_Entry]] = {}
         self._others = _Entry()  # stands for calls of further kinds
@@ -157,6 +158,22 @@ class Compiled:
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
         """A copy of the function, of which nothing is known yet."""
         return Compiled(copy.deepcopy(self._function, memo))
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes and methods of the function or module; ``eval()`` and the like return this."""
+        if name == "_function":  # of a copy that is being made
+            raise AttributeError(name)
+        function = self._function
+        value = getattr(function, name)
+        if not isinstance(value, types.MethodType) or value.__self__ is not function:
+            return value
+
+        @functools.wraps(value)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            result = value(*args, **kwargs)
+            return self if result is function else result
+
+        return method
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """In a class: a method, for which each instance is a constant."""
@@ -373,6 +390,8 @@ def compile(function: Callable[..., Any]) -> Compiled:
     change is reported by a warning then).  What cannot be repeated (reading values inside, keeping
     tensors made inside) is reported by a RuntimeWarning, and the function then runs at every call,
     as it does once it has been called with 64 combinations of shapes and constants.
+
+    ``compile(model)`` has the model's attributes and methods (``parameters()``, ``eval()``).
 
     Example::
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -192,3 +193,53 @@ def test_a_view_taken_while_a_call_runs_keeps_its_values(monkeypatch: pytest.Mon
         call(mt.from_numpy(_image(number)))
     np.testing.assert_array_equal(views[0], before)
     assert not np.array_equal(weight.detach().numpy(), before)
+
+
+def test_a_compiled_module_has_what_the_module_has() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+    model = mt.compile(module)
+    optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
+    x = mt.tensor(np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32))
+    before = module[0].weight.tolist()
+    for _ in range(2):
+        optimizer.zero_grad()
+        model.train()
+        assert model.training
+        module(x).sum().backward()
+        optimizer.step()
+    assert module[0].weight.tolist() != before
+    assert model.eval() is model
+    assert not model.training
+    assert not module.training
+    repeated = EVENTS.get("captured_calls")
+    with mt.no_grad():
+        for _ in range(6):
+            np.testing.assert_array_equal(model(x).numpy(), module(x).numpy())
+    assert EVENTS.get("captured_calls") > repeated
+    assert list(model.state_dict()) == list(module.state_dict())
+    other = mt.compile(
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    )
+    other.load_state_dict(model.state_dict())
+    assert other.eval().to(mt.float64) is other
+    with mt.no_grad():
+        np.testing.assert_allclose(other(x.double()).numpy(), module(x).numpy(), rtol=1e-5)
+    with pytest.raises(AttributeError, match="'Sequential' object has no attribute 'nothing'"):
+        _ = model.nothing
+    copied = copy.deepcopy(model)
+    assert copied.training is False
+
+
+def test_a_compiled_function_has_its_attributes() -> None:
+    def step(x: mt.Tensor) -> mt.Tensor:
+        """Twice."""
+        return x * 2
+
+    step.rate = 1  # type: ignore[attr-defined]
+    compiled: Any = mt.compile(step)
+    step.rate = 2  # type: ignore[attr-defined]
+    assert compiled.rate == 2
+    assert compiled.__name__ == "step"
+    assert compiled.__doc__ == "Twice."
+    with pytest.raises(AttributeError, match="'function' object has no attribute 'nothing'"):
+        _ = compiled.nothing
