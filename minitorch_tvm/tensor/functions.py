@@ -67,7 +67,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
-    return Tensor._wrap(d.stack(_elements("stack", tensors), arg.integer("stack", "dim", 2, dim)))
+    nodes, axis = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
+    return Tensor._wrap(host.joined(nodes, axis, new=True) or d.stack(nodes, axis))
 
 
 def split(

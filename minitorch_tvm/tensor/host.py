@@ -100,24 +100,30 @@ def _fits(value: Any, dtype: DType) -> bool:
     return type(value) is int and dtype.category is Category.INT and 0 <= value < 128
 
 
-def joined(nodes: Sequence[Node], dim: int) -> Node | None:
-    """Tensors joined at once, as a sequence that grows is at every step; None: to be recorded.
+def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
+    """Tensors joined at once where how many, how long or which are the same varies; else None.
 
-    Each length would need a program, and what reads the result would, too, where it only looks at
-    the end of it.
+    A sequence that grows, a sample in which some come twice: each would need a program, and what
+    reads the result would, too.  ``new``: along a dimension that they do not have.
     """
     if not nodes:
         return None
     first = nodes[0]
-    rank, trace = len(first.shape), MODE.trace
+    rank, trace = len(first.shape) + new, MODE.trace
     if not -rank <= dim < rank or trace.forbidden or not all(map(indexing.unwatched, nodes)):
         return None
     axis = dim % rank
-    kinds = {(n.dtype, n.shape[:axis], n.shape[axis + 1 :]) for n in nodes}
-    sizes = tuple(n.shape[axis] if len(n.shape) == rank else -1 for n in nodes)
-    if len(kinds) > 1 or -1 in sizes or not varies(("cat", axis, *kinds), sizes):
+    seen: dict[int, int] = {}
+    same = tuple(seen.setdefault(id(n), i) for i, n in enumerate(nodes))
+    skipped = axis + (not new)
+    kinds = {(n.dtype, n.shape[:axis], n.shape[skipped:]) for n in nodes}
+    sizes = tuple(n.shape[axis:skipped] for n in nodes)
+    ranks = {len(n.shape) for n in nodes}
+    fits = len(kinds) == len(ranks) == 1 and not any(n.is_scalar for n in nodes)
+    if not fits or not varies((new, axis, *kinds), (sizes, same)):
         return None
     lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
-    array = np.concatenate([n.buffer.numpy(n.shape, n.dtype) for n in nodes], axis)
+    arrays = [n.buffer.numpy(n.shape, n.dtype) for n in nodes]
+    array = np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
     return leaf(buffer_of(array, first.dtype), array.shape, first.dtype)

@@ -288,3 +288,17 @@ def test_joining_follows_the_same_rules_at_once() -> None:
     assert joined[-1].tolist() == [1.0, 1.0]
     with mt.no_sync():
         assert mt.cat([*parts, source, source]).node.pending
+
+
+def test_a_sample_in_which_some_come_twice_is_few_programs() -> None:
+    memory = [mt.tensor([float(i), -float(i)]) for i in range(6)]
+    rng, before = np.random.default_rng(0), EVENTS.get("compiles")
+    for _ in range(20):
+        chosen = rng.integers(0, 6, 5).tolist()
+        batch = mt.stack([memory[i] for i in chosen])
+        assert batch.tolist() == [[float(i), -float(i)] for i in chosen]
+        assert mt.stack([memory[i] for i in chosen], dim=-1).shape == (2, 5)
+    assert EVENTS.get("compiles") - before <= 8
+    with pytest.raises(RuntimeError, match="equal size"):
+        mt.stack([memory[0], mt.zeros(3)])
+    assert mt.stack([memory[0], memory[0].double()]).dtype is mt.float64
