@@ -63,11 +63,11 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor on the memory of ``array`` where that is possible without a copy.
 
     A C-contiguous, writable array is shared: in-place operations on the tensor write to it, and
-    its elements are read when the tensor is evaluated, so do not change them in between (a warning
-    says so when the same memory is given again before that).  That
-    holds for several tensors on one array, too: what has been done to one of them in place, the
-    others show once it is evaluated (``mt.eval``).  Arrays that are read-only, strided or of
-    foreign byte order are copied.  Raises TypeError for dtypes without a counterpart.
+    its elements are read when the tensor is evaluated, so do not change them in between (where one
+    array is filled again and again before that, a warning says so).  That holds for several tensors
+    on one array, too: what has been done to one of them in place, the others show once it is
+    evaluated (``mt.eval``).  Arrays that are read-only, strided or of foreign byte order are
+    copied.  Raises TypeError for dtypes without a counterpart.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
@@ -92,14 +92,17 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     return Tensor._wrap(node)
 
 
+_reference = weakref.ref
 _GIVEN: dict[int, weakref.ref[Node]] = {}
 """The last value on memory of the user's that begins there."""
+_SAMPLES: dict[int, tuple[weakref.ref[Node], bytes]] = {}
+"""What some of its elements were, if the one before had not been read yet."""
 _MOST_GIVEN = 1024
-_reference = weakref.ref
+_SAMPLE = 1024
 
 
 def _note_given(node: Node) -> None:
-    """Warn if what was recorded on the same memory still reads it.
+    """Warn if memory has been given and changed while what was recorded had yet to read it.
 
     Somebody who fills one array with a batch after the other would train on the last one only.
     """
@@ -107,13 +110,19 @@ def _note_given(node: Node) -> None:
     reference = _GIVEN.get(address)
     before = None if reference is None else reference()
     if before is not None and lazy.awaited(before):
-        errors.warn(
-            "from_numpy() is given memory that operations recorded earlier have yet to read. If it "
-            "has been written to since, they will compute with the new numbers: evaluate them "
-            "before (mt.eval, optimizer.step(), .item()), or let mt.tensor(array) copy it"
-        )
-    if len(_GIVEN) >= _MOST_GIVEN:
-        _GIVEN.clear()
+        array = node.buffer.array.reshape(-1)
+        sample = array[:: max(1, array.size // _SAMPLE)].tobytes()
+        last = _SAMPLES.get(address)
+        if last is not None and last[0]() is before and last[1] != sample:
+            errors.warn(
+                "from_numpy() was given memory that has been written to before operations recorded "
+                "earlier have read it, so they will compute with the new numbers: evaluate them "
+                "first (mt.eval, optimizer.step(), .item()), or let mt.tensor(array) copy it"
+            )
+        _SAMPLES[address] = _reference(node), sample
+    for known in (_GIVEN, _SAMPLES):
+        if len(known) >= _MOST_GIVEN:
+            known.clear()
     _GIVEN[address] = _reference(node)
 
 
