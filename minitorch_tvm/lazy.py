@@ -342,12 +342,12 @@ def _judge(checks: list[Check]) -> list[Failed]:
 
 
 def _undo(trace: Trace, count: int) -> None:
-    """Take back wrong writes since the first ``count``; let go of how wrong values were made."""
-    writes = trace.writes[count:]
-    causes = spoiled(reachable(t._node for t, _ in writes if t._node.pending))
-    for tensor, old in reversed(writes):
-        if id(tensor._node) in causes:
-            tensor._unwritten(old)
+    """Take back all writes since the first ``count``: in PyTorch they would come after the error.
+
+    And let go of how wrong values were made.
+    """
+    for tensor, old in reversed(trace.writes[count:]):
+        tensor._unwritten(old)
     roots: dict[int, Node] = {}
     _collect(trace.handles, roots)
     causes = spoiled(reachable(roots.values()))

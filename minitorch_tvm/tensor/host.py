@@ -79,10 +79,11 @@ def stored(t: TensorBase, index: Any, value: Any) -> bool:
         return False
     region = indexing.parse(t._node.shape, index)
     if isinstance(value, TensorBase):
+        # The end of ``t[index] += 1``: the view has written to the region, and follows it.
+        follows = value._base is t and value._seen != t._version
         source = value.node
-        # The end of ``t[index] += 1`` has changed the region already.
         grad = source.requires_grad or t._node.requires_grad
-        if value._base is t and not grad and indexing.region_of(value) == region:
+        if follows and not grad and indexing.region_of(value) == region:
             return True
     elif _fits(value, t._node.dtype):
         source = value
@@ -96,7 +97,8 @@ def _fits(value: Any, dtype: DType) -> bool:
     if isinstance(value, np.generic):
         value = value.item()
     if dtype.is_floating_point:
-        return type(value) in (int, float) and abs(value) < 1e30
+        # Larger integers are rounded twice by numpy, or too large for a program.
+        return type(value) is float or (type(value) is int and abs(value) <= 1 << 53)
     return type(value) is int and dtype.category is Category.INT and 0 <= value < 128
 
 

@@ -13,7 +13,7 @@ from ..core.events import EVENTS
 from ..core.record import record
 from ..core.shape import Shape, numel
 from ..core.strides import Strides, sliced
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import MODE, Node, leaf, others
 from ..ops import build as b
 from ..runtime.memory import buffer_of
 from .varying import varies
@@ -64,7 +64,8 @@ class Region:
         if sizes == x.shape:
             return b.reshape(x, self.shape)
         if x.buffer is not None and numel(sizes) and unwatched(x):
-            offset = self._offset(x.shape)
+            # Of the user's memory there may be several buffers, of which no two know each other.
+            offset = None if x.buffer.shared else self._offset(x.shape)
             if offset is not None:
                 size = x.dtype.itemsize
                 memory = x.buffer.part(offset * size, numel(sizes) * size)
@@ -125,7 +126,8 @@ def store(t: Any, region: Region, source: Node | float, view: Any = None) -> boo
     trace, node = MODE.trace, t._node
     if trace.capture is not None or trace.forbidden or node.requires_grad:
         return False
-    pending = node.pending
+    # What reads the user's memory may do so through another buffer.
+    pending = node.pending or (node.buffer.shared and not lazy.idle())
     if isinstance(source, Node):
         pending = pending or source.pending
         fits = source.dtype is node.dtype and not source.requires_grad and not source.is_scalar
@@ -140,11 +142,12 @@ def store(t: Any, region: Region, source: Node | float, view: Any = None) -> boo
         EVENTS.add("regions_waited_for")
     parts = 0
     if view is not None and view._node.buffer is not None and view._node.buffer.borrowed:
-        # The view, and getrefcount's argument: nothing that is to be computed reads it.
-        if sys.getrefcount(view._node) > 2:
+        # The view's, and getrefcount's argument: nothing that is to be computed reads it, and no
+        # other tensor has that memory.
+        if sys.getrefcount(view._node) > 2 or sys.getrefcount(view._node.buffer) > 2:
             return False
         parts = 1
-    if not is_unshared(node, parts):
+    if not is_unshared(node, parts) or (node.buffer.shared and others(trace)):
         return False
     if lazy.doubtful():
         lazy.require_sound()

@@ -208,13 +208,13 @@ def test_what_is_written_to_keeps_its_value(shared: bool, pending: bool) -> None
     if pending:
         s += 1
     rows = F.embedding(_outside(), table)
-    other += 1  # before what was wrong is told, but not wrong itself
+    other += 1  # not wrong itself, but behind what is
     s.add_(rows)
     s *= 2
     first += rows[0]
     _raises(s.tolist)
     value = [[1.0, 1.0], [1.0, 1.0]] if pending else [[0.0, 0.0], [0.0, 0.0]]
-    for t, expected in ((s, value), (kept, value), (first, value[0]), (other, [[1.0] * 2] * 2)):
+    for t, expected in ((s, value), (kept, value), (first, value[0]), (other, [[0.0] * 2] * 2)):
         assert t.tolist() == expected
     for write in (s.copy_, s.mul_, s[:].add_, lambda r: setattr(s, "data", r)):
         _raises(lambda write=write: write(rows))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,26 @@ from minitorch_tvm.core.events import EVENTS
 VALUES = np.arange(120, dtype=np.float32).reshape(10, 3, 4)
 
 
-@pytest.fixture(params=["own", "user's", "odd"])
-def computed(request: pytest.FixtureRequest) -> Any:
-    if request.param == "own":
-        x = mt.tensor(VALUES) + 0
-        mt.eval(x)
-        return x
-    if request.param == "user's":
-        return mt.from_numpy(VALUES.copy())
+def _user() -> mt.Tensor:
+    return mt.from_numpy(VALUES.copy())
+
+
+def _odd() -> mt.Tensor:
     raw = np.zeros(VALUES.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(VALUES.shape)
     raw[...] = VALUES
     return mt.from_numpy(raw)
+
+
+@pytest.fixture
+def own() -> mt.Tensor:
+    x = mt.tensor(VALUES) + 0
+    mt.eval(x)
+    return x
+
+
+@pytest.fixture(params=["own", "user's", "odd"])
+def computed(request: pytest.FixtureRequest, own: mt.Tensor) -> Any:
+    return {"own": lambda: own, "user's": _user, "odd": _odd}[request.param]()
 
 
 PIECES: list[Any] = [
@@ -54,19 +64,19 @@ SCATTERED: list[Any] = [
 
 
 @pytest.mark.parametrize("index", PIECES)
-def test_a_region_in_one_piece_is_that_memory(computed: Any, index: Any) -> None:
+def test_a_region_in_one_piece_is_that_memory(own: Any, index: Any) -> None:
     before = EVENTS.get("evaluations")
-    part = computed[index]
+    part = own[index]
     assert not part.node.pending
     values = part.numpy()
     assert EVENTS.get("evaluations") == before
     np.testing.assert_array_equal(values, VALUES[index])
     assert values.shape == VALUES[index].shape
-    assert np.shares_memory(values, computed.numpy())
+    assert np.shares_memory(values, own.numpy())
     np.testing.assert_array_equal((part * 2 + 1).numpy(), VALUES[index] * 2 + 1)
     if part.ndim:
         np.testing.assert_array_equal(part[0].numpy(), VALUES[index][0])
-    del computed, values
+    del own, values
     gc.collect()
     mt.eval(*(mt.zeros(10, 3, 4) + i for i in range(8)))  # would take memory that is free
     np.testing.assert_array_equal(part.numpy(), VALUES[index])
@@ -77,6 +87,74 @@ def test_another_region_is_recorded(computed: Any, index: Any) -> None:
     part = computed[index]
     assert part.node.pending
     np.testing.assert_array_equal(part.numpy(), VALUES[index])
+
+
+@pytest.mark.parametrize("index", PIECES)
+@pytest.mark.parametrize("make", [_user, _odd])
+def test_a_region_of_the_users_memory(make: Callable[[], mt.Tensor], index: Any) -> None:
+    for _ in range(2):
+        np.testing.assert_array_equal((make()[index] * 2).numpy(), VALUES[index] * 2)
+
+
+def test_what_reads_the_users_memory_through_another_buffer_sees_the_old_values() -> None:
+    for place in range(8):
+        a = np.zeros(8, np.float32)
+        t, u, v = mt.from_numpy(a), mt.from_numpy(a), mt.from_numpy(a[1:])
+        twice, part = u * 2, v[place - 1 : place + 1] + 1
+        t[place] = 50.0
+        assert twice.tolist() == [0.0] * 8
+        assert part.sum().item() == part.numel()
+        assert a[place] == (50.0 if not t.node.pending else 0.0)
+        mt.eval(t)
+        assert a[place] == 50.0
+        own = mt.zeros(8) + 0
+        mt.eval(own)
+        t = mt.from_numpy(own.numpy())
+        twice = own * 2
+        t[place] = 50.0
+        assert twice.tolist() == [0.0] * 8
+
+
+def test_parts_of_the_users_memory_that_backward_reads() -> None:
+    x, w = mt.from_numpy(np.ones(6, np.float32)), mt.ones(2, requires_grad=True)
+    loss = (w * x[0:2]).sum()
+    loss.item()
+    x.mul_(10)
+    x[0] = 9.0
+    assert x.tolist()[:2] == [9.0, 10.0]
+    loss.backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_parameter_made_of_a_view_never_follows_it() -> None:
+    x, sums = mt.zeros(9, 5), []
+    mt.eval(x)
+    for i in range(7):
+        view = x[i]
+        p = nn.Parameter(view)
+        with mt.no_grad():
+            view += 1
+        sums.append(p.sum().item())
+    assert sums == [0.0] * 7
+    assert x.sum().item() == 35.0
+
+
+def test_a_view_that_was_given_other_data_is_written() -> None:
+    x = mt.zeros(3)
+    mt.eval(x)
+    view = x[0:2]
+    view.data = mt.ones(2)
+    x[0:2] = view
+    assert x.tolist() == [1.0, 1.0, 0.0]
+
+
+def test_integers_that_are_too_large() -> None:
+    x = mt.zeros(2)
+    mt.eval(x)
+    for value in (1 << 70, -(1 << 64)):
+        with pytest.raises(ValueError, match="Overflow"):
+            x[0] = value
 
 
 def test_an_empty_region(computed: Any) -> None:
