@@ -124,7 +124,7 @@ def store(t: Any, region: Region, source: Node | float, view: Any = None) -> boo
     computed is waited for once a region has been written in several places.  ``view`` shows it.
     """
     trace, node = MODE.trace, t._node
-    if trace.capture is not None or trace.forbidden or node.requires_grad:
+    if trace.capture is not None or trace.forbidden or node.requires_grad or node.is_scalar:
         return False
     # What reads the user's memory may do so through another buffer.
     pending = node.pending or (node.buffer.shared and not lazy.idle())

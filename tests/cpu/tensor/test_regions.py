@@ -149,6 +149,20 @@ def test_a_view_that_was_given_other_data_is_written() -> None:
     assert x.tolist() == [1.0, 1.0, 0.0]
 
 
+def test_writes_to_single_values() -> None:
+    for t in (mt.tensor(3.0), mt.full((), 2.0), mt.tensor(2.0) * 3, mt.ones(3).sum()):
+        t[...] = 5
+        assert t.item() == 5.0
+        t[...] = mt.full((), 7.0)
+        assert t.item() == 7.0
+    x = mt.zeros(3)
+    mt.eval(x)
+    x[1] = mt.full((), 7.0)
+    x[2:] = mt.full((), 8.0) * 1
+    assert x.tolist() == [0.0, 7.0, 8.0]
+    assert mt.stack([mt.full((), 1.0)] * 3).tolist() == [1.0] * 3
+
+
 def test_integers_that_are_too_large() -> None:
     x = mt.zeros(2)
     mt.eval(x)
