@@ -19,7 +19,6 @@ from .core import dtype as dt
 from .core import errors
 from .core.arguments import wrong_kind
 from .core.record import record
-from .ir.failed import FAILED, UNTESTED
 from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
 from .ir.tape import Tape, remember
@@ -310,7 +309,7 @@ def backward(
     if inputs is not None and not _as_list(inputs):
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     chosen = None if inputs is None else _among(_as_list(inputs))
-    if FAILED or UNTESTED or MODE.trace.checks:  # lazy.doubtful(), in half the time
+    if lazy.doubtful():
         _require_sound(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
     usual = len(outputs) == 1 and given is None and chosen is None and not create_graph

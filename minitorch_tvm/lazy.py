@@ -25,7 +25,7 @@ from .core import config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.record import record
-from .ir.failed import FAILED, UNTESTED, Failed, Sound, fail, spoiled
+from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled
 from .ir.graph import Graph
 from .ir.node import MODE, SCALAR, Node, others, traces
 from .ir.trace import Trace
@@ -55,7 +55,6 @@ class Check:
     index: Node
     bounds: Bounds
     guarded: weakref.ref[Node]  # the same positions, as those have them who rely on that
-    number: int  # id of that
     place: errors.Provenance | None
     trace: Trace
     writes: int  # how many of the trace's came before
@@ -107,7 +106,7 @@ def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:
     trace, number = MODE.trace, id(guarded)
     reference = weakref.ref(guarded, lambda _: UNTESTED.pop(number, None))
     place, writes = errors.user_place(), len(trace.writes)
-    condition = Check(ok, index, bounds, reference, number, place, trace, writes)
+    condition = Check(ok, index, bounds, reference, place, trace, writes)
     trace.checks.append(condition)
     UNTESTED[number] = condition
     if trace.capture is not None:
@@ -132,11 +131,11 @@ def require_sound(nodes: Iterable[Node] = (), now: bool = True) -> None:
         if now and trace.checks:
             trace.settle()
             _run_checks(trace)
-        sound = Sound(nodes)
-        met = [c for c in _untested(sound.nodes) if c.trace is not trace]
+        found = doubted(nodes)
+        met = [c for c in _untested(found) if c.trace is not trace]
         if met:
             _judge(met)
-        sound.confirm()
+        confirm(found)
 
 
 def written(handle: Handle, old: Node) -> None:
@@ -294,12 +293,12 @@ def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
 
 
 def _run_checks(trace: Trace) -> None:
-    causes = _judge(trace.checks)
-    if causes:
-        _undo(trace, causes[0].writes)
+    failed = _judge(trace.checks)
+    if failed:
+        _undo(trace, failed[0][0].writes)
     trace.checks, trace.writes = [], []  # only now: an interrupt must not come between
-    if causes:
-        raise causes[0].exception()
+    if failed:
+        raise failed[0][1].exception()
 
 
 def _untested(nodes: Iterable[Node]) -> list[Check]:
@@ -307,8 +306,8 @@ def _untested(nodes: Iterable[Node]) -> list[Check]:
     return [c for n in nodes if (c := UNTESTED.get(id(n))) is not None and c.guarded() is n]
 
 
-def _judge(checks: list[Check]) -> list[Failed]:
-    """Evaluate conditions; what is guarded by one that does not hold fails."""
+def _judge(checks: list[Check]) -> list[tuple[Check, Failed]]:
+    """Evaluate conditions; what is guarded by one that does not hold fails.  Returns those."""
     unknown = {id(c.ok): c.ok for c in checks if c.ok.pending}
     if unknown:
         if MODE.trace.forbidden:
@@ -323,7 +322,7 @@ def _judge(checks: list[Check]) -> list[Failed]:
         MODE.trace.restart()
         for trace in traces():
             trace.whole = trace is MODE.trace
-    causes = []
+    failed = []
     for c in wrong:
         index = c.index
         if index.pending:
@@ -331,14 +330,14 @@ def _judge(checks: list[Check]) -> list[Failed]:
                 continue
             _flush({id(index): index}, conditions=True)
         bad = c.bounds.first_outside(index.buffer.numpy(index.shape, index.dtype))
-        cause = Failed("failed", functools.partial(c.bounds.error, bad), c.place, c.writes)
+        cause = Failed("failed", functools.partial(c.bounds.error, bad), c.place)
         guarded = c.guarded()
         if guarded is not None and guarded.pending:
             fail(guarded, cause)
-        causes.append(cause)
+        failed.append((c, cause))
     for c in checks:
-        UNTESTED.pop(c.number, None)
-    return causes
+        UNTESTED.pop(id(c.guarded()), None)
+    return failed
 
 
 def _undo(trace: Trace, count: int) -> None:

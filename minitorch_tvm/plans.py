@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 from .core import config
 from .core.record import record
@@ -97,7 +98,7 @@ def linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
     visit = next(_VISITS)
     entries: list[Node] = []
     buffers: list[Node] = []
-    scalars: list[float] = []
+    scalars: list[Any] = []
     # One flat sequence, hashed once: each value starts with a negative number that tells its kind
     # (and how many inputs follow).
     key: list[object] = [config.CONFIG.program_key]
@@ -114,7 +115,7 @@ def linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
                 number += 1
                 entries.append(x)
                 if x.op is SCALAR:
-                    scalars.append(x.value)  # type: ignore[arg-type]
+                    scalars.append(x.value)
                     key += (-2, x.spec_id)
                 else:
                     buffers.append(x)

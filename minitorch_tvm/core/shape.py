@@ -144,6 +144,16 @@ def unsqueezed(shape: Shape, dim: int) -> Shape:
     return (*shape[:at], 1, *shape[at:])
 
 
+def without_leading(shape: Shape, rank: int) -> Shape:
+    """Without the dimensions beyond ``rank`` in front, if these have size one.
+
+    >>> without_leading((1, 1, 3), 2), without_leading((2, 3), 1)
+    ((1, 3), (2, 3))
+    """
+    extra = max(0, len(shape) - rank)
+    return shape[extra:] if all(n == 1 for n in shape[:extra]) else shape
+
+
 def flattened(shape: Shape, start: int, end: int) -> Shape:
     """``shape`` with the dimensions start..end merged."""
     first, last = wrap_dim(start, len(shape)), wrap_dim(end, len(shape))

@@ -20,11 +20,8 @@ from .op import Kind
 class Failed(Leaf, kind=Kind.LEAF):
     """What stands where a value would have been computed."""
 
-    label: str
     error: Callable[[], Exception]
     place: errors.Provenance | None
-    writes: int
-    """How many of its thread's outstanding writes to tensors came before."""
     differentiable: ClassVar[bool] = False
 
     def exception(self) -> Exception:
@@ -69,28 +66,28 @@ def spoiled(order: Iterable[Node]) -> dict[int, Failed]:
     return found
 
 
-class Sound:
-    """Pending values that lead to some nodes and are not known to be sound.
+def doubted(nodes: Iterable[Node]) -> list[Node]:
+    """Pending values that lead to ``nodes``, themselves included, and are not known to be sound.
 
-    However often it is asked, each value is looked at once, until another one fails.
+    Followed by :func:`confirm`, each value is looked at once until another one fails.
     """
+    found: list[Node] = []
+    seen = set[int]()
+    stack = [n for n in nodes if n.pending]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.sound == _found:
+            continue
+        seen.add(id(node))
+        found.append(node)
+        stack += (x for x in node.inputs if x.pending)
+    return found
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes: list[Node] = []
-        seen = set[int]()
-        stack = [n for n in nodes if n.pending]
-        while stack:
-            node = stack.pop()
-            if id(node) in seen or node.sound == _found:
-                continue
-            seen.add(id(node))
-            self.nodes.append(node)
-            stack += (x for x in node.inputs if x.pending)
 
-    def confirm(self) -> None:
-        """Raise the error of one that failed; else all are sound."""
-        for node in self.nodes:
-            if isinstance(node.op, Failed):
-                raise node.op.exception()
-        for node in self.nodes:
-            node.sound = _found
+def confirm(nodes: Iterable[Node]) -> None:
+    """Raise the error of one of the values that :func:`doubted` found; else all are sound."""
+    for node in nodes:
+        if isinstance(node.op, Failed):
+            raise node.op.exception()
+    for node in nodes:
+        node.sound = _found

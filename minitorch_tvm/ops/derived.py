@@ -37,8 +37,8 @@ def result_dtype(*operands: Operand) -> DType:
 def lift(x: Operand, dtype: DType) -> Node:
     """``x`` as a node of ``dtype``; a number becomes a runtime scalar (truncated for integers).
 
-    Raises RuntimeError for a number that the integer type ``dtype`` cannot hold, OverflowError for
-    an int that no type can.
+    Raises RuntimeError for a number that ``dtype`` cannot hold, OverflowError for an int that no
+    type can.
     """
     if isinstance(x, Node):
         return b.cast(x, dtype)
@@ -51,16 +51,24 @@ def lift(x: Operand, dtype: DType) -> Node:
     return scalar(bool(x) if dtype is dt.bool_ else x, dtype)
 
 
+_FLOAT32_END = 2.0**128 - 2.0**103
+"""What is rounded to infinity from there on."""
+
+
 def _fits(x: Operand, dtype: DType) -> bool:
-    """False for a number outside the range of the integer type ``dtype``."""
-    if isinstance(x, Node) or dtype.category is not dt.Category.INT:
+    """False for a number outside the range of ``dtype``."""
+    if isinstance(x, Node) or dtype is dt.bool_:
         return True
+    if dtype.is_floating_point:
+        return dtype is not dt.float32 or not _FLOAT32_END <= abs(x) < math.inf
     low, high = dtype.range
     return low <= x < high
 
 
 def _term(x: Operand, dtype: DType) -> Node:
-    """:func:`lift` for arithmetic: integers wrap as the tensor's own elements do."""
+    """:func:`lift` for arithmetic: numbers wrap, or become infinite, as a tensor's elements do."""
+    if isinstance(x, float) and dtype.is_floating_point and not _fits(x, dtype):
+        return lift(math.copysign(math.inf, x), dtype)
     if not (isinstance(x, Node) or _fits(x, dtype)):
         if isinstance(x, int):
             in_64_bits(x)
@@ -114,7 +122,7 @@ def to_float(x: Operand, *others: Operand) -> DType:
 def div(x: Operand, y: Operand) -> Node:
     """x / y; integers divide as floating point."""
     dtype = to_float(x, y)
-    return apply(b.DIV, lift(x, dtype), lift(y, dtype))
+    return apply(b.DIV, _term(x, dtype), _term(y, dtype))
 
 
 def neg(x: Node) -> Node:
@@ -158,9 +166,8 @@ def pow(x: Operand, y: Operand) -> Node:
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
         raise unsupported("pow", dtype)
-    if not dtype.is_floating_point:
-        return apply(_INTEGER_POW, _term(x, dtype), _term(y, dtype))
-    return apply(b.POW, lift(x, dtype), lift(y, dtype))
+    kind = b.POW if dtype.is_floating_point else _INTEGER_POW
+    return apply(kind, _term(x, dtype), _term(y, dtype))
 
 
 def _integer_pow(x: Node, y: Node) -> Node:

@@ -11,7 +11,6 @@ from ..autograd import enable_grad
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import numel
-from ..ir.failed import FAILED, UNTESTED
 from ..ir.node import MODE, Node, effect, leaf, numbers
 from ..runtime.memory import Buffer, buffer_of
 from ..tensor import Tensor
@@ -175,7 +174,7 @@ class Optimizer:
                 for name, value in state.items():
                     if isinstance(value, Tensor):
                         trace.capture.entry(state, name)
-        if FAILED or UNTESTED or trace.checks:  # lazy.doubtful(), in half the time
+        if lazy.doubtful():
             # Those that are still owed have been found sound by backward().
             gradients = [p._gradient for group in self.param_groups for p in group["params"]]
             lazy.require_sound([g.node for g in gradients if isinstance(g, Tensor)])

@@ -14,13 +14,12 @@ from ..core import dtype as dt
 from ..core import strides as st
 from ..core.dtype import DType
 from ..core.handle import RemovableHandle
-from ..core.shape import Size, contiguous_strides, numel, wrap_dim
-from ..ir.failed import FAILED, UNTESTED
+from ..core.shape import Size, contiguous_strides, numel, without_leading, wrap_dim
 from ..ir.node import LEAF_HOOKS, MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import buffer_of
-from . import history, indexing, literals
+from . import at_once, history, indexing, literals
 from .copies import Copies
 
 if TYPE_CHECKING:
@@ -188,8 +187,8 @@ class TensorBase(Copies):
             self._rebind(new)
             return
         if not self._detached:
-            region = indexing.region_of(self) if base._base is None else None
-            if region is None or not indexing.store(base, region, new, self):
+            region = indexing.region_of(self)
+            if region is None or not at_once.store(base, region, new, self):
                 base._put(self._write(base.node, new))
             return
         own = new.requires_grad or self._node.requires_grad
@@ -206,7 +205,7 @@ class TensorBase(Copies):
         old = self._node
         if new is old:
             return
-        if FAILED or UNTESTED or MODE.trace.checks:  # lazy.doubtful(), in half the time
+        if lazy.doubtful():
             lazy.require_sound((new,), now=False)
             lazy.written(self, old)
         if (
@@ -608,7 +607,11 @@ class TensorBase(Copies):
         if not isinstance(value, (TensorBase, bool, int, float, np.generic, np.ndarray)):
             kind = f"torch.{self.dtype.torch_name}Tensor"
             raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
+        if isinstance(value, TensorBase) and self._shows(value, region):
+            return
         source = self._operand(value)
+        if at_once.store(self, region, source):
+            return
         if not isinstance(source, Node):
             if isinstance(source, int) and not -(1 << 63) <= source < 1 << 63:
                 raise ValueError("Overflow when unpacking long long")
@@ -616,6 +619,12 @@ class TensorBase(Copies):
         target = self._part(region)
         filled = b.expand(_drop_leading(source, len(region.shape)), region.shape)
         target._assign(b.cast(filled, self.dtype), "__setitem__")
+
+    def _shows(self, view: TensorBase, region: indexing.Region) -> bool:
+        """True at the end of ``self[index] += 1``, whose view has written to the region already."""
+        follows = view._base is self and view._seen != self._version
+        recorded = view.node.requires_grad or self._node.requires_grad
+        return follows and not recorded and indexing.region_of(view) == region
 
     def _operand(self, value: Any) -> Node | Number:
         if isinstance(value, TensorBase):
@@ -653,10 +662,7 @@ def through(
 
 def _drop_leading(x: Node, rank: int) -> Node:
     """Remove leading dimensions of size one beyond ``rank`` (PyTorch's rule for assignment)."""
-    extra = len(x.shape) - rank
-    if extra <= 0 or any(n != 1 for n in x.shape[:extra]):
-        return x
-    return b.reshape(x, x.shape[extra:])
+    return b.reshape(x, without_leading(x.shape, rank))
 
 
 def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor:

@@ -78,10 +78,10 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
         node = leaf(buffer, array.shape, known)
         # Every batch passes here: _note_given() is called where it has something to do.
         before = _GIVEN.get(buffer.address)
-        if before is None or before() is not None:
+        if before is None or before[0]() is not None:
             _note_given(node)
         else:
-            _GIVEN[buffer.address] = _reference(node)
+            _GIVEN[buffer.address] = _reference(node), None
         return Tensor._wrap(node)
     native = given.isnative
     dtype = dt.from_numpy(given if native else given.newbyteorder("="))
@@ -93,10 +93,9 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 _reference = weakref.ref
-_GIVEN: dict[int, weakref.ref[Node]] = {}
-"""The last value on memory of the user's that begins there."""
-_SAMPLES: dict[int, tuple[weakref.ref[Node], bytes]] = {}
-"""What some of its elements were, if the one before had not been read yet."""
+_GIVEN: dict[int, tuple[weakref.ref[Node], bytes | None]] = {}
+"""The last value on memory of the user's that begins there, and what some of its elements were if
+the one before had not been read yet."""
 _MOST_GIVEN = 1024
 _SAMPLE = 1024
 
@@ -107,23 +106,21 @@ def _note_given(node: Node) -> None:
     Somebody who fills one array with a batch after the other would train on the last one only.
     """
     address = node.buffer.address
-    reference = _GIVEN.get(address)
+    reference, known = _GIVEN.get(address, (None, None))
     before = None if reference is None else reference()
+    sample = None
     if before is not None and lazy.awaited(before):
         array = node.buffer.array.reshape(-1)
         sample = array[:: max(1, array.size // _SAMPLE)].tobytes()
-        last = _SAMPLES.get(address)
-        if last is not None and last[0]() is before and last[1] != sample:
+        if known is not None and known != sample:
             errors.warn(
                 "from_numpy() was given memory that has been written to before operations recorded "
                 "earlier have read it, so they will compute with the new numbers: evaluate them "
                 "first (mt.eval, optimizer.step(), .item()), or let mt.tensor(array) copy it"
             )
-        _SAMPLES[address] = _reference(node), sample
-    for known in (_GIVEN, _SAMPLES):
-        if len(known) >= _MOST_GIVEN:
-            known.clear()
-    _GIVEN[address] = _reference(node)
+    if len(_GIVEN) >= _MOST_GIVEN:
+        _GIVEN.clear()
+    _GIVEN[address] = _reference(node), sample
 
 
 def full(

@@ -12,7 +12,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
-from . import host
+from .at_once import joined
 from .core import Number, TensorBase, tensor_of
 from .tensor import Tensor
 
@@ -62,13 +62,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     torch.Size([3, 2])
     """
     nodes, axis = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
-    return Tensor._wrap(host.joined(nodes, axis) or d.cat(nodes, axis))
+    return Tensor._wrap(joined(nodes, axis) or d.cat(nodes, axis))
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
     nodes, axis = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
-    return Tensor._wrap(host.joined(nodes, axis, new=True) or d.stack(nodes, axis))
+    return Tensor._wrap(joined(nodes, axis, new=True) or d.stack(nodes, axis))
 
 
 def split(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import operator
-import sys
 from typing import Any
 
 import numpy as np
 
-from .. import lazy
-from ..core.events import EVENTS
 from ..core.record import record
-from ..core.shape import Shape, numel
+from ..core.shape import Shape
 from ..core.strides import Strides, sliced
-from ..ir.node import MODE, Node, leaf, others
+from ..ir.node import Node
 from ..ops import build as b
-from ..runtime.memory import buffer_of
-from .varying import varies
+from . import at_once
 
 
 @record
@@ -60,23 +56,14 @@ class Region:
 
     def read(self, x: Node) -> Node:
         """The region of ``x``."""
-        sizes = self.sizes
-        if sizes == x.shape:
+        if self.sizes == x.shape:
             return b.reshape(x, self.shape)
-        if x.buffer is not None and numel(sizes) and unwatched(x):
-            # Of the user's memory there may be several buffers, of which no two know each other.
-            offset = None if x.buffer.shared else self._offset(x.shape)
-            if offset is not None:
-                size = x.dtype.itemsize
-                memory = x.buffer.part(offset * size, numel(sizes) * size)
-                return leaf(memory, self.shape, x.dtype)
-            if self.varies(x.shape):
-                EVENTS.add("regions_copied")
-                values = x.buffer.numpy(x.shape, x.dtype)[self.slices()]
-                return leaf(buffer_of(values, x.dtype), self.shape, x.dtype)
+        found = at_once.read(x, self)
+        if found is not None:
+            return found
         return b.reshape(b.slice(x, self.starts, self.stops, self.steps), self.shape)
 
-    def _offset(self, shape: Shape) -> int | None:
+    def offset(self, shape: Shape) -> int | None:
         """Elements of a row-major tensor before the region; None if it is not all in one piece."""
         inside, offset = False, 0
         for size, n, start, step in zip(self.sizes, shape, self.starts, self.steps, strict=True):
@@ -89,13 +76,6 @@ class Region:
             offset = offset * n + start
         return offset
 
-    def varies(self, shape: Shape) -> bool:
-        """True once regions of this size have been taken from such tensors in several places.
-
-        Where a region begins is part of a program, which is compiled for each.
-        """
-        return varies((shape, self.sizes, self.steps), self.starts)
-
     def write(self, x: Node, value: Node) -> Node:
         """``x`` with the region replaced by ``value`` (shaped like the region)."""
         return b.insert(x, b.reshape(value, self.sizes), self.starts, self.steps)
@@ -105,81 +85,6 @@ def region_of(view: Any) -> Region | None:
     """What part of its base a view shows, if that is a region."""
     region = getattr(view._write, "__self__", None)
     return region if isinstance(region, Region) else None
-
-
-def is_unshared(node: Node, parts: int = 0) -> bool:
-    """True if nothing but its tensor reads a value, and nothing but it and ``parts`` its memory."""
-    buffer = node.buffer
-    if buffer.borrowed:  # others have the memory that it is a part of
-        return False
-    # The node: the tensor, the caller's local, this argument, getrefcount's own.
-    # The memory: the node, the local and getrefcount's argument; two of each part.
-    return sys.getrefcount(node) <= 4 and sys.getrefcount(buffer) <= 3 + 2 * parts
-
-
-def store(t: Any, region: Region, source: Node | float, view: Any = None) -> bool:
-    """Write ``source`` to a region of a computed tensor now; False if that is to be recorded.
-
-    Where it is would be part of a program, which is compiled for each place.  What is still to be
-    computed is waited for once a region has been written in several places.  ``view`` shows it.
-    """
-    trace, node = MODE.trace, t._node
-    if trace.capture is not None or trace.forbidden or node.requires_grad or node.is_scalar:
-        return False
-    # What reads the user's memory may do so through another buffer.
-    pending = node.pending or (node.buffer.shared and not lazy.idle())
-    if isinstance(source, Node):
-        pending = pending or source.pending
-        fits = source.dtype is node.dtype and not source.requires_grad and not source.is_scalar
-        if not fits or not _fits_into(source.shape, region.shape):
-            return False
-    if not numel(region.shape):
-        return False
-    if pending:
-        if not region.varies(node.shape):
-            return False
-        lazy.evaluate([n for n in (node, source) if isinstance(n, Node)], "setitem")
-        EVENTS.add("regions_waited_for")
-    parts = 0
-    if view is not None and view._node.buffer is not None and view._node.buffer.borrowed:
-        # The view's, and getrefcount's argument: nothing that is to be computed reads it, and no
-        # other tensor has that memory.
-        if sys.getrefcount(view._node) > 2 or sys.getrefcount(view._node.buffer) > 2:
-            return False
-        parts = 1
-    if not is_unshared(node, parts) or (node.buffer.shared and others(trace)):
-        return False
-    if lazy.doubtful():
-        lazy.require_sound()
-    if isinstance(source, Node):
-        given = source.buffer.numpy(source.shape, source.dtype)
-        if source.shape:
-            if source.shape != region.shape:
-                missing = max(0, given.ndim - len(region.shape))
-                given = np.broadcast_to(given.reshape(given.shape[missing:]), region.shape)
-            given = given.reshape(region.sizes)
-    else:
-        given = source
-    node.buffer.numpy(node.shape, node.dtype)[region.slices()] = given
-    t._version += 1
-    return True
-
-
-def _fits_into(shape: Shape, region: Shape) -> bool:
-    """True if values of that shape can be written to a region: dimensions of one in front go."""
-    missing = len(shape) - len(region)
-    if missing > 0:
-        if shape[:missing] != (1,) * missing:
-            return False
-        shape = shape[missing:]
-    lead = len(region) - len(shape)
-    return all(n in (1, m) for n, m in zip(shape, region[lead:], strict=True))
-
-
-def unwatched(x: Node) -> bool:
-    """True if nobody needs to know that something is read from ``x``."""
-    trace = MODE.trace
-    return trace.capture is None and not (x.requires_grad and trace.grad_enabled)
 
 
 def parse(shape: Shape, index: Any) -> Region:

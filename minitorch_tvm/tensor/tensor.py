@@ -19,7 +19,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from . import formatting, gathering
 from .core import Number, TensorBase, node_of
-from .host import copied, stored
+from .host import copied
 from .views import Views
 
 Operand = Any
@@ -380,10 +380,6 @@ class Tensor(Views):
         if gathering.is_gather(index):
             return self._wrap(gathering.gather(self, index))
         return super().__getitem__(index)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if not stored(self, index, value):
-            super().__setitem__(index, value)
 
     def isnan(self) -> Tensor:
         """True where an element is NaN."""

@@ -88,8 +88,9 @@ def test_dtype_of_cross_entropy_of_probabilities(kinds: tuple[str, str, str]) ->
     arrays = [rng.standard_normal((3, 4)), rng.dirichlet(np.ones(4), 3), rng.uniform(0.5, 2.0, 4)]
     for count in (2, 3):
         results = []
-        for m, f in ((mt, F), (torch, TF)):
-            given = [m.tensor(a, dtype=getattr(m, k)) for a, k in zip(arrays, kinds, strict=True)]  # type: ignore[attr-defined]
+        sides: list[tuple[Any, Any]] = [(mt, F), (torch, TF)]
+        for m, f in sides:
+            given = [m.tensor(a, dtype=getattr(m, k)) for a, k in zip(arrays, kinds, strict=True)]
             given[0].requires_grad_()
             loss: Any = f.cross_entropy(*given[:count])
             loss.backward()

@@ -235,19 +235,20 @@ def test_a_parameter_named_twice_is_stepped_twice_with_a_warning(name: str) -> N
 def test_momenta_keep_their_dtype_when_a_model_changes_its_own(options: dict[str, Any]) -> None:
     start, x = np.array([[0.5, -1.0, 2.0]], np.float32), np.array([[1.0, 2.0, 3.0]])
     results = []
-    for m in (mt, torch):
-        model: Any = m.nn.Linear(3, 1, bias=False)  # type: ignore[attr-defined]
-        model.load_state_dict({"weight": m.tensor(start)})  # type: ignore[attr-defined]
+    libraries: list[Any] = [mt, torch]
+    for m in libraries:
+        model = m.nn.Linear(3, 1, bias=False)
+        model.load_state_dict({"weight": m.tensor(start)})
         optimizer = m.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, **options)
         for turn in range(5):
             if turn == 2:
                 model.double()
-            kind = m.float64 if turn >= 2 else m.float32  # type: ignore[attr-defined]
+            kind = m.float64 if turn >= 2 else m.float32
             optimizer.zero_grad()
-            model(m.tensor(x, dtype=kind)).pow(2).sum().backward()  # type: ignore[attr-defined]
+            model(m.tensor(x, dtype=kind)).pow(2).sum().backward()
             optimizer.step()
         buffer = optimizer.state[model.weight]["momentum_buffer"]
-        assert buffer.dtype == m.float32  # type: ignore[attr-defined]
+        assert buffer.dtype == m.float32
         results.append((model.weight.detach().numpy(), buffer.numpy()))
     for ours, theirs in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype

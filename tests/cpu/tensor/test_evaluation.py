@@ -80,6 +80,20 @@ def test_the_cap_on_pending_nodes_evaluates() -> None:
     assert x.tolist() == [201.0, 201.0]
 
 
+@pytest.mark.parametrize("most", range(1, 9))
+def test_the_cap_is_not_reached_within_an_evaluation(most: int) -> None:
+    # What a view shows is recorded when an evaluation asks it.
+    x = mt.zeros(6) + 0
+    mt.eval(x)
+    views = [x[::2], x[1::2]]
+    with config.override(max_pending=most):
+        x += 1
+        later = [v.sum() for v in (mt.ones(3) * 2, mt.ones(2) * 3)]
+        assert x.tolist() == [1.0] * 6
+    assert [v.tolist() for v in views] == [[1.0] * 3] * 2
+    assert [v.item() for v in later] == [6.0, 6.0]
+
+
 def test_a_step_of_a_large_model_is_one_evaluation() -> None:
     layers = [mt.nn.Linear(2, 2) for _ in range(30)]
     opt = mt.optim.SGD([p for layer in layers for p in layer.parameters()], lr=0.1)

@@ -294,3 +294,29 @@ def test_a_number_that_no_type_holds_is_refused_where_it_is_used() -> None:
         a.fill_(10**400)
     assert b.tolist() == [2.0]
     assert a.tolist() == [1.0]
+
+
+def test_numbers_beyond_float32() -> None:
+    a = mt.tensor([2.0, -1.0])
+    inf = math.inf
+    for result, expected in (
+        (a * 1e300, [inf, -inf]),
+        (a - 1e39, [-inf, -inf]),
+        (1e39 / a, [inf, -inf]),
+        (a / -1e39, [-0.0, 0.0]),
+        (a**1e39, [inf, 1.0]),
+        (a * math.inf, [inf, -inf]),
+        (a.double() * 1e300, [2e300, -1e300]),
+        (a * 3.4e38 / 3.4e38, [inf, -1.0]),
+    ):
+        assert result.tolist() == expected
+    for refused in (
+        lambda: mt.full((2,), 1e39),
+        lambda: a.fill_(-1e39),
+        lambda: a.__setitem__(0, 1e300),
+        lambda: a.clamp(max=1e39),
+        lambda: mt.where(a > 0, a, 1e39),
+    ):
+        with pytest.raises(RuntimeError, match="cannot be converted to type float32 without"):
+            refused()
+    assert a.tolist() == [2.0, -1.0]

@@ -1,0 +1,176 @@
+"""What is done to computed tensors at once, by numpy or in memory, instead of being recorded.
+
+Where a region begins, how long the parts of a sequence are: such numbers are part of a program,
+which is compiled for each.  That pays for the few that a model has.  Where there are more, the
+operation is done on memory, and the program behind it is one.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import lazy
+from ..core.dtype import Category, DType
+from ..core.events import EVENTS
+from ..core.shape import Shape, broadcast, numel, without_leading
+from ..ir.node import MODE, Node, leaf, others
+from ..runtime.memory import buffer_of
+
+if TYPE_CHECKING:
+    from .core import TensorBase
+    from .indexing import Region
+
+_LARGE, _EXACT = 1e38, 1 << 53
+_FEW = 4
+_MOST_KINDS = 4096
+_FORMS: dict[Hashable, set[Hashable]] = {}
+
+
+def varies(kind: Hashable, form: Hashable) -> bool:
+    """True once operations of this kind have had several forms, this one included.
+
+    >>> [varies("docs", n) for n in (1, 2, 1, 3, 4, 5)]
+    [False, False, False, False, True, True]
+    """
+    forms = _FORMS.get(kind)
+    if forms is None:
+        if len(_FORMS) >= _MOST_KINDS:
+            _FORMS.clear()
+        forms = _FORMS.setdefault(kind, set())
+    if len(forms) < _FEW:
+        forms.add(form)
+    return len(forms) >= _FEW
+
+
+def _begins_anywhere(region: Region, shape: Shape) -> bool:
+    """True once regions of this size have been used, of such tensors, in several places."""
+    return varies((shape, region.sizes, region.steps), region.starts)
+
+
+def _unwatched(x: Node) -> bool:
+    """True if nobody needs to know that something is read from ``x``."""
+    trace = MODE.trace
+    return trace.capture is None and not (x.requires_grad and trace.grad_enabled)
+
+
+def is_unshared(node: Node, parts: int = 0) -> bool:
+    """True if nothing but its tensor reads a value, and nothing but it and ``parts`` its memory."""
+    buffer = node.buffer
+    if buffer.borrowed:  # others have the memory that it is a part of
+        return False
+    # The node: the tensor, the caller's local, this argument, getrefcount's own.
+    # The memory: the node, the local and getrefcount's argument; two of each part.
+    return sys.getrefcount(node) <= 4 and sys.getrefcount(buffer) <= 3 + 2 * parts
+
+
+def read(x: Node, region: Region) -> Node | None:
+    """A region of ``x`` as a part of its memory or a copy; None if it is to be recorded."""
+    memory, sizes = x.buffer, region.sizes
+    if memory is None or not numel(sizes) or not _unwatched(x):
+        return None
+    # Of the user's memory there may be several buffers, of which no two know each other.
+    offset = None if memory.shared else region.offset(x.shape)
+    if offset is not None:
+        size = x.dtype.itemsize
+        return leaf(memory.part(offset * size, numel(sizes) * size), region.shape, x.dtype)
+    if not _begins_anywhere(region, x.shape):
+        return None
+    EVENTS.add("regions_copied")
+    values = memory.numpy(x.shape, x.dtype)[region.slices()]
+    return leaf(buffer_of(values, x.dtype), region.shape, x.dtype)
+
+
+def store(
+    t: TensorBase, region: Region, value: Node | float, view: TensorBase | None = None
+) -> bool:
+    """Write to a region of a computed tensor; False, with nothing done, if that is to be recorded.
+
+    What is still to be computed is waited for once a region has been written in several places.
+    ``view``, which may be told, shows the region.
+    """
+    trace, node = MODE.trace, t._node
+    if trace.capture is not None or trace.forbidden or t._base is not None:
+        return False
+    if node.requires_grad or node.is_scalar or not numel(region.shape):
+        return False
+    if not _fits(value, node.dtype, region.shape):
+        return False
+    pending = node.pending or (isinstance(value, Node) and value.pending)
+    # What reads the user's memory may do so through another buffer.
+    if pending or (node.buffer.shared and not lazy.idle()):
+        if not _begins_anywhere(region, node.shape):
+            return False
+        lazy.evaluate((node, value) if isinstance(value, Node) else (node,), "setitem")
+        EVENTS.add("regions_waited_for")
+    parts = 0
+    if view is not None and view._node.buffer is not None and view._node.buffer.borrowed:
+        # The view's, and getrefcount's argument: nothing that is to be computed reads it, and no
+        # other tensor has that memory.
+        if sys.getrefcount(view._node) > 2 or sys.getrefcount(view._node.buffer) > 2:
+            return False
+        parts = 1
+    if not is_unshared(node, parts) or (node.buffer.shared and others(trace)):
+        return False
+    if lazy.doubtful():
+        lazy.require_sound()
+    given: Any = value
+    if isinstance(value, Node):
+        shape = without_leading(value.shape, len(region.shape))
+        given = value.buffer.numpy(value.shape, value.dtype).reshape(shape)
+        given = np.broadcast_to(given, region.shape).reshape(region.sizes)
+    node.buffer.numpy(node.shape, node.dtype)[region.slices()] = given
+    t._version += 1
+    return True
+
+
+def _fits(value: Node | float, dtype: DType, shape: Shape) -> bool:
+    """True if numpy makes the same of a value as a program does that writes it to such a region."""
+    if isinstance(value, Node):
+        if value.dtype is not dtype or value.requires_grad or value.is_scalar:
+            return False
+        try:
+            return broadcast(without_leading(value.shape, len(shape)), shape) == shape
+        except RuntimeError:  # which is raised by what records it
+            return False
+    if type(value) is float:  # numpy warns of those that become infinite
+        return dtype.is_floating_point and not _LARGE < abs(value) < math.inf
+    if type(value) is not int or dtype.category is Category.BOOL:
+        return False
+    if dtype.is_floating_point:  # numpy rounds others twice
+        return abs(value) <= _EXACT
+    limits: Any = np.iinfo(dtype.numpy)
+    return bool(limits.min <= value <= limits.max)
+
+
+def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
+    """Tensors joined where how many, how long or which are the same varies; else None.
+
+    A sequence that grows, a sample in which some come twice: each would need a program, and what
+    reads the result would, too.  ``new``: along a dimension that they do not have.
+    """
+    if not nodes:
+        return None
+    first = nodes[0]
+    rank, trace = len(first.shape) + new, MODE.trace
+    if not -rank <= dim < rank or trace.forbidden or not all(map(_unwatched, nodes)):
+        return None
+    axis = dim % rank
+    seen: dict[int, int] = {}
+    same = tuple(seen.setdefault(id(n), i) for i, n in enumerate(nodes))
+    skipped = axis + (not new)
+    kinds = {(n.dtype, n.shape[:axis], n.shape[skipped:]) for n in nodes}
+    sizes = tuple(n.shape[axis:skipped] for n in nodes)
+    ranks = {len(n.shape) for n in nodes}
+    fits = len(kinds) == len(ranks) == 1 and not any(n.is_scalar for n in nodes)
+    if not fits or not varies((new, axis, *kinds), (sizes, same)):
+        return None
+    lazy.evaluate(nodes, "cat")
+    EVENTS.add("joined_at_once")
+    arrays = [n.buffer.numpy(n.shape, n.dtype) for n in nodes]
+    array = np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
+    return leaf(buffer_of(array, first.dtype), array.shape, first.dtype)
