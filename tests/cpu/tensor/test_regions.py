@@ -285,6 +285,16 @@ def test_parameters_made_of_regions_train_on_their_own() -> None:
     assert weight.sum().item() == 0.0
 
 
+def test_other_tensors_on_a_region_are_not_written_through(own: mt.Tensor) -> None:
+    for i in range(6):
+        weight, other = nn.Parameter(own[i]), mt.Tensor(own[i])
+        nn.init.zeros_(weight)
+        other[0, 0] = 500.0
+        assert weight.sum().item() == 0.0
+        assert other[0, 0].item() == 500.0
+    np.testing.assert_array_equal(own.numpy(), VALUES)
+
+
 def test_regions_that_require_grad_are_recorded() -> None:
     w = mt.ones(4, 3, requires_grad=True)
     mt.eval(w)
