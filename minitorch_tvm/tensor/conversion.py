@@ -38,6 +38,8 @@ def target(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[DType | None
     if len(args) > len(names) or not given.keys().isdisjoint(options) or options.keys() - _NAMES:
         raise _refused(args, options)
     given |= options
+    if not all(isinstance(given.get(name, False), bool) for name in ("non_blocking", "copy")):
+        raise _refused(args, options)
     if given.get("memory_format") is not None:
         raise NotImplementedError("to(): argument 'memory_format' is not supported")
     require_cpu(given.get("device"))
