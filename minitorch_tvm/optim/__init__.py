@@ -1,6 +1,6 @@
 """Optimizers and learning rate schedules."""
 
-from . import lr_scheduler
+from . import lr_scheduler, swa_utils
 from .adam import Adam, AdamW
 from .adam_variants import Adamax, NAdam, RAdam
 from .adaptive import Adadelta, Adagrad, RMSprop
@@ -19,4 +19,5 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "lr_scheduler",
+    "swa_utils",
 ]
