@@ -68,7 +68,10 @@ def _refused(args: tuple[Any, ...], options: dict[str, Any]) -> TypeError:
 def unpinned(pin_memory: Any) -> None:
     """RuntimeError if memory is to be pinned: there is no accelerator that would profit."""
     if pin_memory:
-        raise no_accelerator()
+        raise RuntimeError(
+            "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
+            "allocator is available on this system."
+        )
 
 
 def no_accelerator() -> RuntimeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import random as rng
 from ..core import arguments as arg
@@ -14,6 +14,9 @@ from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from .core import TensorBase
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 
 class Draws(TensorBase):
@@ -95,10 +98,24 @@ class Draws(TensorBase):
             arg.floating(p.dtype, "bernoulli_tensor_cpu_self_")
             node = chances(b.expand(p.node, shape), kind, generator)
         else:
-            check_chance(p)
-            drawn = rng.uniform(shape, dt.float32, generator)
-            node = b.cast(b.lt(drawn, d.lift(p, dt.float32)), kind)
+            node = self.bernoulli(p, generator=generator).node
         return self._assign(node, "bernoulli_")
+
+    def bernoulli(
+        self, p: float | None = None, *, generator: rng.Generator | None = None
+    ) -> Tensor:
+        """A tensor of ones, with the probability that each element (or ``p``) says, and zeros.
+
+        Raises NotImplementedError for probabilities that are not floating point, RuntimeError for
+        a ``p`` outside [0, 1]; elements outside give NaN.
+        """
+        kind = self.dtype
+        if p is None:
+            arg.floating(kind, "bernoulli_tensor_cpu_p_")
+            return self._wrap(chances(self.node, kind, generator))
+        check_chance(p)
+        drawn = rng.uniform(self._node.shape, dt.float32, generator)
+        return self._wrap(b.cast(b.lt(drawn, d.lift(p, dt.float32)), kind))
 
     def random_(
         self,
@@ -124,7 +141,7 @@ class Draws(TensorBase):
             raise RuntimeError(
                 f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
             )
-        first, end = _ends(kind)
+        first, end = (-(1 << 63), 1 << 63) if kind.is_floating_point else _ends(kind)
         for name, value in (("from", low), ("to - 1", high - 1)):
             if not first <= value < end:
                 raise RuntimeError(f"{name} is out of bounds for {kind.scalar_name}")
@@ -144,7 +161,7 @@ def check_chance(p: Any) -> None:
     if not isinstance(p, (int, float)):
         raise arg.wrong_kind("bernoulli_", "p", 1, "float", p)
     if not 0 <= p <= 1:
-        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
 
 
 def chances(p: Node, kind: DType, generator: rng.Generator | None) -> Node:
@@ -160,7 +177,7 @@ def chances(p: Node, kind: DType, generator: rng.Generator | None) -> Node:
 def check_std(std: float) -> None:
     """RuntimeError if a standard deviation is negative."""
     if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
 def scaled_normal(

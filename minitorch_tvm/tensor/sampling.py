@@ -16,7 +16,7 @@ from ..ops import derived as d
 from .conversion import unpinned
 from .core import TensorBase, tensor_of
 from .creation import tensor
-from .draws import chances, check_chance, check_std, scaled_normal
+from .draws import check_std, scaled_normal
 from .filling import size_of
 from .tensor import Tensor
 
@@ -233,10 +233,4 @@ def bernoulli(
     Raises NotImplementedError for probabilities that are not floating point, RuntimeError for a
     ``p`` outside [0, 1]; elements outside give NaN.
     """
-    x = tensor_of("bernoulli", "input", 1, input)
-    if p is None:
-        arg.floating(x.dtype, "bernoulli_tensor_cpu_p_")
-        return Tensor._wrap(chances(x.node, x.dtype, generator))
-    check_chance(p)
-    drawn = rng.uniform(x.shape, dt.float32, generator)
-    return Tensor._wrap(b.cast(b.lt(drawn, d.lift(p, dt.float32)), x.dtype))
+    return tensor_of("bernoulli", "input", 1, input).bernoulli(p, generator=generator)
