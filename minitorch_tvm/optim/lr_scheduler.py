@@ -81,12 +81,20 @@ class MultiStepLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         self._asked()
-        drops = self.milestones.get(self.last_epoch, 0)
+        drops = self.milestones[self.last_epoch]
         return [lr * self.gamma**drops if drops else lr for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
         drops = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**drops for base in self.base_lrs]
+
+    def state_dict(self) -> dict[str, Any]:
+        # A dict, which mt.save takes.
+        return {**super().state_dict(), "milestones": dict(self.milestones)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        milestones = Counter(state_dict["milestones"])
+        super().load_state_dict({**state_dict, "milestones": milestones})
 
 
 class ExponentialLR(LRScheduler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import pickle
 import warnings
 from collections.abc import Callable
@@ -153,6 +154,9 @@ def test_states(name: str) -> None:
         states.append(state)
         if lib is mt:
             pickle.dumps(state)
+            file = io.BytesIO()
+            mt.save(state, file)
+            assert _plain(mt.load(io.BytesIO(file.getvalue()))) == _plain(state)
         groups = copy.deepcopy(opt.state_dict())
         opt = _optimizer(mt)
         schedule = make(mt.optim.lr_scheduler, opt)
