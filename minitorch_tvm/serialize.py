@@ -207,11 +207,6 @@ def _verify(metadata: dict[str, str], arrays: Mapping[str, Array]) -> None:
 
 
 def _parse(data: bytes, where: str) -> Any:
-    if data[:4] == b"PK\x03\x04" or data[:1] == b"\x80":
-        raise RuntimeError(
-            f"{where} looks like a pickle (torch.save writes those), which could run any code "
-            "when loaded; write the state dict with safetensors instead"
-        )
     try:
         arrays = st.load(data)
         metadata = _metadata(data)
@@ -220,6 +215,12 @@ def _parse(data: bytes, where: str) -> Any:
         _verify(metadata, arrays)
         return _Reader(arrays).decode(json.loads(metadata["structure"]))
     except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        # Asked last: the length of a header may begin with the same byte as a pickle.
+        if data[:4] == b"PK\x03\x04" or data[:1] == b"\x80":
+            raise RuntimeError(
+                f"{where} looks like a pickle (torch.save writes those), which could run any code "
+                "when loaded; write the state dict with safetensors instead"
+            ) from None
         raise RuntimeError(f"{where} is damaged or no safetensors file: {error}") from error
 
 
