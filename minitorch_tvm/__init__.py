@@ -6,9 +6,14 @@
 12.0
 """
 
-from . import autograd, debug, nn, optim, utils
+import math
+from typing import NoReturn
+
+from . import accelerator, autograd, backends, cuda, debug, nn, optim, testing, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
+from .core.device import Device as device
+from .core.device import get_default_device, set_default_device
 from .core.dtype import (
     DType,
     float32,
@@ -18,31 +23,58 @@ from .core.dtype import (
     uint8,
 )
 from .core.dtype import (
+    DType as dtype,
+)
+from .core.dtype import (
     bool_ as bool,
+)
+from .core.limits import (
+    absent,
+    can_cast,
+    finfo,
+    get_default_dtype,
+    iinfo,
+    promote_types,
+    set_default_dtype,
 )
 from .core.shape import Size
 from .lazy import no_sync
-from .random import Generator, default_generator, manual_seed
+from .random import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from .runtime.pool import get_num_threads, set_num_threads
 from .serialize import load, save
 from .tensor import Tensor, as_tensor, from_numpy, tensor
 from .tensor.creation import (
     arange,
+    asarray,
     empty,
+    empty_like,
     eye,
     full,
     full_like,
     linspace,
+    logspace,
     ones,
     ones_like,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
+    scalar_tensor,
     zeros,
     zeros_like,
+)
+from .tensor.facts import (
+    clone,
+    detach,
+    is_complex,
+    is_floating_point,
+    is_nonzero,
+    numel,
+    typename,
 )
 from .tensor.formatting import set_printoptions
 from .tensor.functions import (
@@ -101,12 +133,31 @@ from .tensor.functions import (
     var,
     where,
 )
+from .tensor.sampling import (
+    bernoulli,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+)
 
 __version__ = "0.1.0"
 float = float32
 double = float64
 long = int64
 int = int32
+inf = math.inf
+nan = math.nan
+pi = math.pi
+e = math.e
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise absent(name)
 
 
 def eval(*tensors: Tensor) -> None:
@@ -121,6 +172,7 @@ __all__ = [
     "Size",
     "Tensor",
     "abs",
+    "accelerator",
     "add",
     "allclose",
     "amax",
@@ -129,26 +181,38 @@ __all__ = [
     "argmax",
     "argmin",
     "as_tensor",
+    "asarray",
     "autograd",
+    "backends",
+    "bernoulli",
     "bmm",
     "bool",
     "broadcast_to",
+    "can_cast",
     "cat",
     "chunk",
     "clamp",
+    "clone",
     "compile",
     "cos",
+    "cuda",
     "debug",
     "default_generator",
+    "detach",
+    "device",
     "div",
     "double",
+    "dtype",
+    "e",
     "empty",
+    "empty_like",
     "enable_grad",
     "equal",
     "erf",
     "eval",
     "exp",
     "eye",
+    "finfo",
     "flatten",
     "float",
     "float32",
@@ -156,18 +220,28 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "get_default_device",
+    "get_default_dtype",
     "get_num_threads",
+    "get_rng_state",
+    "iinfo",
     "index_select",
+    "inf",
     "inference_mode",
+    "initial_seed",
     "int",
     "int32",
     "int64",
+    "is_complex",
+    "is_floating_point",
     "is_grad_enabled",
+    "is_nonzero",
     "is_tensor",
     "linspace",
     "load",
     "log",
     "log_softmax",
+    "logspace",
     "long",
     "manual_seed",
     "masked_fill",
@@ -179,18 +253,24 @@ __all__ = [
     "minimum",
     "mm",
     "mul",
+    "nan",
     "neg",
     "nn",
     "no_grad",
     "no_sync",
+    "normal",
+    "numel",
     "ones",
     "ones_like",
     "optim",
     "permute",
+    "pi",
     "pow",
+    "promote_types",
     "rand",
     "rand_like",
     "randint",
+    "randint_like",
     "randn",
     "randn_like",
     "randperm",
@@ -198,9 +278,14 @@ __all__ = [
     "reshape",
     "result_type",
     "save",
+    "scalar_tensor",
+    "seed",
+    "set_default_device",
+    "set_default_dtype",
     "set_grad_enabled",
     "set_num_threads",
     "set_printoptions",
+    "set_rng_state",
     "sigmoid",
     "sin",
     "softmax",
@@ -213,9 +298,11 @@ __all__ = [
     "sum",
     "tanh",
     "tensor",
+    "testing",
     "transpose",
     "tril",
     "triu",
+    "typename",
     "uint8",
     "unsqueeze",
     "utils",
