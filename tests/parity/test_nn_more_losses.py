@@ -49,7 +49,7 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("margin_ranking_loss", [_normal(5), _normal(5), SIGNS], {"margin": 0.5}),
     ("margin_ranking_loss", [np.ones(5), np.ones(5), SIGNS], {}),
     ("hinge_embedding_loss", [_normal(5), SIGNS], {"margin": 0.7}),
-    ("soft_margin_loss", [_normal(5) * 10, SIGNS.astype(float)], {}),
+    ("soft_margin_loss", [_normal(5) * 10, SIGNS], {}),
     ("cosine_embedding_loss", [_normal(5, 3), _normal(5, 3), SIGNS], {"margin": -0.3}),
     ("cosine_embedding_loss", [_normal(3), _normal(3), np.array(-1)], {}),
     ("triplet_margin_loss", [_normal(4, 3), _normal(4, 3), _normal(4, 3)], {"margin": 2.0}),
