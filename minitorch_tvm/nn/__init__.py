@@ -27,7 +27,16 @@ from .activations import (
 from .attention import MultiheadAttention
 from .container import ModuleDict, ModuleList, ParameterList, Sequential
 from .conv import Conv2d
-from .dropout import Dropout
+from .convolutions import (
+    Conv1d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+)
+from .dropout import (
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+)
 from .embedding import Embedding
 from .flatten import Flatten, Unflatten
 from .linear import Identity, Linear
@@ -51,9 +60,37 @@ from .loss import (
     TripletMarginLoss,
 )
 from .module import Module
-from .normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm
+from .normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    LayerNorm,
+    RMSNorm,
+)
+from .padding import (
+    CircularPad1d,
+    CircularPad2d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ZeroPad1d,
+    ZeroPad2d,
+)
 from .parameter import Parameter
-from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from .recurrent import (
     GRU,
     LSTM,
@@ -63,6 +100,11 @@ from .recurrent import (
     RNNBase,
     RNNCell,
     RNNCellBase,
+)
+from .upsampling import (
+    PixelShuffle,
+    PixelUnshuffle,
+    Upsample,
 )
 
 __all__ = [
@@ -74,16 +116,28 @@ __all__ = [
     "LSTM",
     "RNN",
     "SELU",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool2d",
+    "AvgPool1d",
     "AvgPool2d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "CircularPad1d",
+    "CircularPad2d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
     "Embedding",
     "Flatten",
     "GRUCell",
@@ -96,6 +150,8 @@ __all__ = [
     "HingeEmbeddingLoss",
     "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
     "KLDivLoss",
     "L1Loss",
     "LSTMCell",
@@ -106,6 +162,7 @@ __all__ = [
     "LogSoftmax",
     "MSELoss",
     "MarginRankingLoss",
+    "MaxPool1d",
     "MaxPool2d",
     "Mish",
     "Module",
@@ -117,12 +174,19 @@ __all__ = [
     "PairwiseDistance",
     "Parameter",
     "ParameterList",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "PoissonNLLLoss",
+    "RMSNorm",
     "RNNBase",
     "RNNCell",
     "RNNCellBase",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
     "Sequential",
     "SiLU",
     "Sigmoid",
@@ -138,6 +202,9 @@ __all__ = [
     "Threshold",
     "TripletMarginLoss",
     "Unflatten",
+    "Upsample",
+    "ZeroPad1d",
+    "ZeroPad2d",
     "functional",
     "init",
     "utils",
