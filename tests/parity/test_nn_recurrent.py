@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm.core import config
 
 torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(11)
@@ -55,9 +56,12 @@ def _compared(ours: list[list[Any]], wanted: list[list[Any]]) -> None:
             )
 
 
-def test_layers() -> None:
+@pytest.mark.parametrize("target", ["cpu", "numpy"])
+def test_layers(target: str) -> None:
+    # The formulas once by numpy, on everything; some as a compiled program.
+    cases = LAYERS if target == "numpy" else [LAYERS[1], LAYERS[3], LAYERS[5]]
     ours, wanted = [], []
-    for name, options, batch, with_state in LAYERS:
+    for name, options, batch, with_state in cases:
         pair = [getattr(m.nn, name)(3, 4, **options) for m in (mt, torch)]
         _copied(*pair)
         count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
@@ -69,7 +73,8 @@ def test_layers() -> None:
             arrays += [RNG.normal(size=state) for _ in range(2 if name == "LSTM" else 1)]
         ours.append(_used(mt, pair[0], arrays, False))
         wanted.append(_used(torch, pair[1], arrays, False))
-    _compared(ours, wanted)
+    with config.override(target=target):
+        _compared(ours, wanted)
 
 
 def test_cells() -> None:
@@ -90,7 +95,8 @@ def test_cells() -> None:
             arrays += [RNG.normal(size=state) for _ in range(2 if name == "LSTMCell" else 1)]
         ours.append(_used(mt, pair[0], arrays, True))
         wanted.append(_used(torch, pair[1], arrays, True))
-    _compared(ours, wanted)
+    with config.override(target="numpy"):
+        _compared(ours, wanted)
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
@@ -106,7 +112,8 @@ def test_second_derivatives(name: str) -> None:
         grads = m.autograd.grad(loss, parameters, create_graph=True)
         total = sum((g * g).sum() for g in grads)
         found.append(list(m.autograd.grad(total, parameters)))
-    _compared(found[:1], found[1:])
+    with config.override(target="numpy"):
+        _compared(found[:1], found[1:])
 
 
 def test_dropout_is_between_layers_and_in_training_only() -> None:
