@@ -101,6 +101,10 @@ from .recurrent import (
     RNNCell,
     RNNCellBase,
 )
+from .transformer import (
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from .upsampling import (
     PixelShuffle,
     PixelUnshuffle,
@@ -200,6 +204,8 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "TripletMarginLoss",
     "Unflatten",
     "Upsample",

@@ -1,4 +1,4 @@
-"""Clipping of gradients."""
+"""Clipping of gradients, and parameters as one vector."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
 from ..tensor.creation import tensor
+from ..tensor.functions import cat
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -108,3 +109,29 @@ def clip_grad_value_(
     limit = float(clip_value)
     for g in _gradients(parameters):
         g.clamp_(-limit, limit)
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements of ``parameters``, one behind the other, as one dimension.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.utils.parameters_to_vector(mt.nn.Linear(3, 2).parameters()).shape
+    torch.Size([8])
+    """
+    return cat([p.reshape(-1) for p in parameters])
+
+
+@no_grad()
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Copy the elements of ``vec`` to ``parameters``, the reverse of :func:`parameters_to_vector`.
+
+    What is left over is not used.  Raises TypeError unless ``vec`` is a tensor, RuntimeError if it
+    is too short.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    start = 0
+    for p in parameters:
+        count = p.numel()
+        p.copy_(vec[start : start + count].reshape(p.shape))
+        start += count
