@@ -23,7 +23,9 @@ def _own_leaf(t: Tensor) -> Node:
         # mt.zeros and friends: no program is compiled just to fill memory.
         array = np.full(node.shape, node.op.value, node.dtype.numpy)
         return leaf(buffer_of(array, node.dtype), node.shape, node.dtype)
-    t.realize("parameter")
+    if node.pending:  # evaluating what is at hand would evaluate all else that is pending, too
+        t.realize("parameter")
+        node = t.node
     if node.buffer is None:  # a number that became a 0-d tensor
         return leaf(buffer_of(np.asarray(node.value), node.dtype), (), node.dtype)
     return leaf(node.buffer, node.shape, node.dtype)

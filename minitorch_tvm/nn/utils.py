@@ -12,6 +12,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
 from ..tensor.creation import tensor
+from ..tensor.functions import cat
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -119,8 +120,13 @@ def clip_grad_value_(
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements of the parameters, one after the other, as a vector that keeps the history."""
-    return Tensor._wrap(d.cat([p.reshape(-1).node for p in parameters], 0))
+    """All elements of ``parameters``, one behind the other, as one dimension.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.utils.parameters_to_vector(mt.nn.Linear(3, 2).parameters()).shape
+    torch.Size([8])
+    """
+    return cat([p.reshape(-1) for p in parameters])
 
 
 @no_grad()
@@ -140,6 +146,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     start = 0
     for p in parameters:
-        end = start + p.numel()
-        p.copy_(vec.detach()[start:end].view(p.shape))
-        start = end
+        count = p.numel()
+        p.copy_(vec[start : start + count].reshape(p.shape))
+        start += count
