@@ -40,10 +40,14 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
         m.cuda.manual_seed_all(1),
         m.cuda.max_memory_allocated(),
     ),
-    "default": lambda m: (m.get_default_device().type, m.set_default_device("cpu")),
+    "default": lambda m: (
+        m.get_default_device().type,
+        m.set_default_device("cpu"),
+        m.set_default_device(None),  # or torch stays in a mode that forgets arguments
+    ),
     "pinned": lambda m: m.zeros(2).is_pinned(),
     "generator": lambda m: m.Generator(device="cpu").device.type,
-    "context": lambda m: m.device("cpu").__enter__().type,
+    "context": lambda m: _entered(m.device("cpu")),
     "copied": lambda m: (
         copy.deepcopy(m.device("cpu")) == m.device("cpu"),
         pickle.loads(pickle.dumps(m.device("cuda", 1))) == m.device("cuda:1"),
@@ -151,3 +155,8 @@ def test_the_usual_program() -> None:
         return model.weight.detach().cpu().numpy()
 
     np.testing.assert_allclose(trained(mt), trained(torch), rtol=1e-5)
+
+
+def _entered(device: Any) -> str:
+    with device as entered:
+        return str(entered.type)
