@@ -9,7 +9,7 @@
 import math
 from typing import NoReturn
 
-from . import accelerator, autograd, backends, cuda, debug, nn, optim, testing, utils
+from . import autograd, backends, cuda, debug, nn, optim, testing, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
 from .core.device import Device as device
@@ -172,7 +172,6 @@ __all__ = [
     "Size",
     "Tensor",
     "abs",
-    "accelerator",
     "add",
     "allclose",
     "amax",

@@ -34,8 +34,6 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
         m.cuda.is_initialized(),
         m.backends.mps.is_available(),
         m.backends.cudnn.is_available(),
-        m.accelerator.is_available(),
-        m.accelerator.current_accelerator(),
         m.cuda.empty_cache(),
         m.cuda.manual_seed_all(1),
         m.cuda.max_memory_allocated(),

@@ -147,10 +147,19 @@ def test_state_of_torch_continues_here(name: str, options: dict[str, Any]) -> No
     assert plain(opt.state_dict()) == plain(topt.state_dict())
 
 
-def test_groups() -> None:
+GROUPS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.0}),
+    ("RMSprop", {"momentum": 0.9}, {"lr": 0.3, "momentum": 0, "centered": True, "maximize": True}),
+    ("NAdam", {"lr": 0.1}, {"betas": (0.5, 0.8), "weight_decay": 0.1, "momentum_decay": 0.1}),
+    ("Adagrad", {"lr": 0.1}, {"lr_decay": 0.5, "eps": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "others"), GROUPS)
+def test_groups(name: str, options: dict[str, Any], others: dict[str, Any]) -> None:
     def make(lib: Any, ps: list[Any]) -> Any:
-        groups = [{"params": ps[0]}, {"params": [ps[1]], "lr": 0.3, "momentum": 0.0}]
-        return lib.optim.SGD(groups, lr=0.1, momentum=0.9)
+        groups = [{"params": ps[0]}, {"params": [ps[1]], **others}]
+        return getattr(lib.optim, name)(groups, **options)
 
     (ps, opt), (tps, topt) = run(mt, make), run(torch, make)
     same(ps, tps)
@@ -241,7 +250,7 @@ def test_stepping_the_schedule_first_warns_as_in_torch() -> None:
     assert text(mt) == text(torch)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam"])
 def test_a_parameter_named_twice_is_stepped_twice_with_a_warning(name: str) -> None:
     def trained(lib: Any) -> tuple[Any, str]:
         p, q = lib.ones(2, requires_grad=True), lib.ones(2, requires_grad=True)
