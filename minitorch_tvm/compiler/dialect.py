@@ -285,6 +285,25 @@ class Scope:
     def pow(self, x: Expr, y: Expr) -> Expr:
         return tvm().tirx.pow(x, y)
 
+    def library(self, function: str, *xs: Expr) -> Expr:
+        dtype = str(xs[0].ty.dtype)
+        name = function + "f" if dtype == "float32" else function
+        return tvm().tirx.call_pure_extern(dtype, name, *xs)
+
+    def rounded(self, how: str, x: Expr) -> Expr:
+        return getattr(tvm().tirx, {"round": "nearbyint"}.get(how, how))(x)
+
+    def quotient(self, a: Expr, b: Expr) -> Expr:
+        # Processors trap on a division by zero, and on one whose result is too large.
+        t, a, b = tvm().tirx, self.keep(a), self.keep(b)
+        zero, one = self.zero_like(b), const(1, str(b.ty.dtype))
+        none = self.equal(b, zero)
+        if dt.by_name(str(b.ty.dtype)).is_unsigned:
+            return t.Select(none, zero, t.truncdiv(a, self.keep(t.Select(none, one, b))))
+        opposite = self.equal(b, const(-1, str(b.ty.dtype)))
+        divisor = self.keep(t.Select(t.any(none, opposite), one, b))
+        return t.Select(none, zero, t.Select(opposite, self.neg(a), t.truncdiv(a, divisor)))
+
     def _elementary(self, name: str, x: Expr) -> Expr:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":
