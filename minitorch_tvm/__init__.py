@@ -6,7 +6,7 @@
 12.0
 """
 
-from . import autograd, debug, nn, optim, utils
+from . import autograd, debug, linalg, nn, optim, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
 from .core.dtype import (
@@ -146,6 +146,18 @@ from .tensor.functions import (
     var,
     where,
 )
+from .tensor.reduction_functions import (
+    all,
+    any,
+    count_nonzero,
+    logsumexp,
+    nanmean,
+    nansum,
+    norm,
+    prod,
+    std_mean,
+    var_mean,
+)
 
 __version__ = "0.1.0"
 float = float32
@@ -170,9 +182,11 @@ __all__ = [
     "add",
     "addcdiv",
     "addcmul",
+    "all",
     "allclose",
     "amax",
     "amin",
+    "any",
     "arange",
     "argmax",
     "argmin",
@@ -192,6 +206,7 @@ __all__ = [
     "compile",
     "cos",
     "cosh",
+    "count_nonzero",
     "debug",
     "default_generator",
     "div",
@@ -233,6 +248,7 @@ __all__ = [
     "isnan",
     "le",
     "lerp",
+    "linalg",
     "linspace",
     "load",
     "log",
@@ -244,6 +260,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logsumexp",
     "long",
     "lt",
     "manual_seed",
@@ -257,16 +274,20 @@ __all__ = [
     "mm",
     "mul",
     "nan_to_num",
+    "nanmean",
+    "nansum",
     "ne",
     "neg",
     "nn",
     "no_grad",
     "no_sync",
+    "norm",
     "ones",
     "ones_like",
     "optim",
     "permute",
     "pow",
+    "prod",
     "rand",
     "rand_like",
     "randint",
@@ -295,6 +316,7 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
+    "std_mean",
     "sub",
     "sum",
     "tan",
@@ -308,6 +330,7 @@ __all__ = [
     "unsqueeze",
     "utils",
     "var",
+    "var_mean",
     "where",
     "zeros",
     "zeros_like",

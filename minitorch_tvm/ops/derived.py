@@ -443,14 +443,15 @@ def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
 
 
 def any_all(x: Node, dims: Dims, keepdim: bool, every: bool) -> Node:
-    """Whether any (every) element over ``dims`` is nonzero."""
+    """Whether any (every) element over ``dims`` is nonzero: a bool, or of uint8 a uint8."""
     truth = b.cast(b.cast(x, dt.bool_), dt.int32)
     wrapped = wrap_dims(dims, len(x.shape))
+    kind = dt.uint8 if x.dtype is dt.uint8 else dt.bool_
     if not wrapped:
-        return b.cast(truth, dt.bool_)
+        return b.cast(truth, kind)
     hits = b.sum(truth, wrapped, keepdim)
-    count = numel(tuple(x.shape[i] for i in wrapped))
-    return b.eq(hits, b.full_like(hits, count)) if every else b.ne(hits, b.full_like(hits, 0))
+    count = b.full_like(hits, numel(tuple(x.shape[i] for i in wrapped)))
+    return b.cast(b.eq(hits, count) if every else b.ne(hits, b.full_like(hits, 0)), kind)
 
 
 def take_along(x: Node, index: Node, dim: int) -> Node:

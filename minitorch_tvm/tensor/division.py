@@ -61,7 +61,7 @@ def _divisor(y: Node) -> Node:
     if known is not None and (known[0] > 0 or known[1] < 0):
         return y
     guarded = apply(b.DETACH, y)
-    fine = d.any_all(y, None, False, every=True)
+    fine = d.any_all(b.cast(y, dt.bool_), None, False, every=True)
     lazy.check(fine, y, _DIVISORS, guarded)
     return guarded
 

@@ -22,6 +22,7 @@ from .core import Number, TensorBase, node_of
 from .elementwise import accepts
 from .host import copied
 from .inplace import InPlace
+from .reductions import Reductions
 from .views import Views
 
 Operand = Any
@@ -37,7 +38,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-class Tensor(InPlace, Views):
+class Tensor(InPlace, Reductions, Views):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
