@@ -32,6 +32,7 @@ from .losses import (
     nll_loss,
     one_hot,
 )
+from .similarity import cosine_similarity, normalize
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -39,6 +40,7 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy_with_logits",
     "conv2d",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "embedding",
@@ -51,6 +53,7 @@ __all__ = [
     "max_pool2d",
     "mse_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
     "pad",
     "relu",

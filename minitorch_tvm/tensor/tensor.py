@@ -22,6 +22,7 @@ from .core import Number, TensorBase, node_of
 from .elementwise import accepts
 from .host import copied
 from .inplace import InPlace
+from .products import Products
 from .reductions import Reductions
 from .views import Views
 
@@ -38,7 +39,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-class Tensor(InPlace, Reductions, Views):
+class Tensor(InPlace, Products, Reductions, Views):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
