@@ -286,6 +286,12 @@ class Scope:
         return tvm().tirx.pow(x, y)
 
     def library(self, function: str, *xs: Expr) -> Expr:
+        if function in ("expm1", "log1p"):
+            return self._elementary(function, xs[0])
+        return self._called(function, *xs)
+
+    @staticmethod
+    def _called(function: str, *xs: Expr) -> Expr:
         dtype = str(xs[0].ty.dtype)
         name = function + "f" if dtype == "float32" else function
         return tvm().tirx.call_pure_extern(dtype, name, *xs)
@@ -317,9 +323,9 @@ class Scope:
     def _by_library(self, name: str, x: Expr) -> Expr:
         """An elementary function as the C library has it, or made of such."""
         t, dtype = tvm().tirx, str(x.ty.dtype)
-        if name == "tanh":
-            # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
-            return t.call_pure_extern(dtype, "tanhf" if dtype == "float32" else "tanh", x)
+        # TVM's own rule for tanh, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
+        if name in ("tanh", "expm1", "log1p"):
+            return self._called(name, x)
         if name == "normal_cdf":
             erfc = "erfcf" if dtype == "float32" else "erfc"
             tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))
