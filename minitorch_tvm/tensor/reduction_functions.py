@@ -73,15 +73,26 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: An
 
 
 def var_mean(
-    input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean over ``dim``."""
     x = _floating("var_mean", input)
-    return x.var(dim, correction=correction, keepdim=keepdim), x.mean(dim, keepdim)
+    spread = x.var(dim, unbiased, keepdim, correction=correction)
+    return spread, x.mean(dim, keepdim)
 
 
 def std_mean(
-    input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean over ``dim``.
 
@@ -90,7 +101,8 @@ def std_mean(
     (tensor(1.), tensor(2.))
     """
     x = _floating("std_mean", input)
-    return x.std(dim, correction=correction, keepdim=keepdim), x.mean(dim, keepdim)
+    spread = x.std(dim, unbiased, keepdim, correction=correction)
+    return spread, x.mean(dim, keepdim)
 
 
 def _floating(function: str, input: Tensor) -> Tensor:
