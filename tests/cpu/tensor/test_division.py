@@ -81,20 +81,6 @@ def test_a_divisor_still_to_be_computed_is_refused_when_it_is_known() -> None:
     assert (10 // mt.arange(1, 4)).tolist() == [10, 5, 3]  # known not to be zero
 
 
-def test_a_captured_function_tests_its_divisors() -> None:
-    @mt.compile
-    def f(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
-        return x // y + x % y
-
-    x = mt.tensor([7, 8])
-    for divisors in ([2, 3], [3, -3], [4, 5]):
-        want = [a // b + a % b for a, b in zip([7, 8], divisors, strict=True)]
-        assert f(x, mt.tensor(divisors)).tolist() == want
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        f(x, mt.tensor([1, 0]))
-    assert f(x, mt.tensor([5, 5])).tolist() == [3, 4]
-
-
 def test_in_place_forms_write_to_what_is_viewed() -> None:
     x = mt.tensor([[7.5, -7.5], [3.0, 4.0]])
     row = x[0]
