@@ -288,7 +288,12 @@ class Scope:
     def library(self, function: str, *xs: Expr) -> Expr:
         if function in ("expm1", "log1p"):
             return self._elementary(function, xs[0])
+        if function == "fmod" and str(xs[0].ty.dtype) == "float32":
+            return self._fmod(*map(self.keep, xs))
         return self._called(function, *xs)
+
+    def _fmod(self, x: Expr, y: Expr) -> Expr:
+        return elementary.fmod(x, y, self._called("fmod", x, y), self.keep)
 
     @staticmethod
     def _called(function: str, *xs: Expr) -> Expr:

@@ -172,6 +172,24 @@ def log1p(x: Expr, keep: Keep) -> Expr:
     return _select(x == _f(0.0), x, value)
 
 
+def fmod(x: Expr, y: Expr, beyond: Expr, keep: Keep) -> Expr:
+    """What is left of x by y, exactly; ``beyond`` is that where the quotient is large, or none.
+
+    In float64 the product of y and a whole quotient below 2**28 is exact, and so is the difference.
+    Rounding may have made the quotient larger by one, never smaller.
+    """
+    t = tvm().tirx
+    dividend, divisor = keep(x.astype("float64")), keep(y.astype("float64"))
+    ratio = keep(dividend / divisor)
+    rest = keep(dividend - keep(t.trunc(ratio)) * divisor)
+    zero = t.const(0.0, "float64")
+    size = _select(rest * dividend < zero, t.abs(divisor) - t.abs(rest), t.abs(rest))
+    near = keep(_with_sign(size.astype("float32"), x))
+    small = t.abs(ratio) < t.const(float(1 << 28), "float64")
+    finite = t.abs(divisor) < t.infinity("float64")
+    return t.if_then_else(t.all(small, finite), near, beyond)
+
+
 def log(x: Expr, keep: Keep) -> Expr:
     """Natural logarithm: x = m 2**e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1."""
     t = tvm().tirx

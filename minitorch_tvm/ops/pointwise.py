@@ -34,7 +34,7 @@ def round_to(x: Node, decimals: int) -> Node:
         return rounded("round", x)
     if not x.dtype.is_floating_point:
         raise unsupported("round_cpu", x.dtype)
-    scale = d.term(10.0 ** abs(decimals), x.dtype)
+    scale = d.term(10.0 ** min(abs(decimals), 308), x.dtype)
     nearest = stepwise("round")
     if decimals < 0:
         return b.mul(apply(nearest, b.div(x, scale)), scale)
