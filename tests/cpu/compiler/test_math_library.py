@@ -56,3 +56,18 @@ def test_powers_are_exact() -> None:
     mt.eval(*results)
     for got, want in zip(results, (2.0**n, n, np.arange(11)), strict=True):
         assert got.tolist() == want.tolist()
+
+
+def test_fmod_is_exact(rng: np.random.Generator) -> None:
+    """Of any bits, and of what is next to multiples, where a rounded quotient is one too large."""
+    any_bits = rng.integers(0, 1 << 32, (2, 20_000), np.uint32).view(np.float32)
+    divisors = rng.normal(size=20_000).astype(np.float32)
+    multiples = (rng.integers(1, 1 << 29, 20_000) * divisors.astype(np.float64)).astype(np.float32)
+    x = np.concatenate([any_bits[0], multiples, np.nextafter(multiples, np.float32(0))])
+    y = np.concatenate([any_bits[1], divisors, divisors])
+    got = mt.tensor(x).fmod(mt.tensor(y)).numpy()
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    known = ~np.isnan(want)
+    np.testing.assert_array_equal(np.isnan(got), ~known)
+    np.testing.assert_array_equal(got[known].view(np.uint32), want[known].view(np.uint32))
