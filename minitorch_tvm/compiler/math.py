@@ -176,15 +176,13 @@ def fmod(x: Expr, y: Expr, beyond: Expr, keep: Keep) -> Expr:
     """What is left of x by y, exactly; ``beyond`` is that where the quotient is large, or none.
 
     In float64 the product of y and a whole quotient below 2**28 is exact, and so is the difference.
-    Rounding may have made the quotient larger by one, never smaller.
+    A quotient that is no integer is 2**-25 or more away from the next, too far to be rounded to it.
     """
     t = tvm().tirx
     dividend, divisor = keep(x.astype("float64")), keep(y.astype("float64"))
     ratio = keep(dividend / divisor)
     rest = keep(dividend - keep(t.trunc(ratio)) * divisor)
-    zero = t.const(0.0, "float64")
-    size = _select(rest * dividend < zero, t.abs(divisor) - t.abs(rest), t.abs(rest))
-    near = keep(_with_sign(size.astype("float32"), x))
+    near = keep(_with_sign(t.abs(rest).astype("float32"), x))
     small = t.abs(ratio) < t.const(float(1 << 28), "float64")
     finite = t.abs(divisor) < t.infinity("float64")
     return t.if_then_else(t.all(small, finite), near, beyond)

@@ -59,7 +59,7 @@ def test_powers_are_exact() -> None:
 
 
 def test_fmod_is_exact(rng: np.random.Generator) -> None:
-    """Of any bits, and of what is next to multiples, where a rounded quotient is one too large."""
+    """Of any bits, and of what is next to multiples, where a float32 quotient would be rounded."""
     any_bits = rng.integers(0, 1 << 32, (2, 20_000), np.uint32).view(np.float32)
     divisors = rng.normal(size=20_000).astype(np.float32)
     multiples = (rng.integers(1, 1 << 29, 20_000) * divisors.astype(np.float64)).astype(np.float32)
