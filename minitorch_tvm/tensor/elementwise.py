@@ -243,8 +243,25 @@ class Elementwise(TensorBase):
 
 def _whole(decimals: Any) -> int:
     if type(decimals) is not int:
-        raise arg.wrong_kind("round", "decimals", 1, "int", decimals)
+        kind = type(decimals).__name__
+        raise TypeError(f"round(): argument 'decimals' must be int, not {kind}")
     return decimals
+
+
+def wrong_keyword(
+    function: str, keyword: str, value: object, forms: list[str], given: tuple[object, ...] = ()
+) -> TypeError:
+    """The error for a keyword argument of a type that fits none of a function's forms.
+
+    >>> print(wrong_keyword("f", "x", 1.5, ["(int x)"]))
+    f() received an invalid combination of arguments - got (x=float), but expected one of:
+     * (int x)
+    """
+    got = ", ".join([*[type(v).__name__ for v in given], f"{keyword}={type(value).__name__}"])
+    return TypeError(
+        f"{function}() received an invalid combination of arguments - got ({got}), but expected "
+        "one of:" + "".join(f"\n * {form}" for form in forms)
+    )
 
 
 def _two_tensors(function: str, first: Any, second: Any, value: Any) -> tuple[Node, Node]:

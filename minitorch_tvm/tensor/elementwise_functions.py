@@ -268,6 +268,11 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
     return _pair("clamp_max", input, max, "max").clamp_max(max)
 
 
+def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Limit to [min, max]; either may be None."""
+    return _tensor("clip", input).clamp(min, max)
+
+
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input), for a number or a tensor.
 

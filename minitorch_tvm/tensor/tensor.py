@@ -19,7 +19,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from . import division, formatting, gathering
 from .core import Number, TensorBase, node_of
-from .elementwise import accepts
+from .elementwise import accepts, wrong_keyword
 from .host import copied
 from .inplace import InPlace
 from .products import Products
@@ -227,6 +227,9 @@ class Tensor(InPlace, Products, Reductions, Views):
         """
         if rounding_mode is None:
             return self / self._term("div", other)
+        if not isinstance(rounding_mode, str):
+            forms = ["(Tensor other)", "(Tensor other, *, str rounding_mode)"]
+            raise wrong_keyword("div", "rounding_mode", rounding_mode, forms, (other,))
         value = self._operand(self._term("div", other))
         return self._wrap(division.divide(self.node, value, rounding_mode))
 

@@ -91,6 +91,9 @@ m.nan_to_num(y,1.,2.,3.)
 m.nan_to_num(y,posinf=1e39)
 m.nan_to_num(x,nan='a')
 m.div(x,2,rounding_mode='x')
+x.div(2,rounding_mode=3)
+x.round(decimals='a')
+m.clip(x,0,1)
 i.div(2,rounding_mode='floor')
 i//0
 i%0
