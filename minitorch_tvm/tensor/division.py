@@ -11,12 +11,12 @@ from ..core import dtype as dt
 from ..core.arguments import unsupported
 from ..core.bounds import Bounds
 from ..core.record import record
-from ..ir.node import MODE, WATCHED, Node, apply
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import division
-from ..runtime.positions import require_inside
-from .gathering import known_range
+from ..runtime.positions import are_inside, require_inside
+from .gathering import _guard, _moved_from, known_range
 
 
 def _by_zero(_: int) -> Exception:
@@ -45,7 +45,8 @@ _DIVISORS = _NotZero(0, 0, _by_zero)
 def _divisor(y: Node) -> Node:
     """``y``, of which no integer may be 0: else RuntimeError, if ``y`` is pending when it is known.
 
-    What is in memory is tested now; under ``mt.compile`` again at every call.
+    What is in memory is tested now, and so is what is only a view of such, or a wider type; under
+    ``mt.compile`` again at every call.
     """
     if y.dtype.is_floating_point:
         return y
@@ -54,8 +55,11 @@ def _divisor(y: Node) -> Node:
             _DIVISORS.test(np.asarray(y.value))
         else:
             require_inside(_DIVISORS, y.buffer, y.shape, y.dtype)
-            if WATCHED and MODE.trace.capture is not None:
-                MODE.trace.capture.guard(y, _DIVISORS)
+            _guard(y, _DIVISORS)
+        return y
+    memory = _moved_from(y)
+    if memory is not None and are_inside(_DIVISORS, memory.buffer, memory.shape, memory.dtype):
+        _guard(memory, _DIVISORS)
         return y
     known = known_range(y)
     if known is not None and (known[0] > 0 or known[1] < 0):

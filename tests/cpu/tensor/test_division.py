@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm.core.events import EVENTS
 
 
 def test_integers_divide_as_in_python() -> None:
@@ -78,7 +79,11 @@ def test_a_divisor_still_to_be_computed_is_refused_when_it_is_known() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         quotient.tolist()
     assert (x // (zero + 1)).tolist() == [1, 4]
+    before = EVENTS.get("check_evaluations")
     assert (10 // mt.arange(1, 4)).tolist() == [10, 5, 3]  # known not to be zero
+    rows = mt.tensor([[2], [3]], dtype=mt.int32).T  # wider, and moved
+    assert (mt.tensor([7, 8]) // rows).tolist() == [[3, 2]]
+    assert EVENTS.get("check_evaluations") == before
 
 
 def test_in_place_forms_write_to_what_is_viewed() -> None:
