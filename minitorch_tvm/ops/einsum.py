@@ -27,12 +27,12 @@ def _subscripts(text: str, start: int, where: str) -> Labels:
         letter = text[at]
         if letter == ".":
             if _ELLIPSIS in labels:
-                found = "an ellipsis (...) was already found"
-                for_operand = "for which an ellipsis was already found"
-                raise RuntimeError(
-                    f"einsum(): found '.' for {where} "
-                    + (f"but {found}" if where == "output" else for_operand)
+                twice = (
+                    "but an ellipsis (...) was already found"
+                    if where == "output"
+                    else "for which an ellipsis was already found"
                 )
+                raise RuntimeError(f"einsum(): found '.' for {where} {twice}")
             if text[at : at + 3] != _ELLIPSIS:
                 raise RuntimeError(
                     f"einsum(): found '.' for {where} that is not part of any ellipsis"
