@@ -6,9 +6,14 @@
 12.0
 """
 
-from . import autograd, debug, linalg, nn, optim, utils
+import math
+from typing import NoReturn
+
+from . import accelerator, autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
+from .core.device import Device as device
+from .core.device import get_default_device, set_default_device
 from .core.dtype import (
     DType,
     float32,
@@ -18,29 +23,47 @@ from .core.dtype import (
     uint8,
 )
 from .core.dtype import (
+    DType as dtype,
+)
+from .core.dtype import (
     bool_ as bool,
+)
+from .core.limits import (
+    absent,
+    can_cast,
+    finfo,
+    get_default_dtype,
+    iinfo,
+    promote_types,
+    set_default_dtype,
 )
 from .core.shape import Size
 from .lazy import no_sync
-from .random import Generator, default_generator, manual_seed
+from .random import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from .runtime.pool import get_num_threads, set_num_threads
 from .serialize import load, save
 from .tensor import Tensor, as_tensor, from_numpy, tensor
 from .tensor.creation import (
     arange,
+    asarray,
     empty,
+    empty_like,
     eye,
     full,
     full_like,
     linspace,
+    logspace,
     ones,
     ones_like,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
+    scalar_tensor,
     zeros,
     zeros_like,
 )
@@ -89,6 +112,15 @@ from .tensor.elementwise_functions import (
     square,
     tan,
     trunc,
+)
+from .tensor.facts import (
+    clone,
+    detach,
+    is_complex,
+    is_floating_point,
+    is_nonzero,
+    numel,
+    typename,
 )
 from .tensor.formatting import set_printoptions
 from .tensor.functions import (
@@ -171,12 +203,31 @@ from .tensor.reduction_functions import (
     std_mean,
     var_mean,
 )
+from .tensor.sampling import (
+    bernoulli,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+)
 
 __version__ = "0.1.0"
 float = float32
 double = float64
 long = int64
 int = int32
+inf = math.inf
+nan = math.nan
+pi = math.pi
+e = math.e
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise absent(name)
 
 
 def eval(*tensors: Tensor) -> None:
@@ -191,6 +242,7 @@ __all__ = [
     "Size",
     "Tensor",
     "abs",
+    "accelerator",
     "acos",
     "add",
     "addcdiv",
@@ -206,13 +258,17 @@ __all__ = [
     "argmax",
     "argmin",
     "as_tensor",
+    "asarray",
     "asin",
     "atan",
     "autograd",
+    "backends",
     "baddbmm",
+    "bernoulli",
     "bmm",
     "bool",
     "broadcast_to",
+    "can_cast",
     "cat",
     "cdist",
     "ceil",
@@ -221,17 +277,24 @@ __all__ = [
     "clamp_max",
     "clamp_min",
     "clip",
+    "clone",
     "compile",
     "cos",
     "cosh",
     "count_nonzero",
+    "cuda",
     "debug",
     "default_generator",
+    "detach",
+    "device",
     "div",
     "dot",
     "double",
+    "dtype",
+    "e",
     "einsum",
     "empty",
+    "empty_like",
     "enable_grad",
     "eq",
     "equal",
@@ -241,6 +304,7 @@ __all__ = [
     "exp2",
     "expm1",
     "eye",
+    "finfo",
     "flatten",
     "float",
     "float32",
@@ -253,15 +317,24 @@ __all__ = [
     "full",
     "full_like",
     "ge",
+    "get_default_device",
+    "get_default_dtype",
     "get_num_threads",
+    "get_rng_state",
     "gt",
+    "iinfo",
     "index_select",
+    "inf",
     "inference_mode",
+    "initial_seed",
     "inner",
     "int",
     "int32",
     "int64",
+    "is_complex",
+    "is_floating_point",
     "is_grad_enabled",
+    "is_nonzero",
     "is_tensor",
     "isclose",
     "isfinite",
@@ -281,6 +354,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logspace",
     "logsumexp",
     "long",
     "lt",
@@ -295,6 +369,7 @@ __all__ = [
     "mm",
     "mul",
     "mv",
+    "nan",
     "nan_to_num",
     "nanmean",
     "nansum",
@@ -304,16 +379,21 @@ __all__ = [
     "no_grad",
     "no_sync",
     "norm",
+    "normal",
+    "numel",
     "ones",
     "ones_like",
     "optim",
     "outer",
     "permute",
+    "pi",
     "pow",
     "prod",
+    "promote_types",
     "rand",
     "rand_like",
     "randint",
+    "randint_like",
     "randn",
     "randn_like",
     "randperm",
@@ -325,9 +405,14 @@ __all__ = [
     "round",
     "rsqrt",
     "save",
+    "scalar_tensor",
+    "seed",
+    "set_default_device",
+    "set_default_dtype",
     "set_grad_enabled",
     "set_num_threads",
     "set_printoptions",
+    "set_rng_state",
     "sigmoid",
     "sign",
     "sin",
@@ -346,10 +431,12 @@ __all__ = [
     "tanh",
     "tensor",
     "tensordot",
+    "testing",
     "transpose",
     "tril",
     "triu",
     "trunc",
+    "typename",
     "uint8",
     "unsqueeze",
     "utils",

@@ -12,13 +12,13 @@ import functools
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from . import sites
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import config, errors
@@ -62,8 +62,6 @@ class Check:
 
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
-_SITES: dict[errors.Provenance, list[Graph]] = {}
-_SITE_WARNING = 8
 _WORTH_LEAVING = 1 << 19
 """Bytes of results that nobody reads; fewer are not worth another program."""
 _reference = weakref.ref
@@ -566,7 +564,7 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
 
 def _compile(plan: Plan) -> Executor | ReferenceExecutor:
     recorded = graph_of(plan)
-    _note_site(recorded, errors.user_place())
+    sites.note(recorded, errors.user_place())
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
         return ReferenceExecutor(reference_program(recorded))
@@ -589,30 +587,6 @@ def _built(graph: Graph, nodes: int) -> Executor:
         f"({', '.join(program.seconds)}) at {errors.describe(errors.user_place())}",
     )
     return Executor(program)
-
-
-def _note_site(graph: Graph, place: errors.Provenance | None) -> None:
-    """Warn once about a line that compiles again and again, naming what differs."""
-    if place is None:
-        return
-    seen = _SITES.setdefault(place, [])
-    seen.append(graph)
-    if len(seen) == _SITE_WARNING + 1:
-        previous = seen[-2]
-        difference = f"{len(previous.values)} values before, {len(graph.values)} now"
-        for i, (a, b) in enumerate(zip(previous.values, graph.values, strict=False)):
-            if a != b:
-                difference = f"value {i} was {a.op} : {a.spec}, now {b.op} : {b.spec}"
-                where = errors.describe(b.place)
-                if where:
-                    difference += f" (recorded at {where})"
-                break
-        warnings.warn(
-            f"{errors.describe(place)} compiled {len(seen)} different programs; the last two "
-            f"differ: {difference}",
-            stacklevel=2,
-        )
-    del seen[: -(_SITE_WARNING + 1)]
 
 
 def kept(outputs: Iterable[Node]) -> set[int]:
@@ -674,4 +648,4 @@ def clear_cache() -> None:
     """Forget all that was compiled (tests and benchmarks)."""
     forget()
     _CACHE.clear()
-    _SITES.clear()
+    sites.forget()

@@ -11,14 +11,16 @@ import functools
 import math
 import os
 import threading
+from typing import Any
 
 import numpy as np
 
 from .core import dtype as dt
 from .core.arguments import floating
+from .core.device import CPU, Device, require_cpu
 from .core.dtype import DType
 from .core.shape import Shape, numel
-from .ir.node import Node, apply, effect, numbers
+from .ir.node import Node, apply, effect, numbers, scalar
 from .ir.op import intern
 from .ops import build as b
 from .ops.random import RandomBits, ShiftRight, threefry
@@ -32,9 +34,8 @@ class Generator:
     3
     """
 
-    def __init__(self, device: str = "cpu") -> None:
-        if device != "cpu":
-            raise RuntimeError(f"Generator: only device 'cpu' is supported, but got {device!r}")
+    def __init__(self, device: Any = "cpu") -> None:
+        require_cpu(device, "Generator")
         self._lock = threading.Lock()
         self._seed = 0
         self._draws = 0
@@ -59,6 +60,11 @@ class Generator:
     def _restart(self, seed: int, draws: int) -> None:
         with self._lock:
             self._seed, self._draws = seed, draws
+
+    @property
+    def device(self) -> Device:
+        """Always ``device("cpu")``."""
+        return CPU
 
     def seed(self) -> int:
         """Seed from the operating system; returns the seed."""
@@ -128,6 +134,26 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(int(seed))
 
 
+def seed() -> int:
+    """Seed the default generator from the operating system; returns the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> tuple[int, int]:
+    """The state of the default generator, for :func:`set_rng_state` (a tuple, not a tensor)."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: tuple[int, int]) -> None:
+    """Continue the default generator from what :func:`get_rng_state` returned."""
+    default_generator.set_state(new_state)
+
+
 def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
     """Record uniform numbers in [0, 1), multiples of 2**-24.
 
@@ -149,3 +175,36 @@ def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> No
     angle = b.mul(uniform(shape, dtype, generator), b.full((), 2.0 * math.pi, dtype))
     length = apply(b.SQRT, b.mul(b.log(radius), b.full((), -2.0, dtype)))
     return b.mul(length, b.cos(angle))
+
+
+def exponential(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
+    """Record numbers of density exp(-x): -log(1 - u)."""
+    left = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
+    return b.sub(b.full((), 0.0, dtype), b.log(left))  # 0 - 0 is 0, and -0 is not
+
+
+_WORD = 1 << 32
+
+
+def integers(
+    shape: Shape, low: int, high: int, dtype: DType, generator: Generator | None = None
+) -> Node:
+    """Record integers in [low, high), as numbers of ``dtype``.
+
+    Raises NotImplementedError for a range of more than 2**32 integers other than 2**53 or 2**63.
+    """
+    count = high - low
+    source = generator or default_generator
+    bits = source.bits(shape)
+    if count <= _WORD:
+        # Exact but for the last rounding, which reaches the next integer in no case.
+        share = b.mul(b.cast(bits, dt.float64), scalar(count / _WORD, dt.float64))
+        offset = b.cast(share, dt.int64)
+    elif count in (1 << 53, 1 << 63):
+        upper = apply(intern(ShiftRight(64 - count.bit_length() + 1)), bits)
+        word = b.full((), _WORD, dt.int64)
+        rest = b.cast(source.bits(shape), dt.int64)
+        offset = b.add(b.mul(b.cast(upper, dt.int64), word), rest)
+    else:
+        raise NotImplementedError(f"random integers of a range of {count} are not supported")
+    return b.cast(b.add(offset, scalar(low, dt.int64)), dtype)

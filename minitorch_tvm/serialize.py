@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as st
 
 from .core import dtype as dt
+from .core.device import require_cpu
 from .core.shape import Size
 from .tensor import Tensor, tensor
 
@@ -206,11 +207,6 @@ def _verify(metadata: dict[str, str], arrays: Mapping[str, Array]) -> None:
 
 
 def _parse(data: bytes, where: str) -> Any:
-    if data[:4] == b"PK\x03\x04" or data[:1] == b"\x80":
-        raise RuntimeError(
-            f"{where} looks like a pickle (torch.save writes those), which could run any code "
-            "when loaded; write the state dict with safetensors instead"
-        )
     try:
         arrays = st.load(data)
         metadata = _metadata(data)
@@ -219,21 +215,36 @@ def _parse(data: bytes, where: str) -> Any:
         _verify(metadata, arrays)
         return _Reader(arrays).decode(json.loads(metadata["structure"]))
     except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        # Asked last: the length of a header may begin with the same byte as a pickle.
+        if data[:4] == b"PK\x03\x04" or data[:1] == b"\x80":
+            raise RuntimeError(
+                f"{where} looks like a pickle (torch.save writes those), which could run any code "
+                "when loaded; write the state dict with safetensors instead"
+            ) from None
         raise RuntimeError(f"{where} is damaged or no safetensors file: {error}") from error
+
+
+def _to_cpu(map_location: Any) -> None:
+    """Raise if ``map_location`` (a device, a function or a dict) puts tensors elsewhere."""
+    if isinstance(map_location, Mapping):
+        map_location = map_location.get("cpu")
+    if not callable(map_location):
+        require_cpu(map_location, "load")
 
 
 def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Read what :func:`save` wrote (or any safetensors file, as a dict) from a path or file object.
 
     Leaf tensors come back with their dtype and ``requires_grad``; a Parameter comes back as a
-    Tensor.  ``map_location`` may only be None or "cpu".  ``weights_only=False`` raises ValueError:
-    this never unpickles.  Raises FileNotFoundError for a wrong path, RuntimeError for a damaged
-    file (lengths, structure and checksums are verified), TypeError for dtypes without counterpart.
+    Tensor.  ``map_location`` may be None or the CPU, a dict that sends nothing from there
+    elsewhere, or a function, which is not called: all tensors are on the CPU.
+    ``weights_only=False`` raises ValueError: this never unpickles.  Raises FileNotFoundError for a
+    wrong path, RuntimeError for a damaged file (lengths, structure and checksums are verified),
+    TypeError for dtypes without counterpart.
     """
     if not weights_only:
         raise ValueError("weights_only=False is not supported: load never runs code from a file")
-    if map_location is not None and str(map_location) != "cpu":
-        raise RuntimeError(f"only device 'cpu' is supported, but got {map_location!r}")
+    _to_cpu(map_location)
     if isinstance(f, (str, os.PathLike)):
         return _parse(Path(f).read_bytes(), str(f))
     if hasattr(f, "read"):

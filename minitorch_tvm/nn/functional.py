@@ -16,13 +16,42 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from .distances import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    margin_ranking_loss,
+    pairwise_distance,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+)
 from .functions import (
     batch_norm,
     dropout,
+    dropout1d,
+    dropout2d,
     embedding,
     group_norm,
+    instance_norm,
     layer_norm,
+    rms_norm,
     scaled_dot_product_attention,
+)
+from .likelihoods import (
+    binary_cross_entropy,
+    gaussian_nll_loss,
+    kl_div,
+    poisson_nll_loss,
+)
+from .lines import (
+    adaptive_avg_pool1d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    conv1d,
+    conv_transpose1d,
+    conv_transpose2d,
+    max_pool1d,
 )
 from .losses import (
     binary_cross_entropy_with_logits,
@@ -32,35 +61,111 @@ from .losses import (
     nll_loss,
     one_hot,
 )
+from .pad_functions import pad, padded
+from .pointwise import (
+    celu,
+    elu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    logsigmoid,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    silu,
+    softmin,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
+from .resize import (
+    interpolate,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
+)
 from .similarity import cosine_similarity, normalize
 
 __all__ = [
+    "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "celu",
+    "conv1d",
     "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "elu",
     "embedding",
+    "gaussian_nll_loss",
     "gelu",
+    "glu",
     "group_norm",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "instance_norm",
+    "interpolate",
+    "kl_div",
     "l1_loss",
     "layer_norm",
+    "leaky_relu",
     "linear",
     "log_softmax",
+    "logsigmoid",
+    "margin_ranking_loss",
+    "max_pool1d",
     "max_pool2d",
+    "mish",
     "mse_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
+    "prelu",
     "relu",
+    "relu6",
+    "rms_norm",
     "scaled_dot_product_attention",
+    "selu",
     "sigmoid",
+    "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
     "tanh",
+    "tanhshrink",
+    "threshold",
+    "triplet_margin_loss",
+    "upsample",
 ]
 
 IntPair = int | Sequence[int]
@@ -133,7 +238,7 @@ def _same_padding(
     totals = [s * (k - 1) for s, k in zip(dilation, kernel, strict=True)]
     extra = (totals[1] % 2, totals[0] % 2)
     if any(extra):
-        x = _pad(x, (0, extra[0], 0, extra[1]), 0.0)
+        x = padded(x, (0, extra[0], 0, extra[1]), 0.0)
     return x, (totals[0] // 2, totals[1] // 2)
 
 
@@ -330,53 +435,6 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
             f"received {{{rows}, {columns}}}"
         )
     return _unbatched(net.adaptive_avg_pool2d(x, (rows, columns)), image)
-
-
-def _pad(x: Node, amounts: Sequence[int], value: float) -> Node:
-    rank = len(x.shape)
-    before, after = [0] * rank, [0] * rank
-    for number in range(len(amounts) // 2):
-        axis = rank - 1 - number
-        before[axis], after[axis] = amounts[2 * number], amounts[2 * number + 1]
-    sizes = [n + p + q for n, p, q in zip(x.shape, before, after, strict=True)]
-    if min(sizes) < 0:
-        raise RuntimeError(
-            f"The input size {list(x.shape)}, plus padding {list(amounts)}, resulted in a "
-            "negative output size"
-        )
-    if min(*before, *after) < 0:
-        starts = [max(-p, 0) for p in before]
-        stops = [n - max(-q, 0) for n, q in zip(x.shape, after, strict=True)]
-        x = b.slice(x, starts, [max(s, e) for s, e in zip(starts, stops, strict=True)], [1] * rank)
-    if tuple(sizes) == x.shape:
-        return x
-    base = b.expand(d.lift(value, x.dtype), tuple(sizes))
-    return b.insert(base, x, [max(p, 0) for p in before], [1] * rank)
-
-
-def pad(
-    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
-) -> Tensor:
-    """Add ``value`` (0) around ``input``: pad = (last left, last right, second last left, ...).
-
-    Negative numbers crop.  Raises ValueError for modes other than "constant".
-
-    >>> import minitorch_tvm as mt
-    >>> import minitorch_tvm.nn.functional as F
-    >>> F.pad(mt.ones(2), (1, 2))
-    tensor([0., 1., 1., 0., 0.])
-    """
-    if mode != "constant":
-        raise ValueError(f"pad: only mode='constant' is supported, but got {mode!r}")
-    x = node_of("pad", "input", 1, input)
-    if len(pad) % 2:
-        raise RuntimeError("Padding length must be divisible by 2")
-    if len(pad) > 2 * len(x.shape):
-        raise RuntimeError(
-            f"Padding length should be less than or equal to two times the input dimension but "
-            f"got padding length {len(pad)} and input of dimension {len(x.shape)}"
-        )
-    return Tensor._wrap(_pad(x, pad, 0 if value is None else value) if x.shape else x)
 
 
 # --- activations --------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from ..core import dtype as dt
 from ..core.arguments import floating, integer, several
 from ..core.bounds import Bounds
 from ..core.shape import Size, broadcast, numel
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ops import attention as at
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import gather as ga
 from ..ops import normalization as norm
+from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from ..tensor.gathering import checked, out_of_range
@@ -68,6 +69,49 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     # A product, so that NaN stays NaN; the gradient needs the mask alone.
     dropped = b.mul(x, factor)
     return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)
+
+
+def _channel_dropout(
+    name: str, input: Tensor, lead: int, p: float, training: bool, inplace: bool
+) -> Tensor:
+    """As :func:`dropout`, with one draw for all of a channel; channels have ``lead`` dimensions."""
+    check_probability(p)
+    if not training or p == 0.0:
+        return input
+    x = node_of(name, "input", 1, input)
+    shape = (*x.shape[:lead], *(1,) * (len(x.shape) - lead))
+    mask = dropout(Tensor._wrap(b.expand(b.full((), 1.0, x.dtype), shape)), p)
+    dropped = b.mul(x, mask.node)
+    return input._assign(dropped, f"{name}_") if inplace else Tensor._wrap(dropped)
+
+
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of [n, c, l] (or [c, l]) with probability ``p``; see :func:`dropout`.
+
+    Raises RuntimeError for other ranks.
+    """
+    if input.ndim not in (2, 3):
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that "
+            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, "
+            "a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs)."
+        )
+    return _channel_dropout("dropout1d", input, input.ndim - 1, p, training, inplace)
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of [n, c, h, w] (or [n, c, l]) with probability ``p``.
+
+    Scaling and errors are those of :func:`dropout`.  Raises NotImplementedError for other ranks.
+    """
+    check_probability(p)
+    if input.ndim not in (3, 4):
+        raise NotImplementedError(f"dropout2d: inputs of {input.ndim} dimensions are not supported")
+    return _channel_dropout("dropout2d", input, 2, p, training, inplace)
 
 
 # --- normalisation ------------------------------------------------------------------------------
@@ -149,6 +193,81 @@ def group_norm(
     _same_type(x, w, offset)
     floating(x.dtype, "GroupNormKernelImpl")
     return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """input / sqrt(mean of squares + eps) * weight (Zhang, Sennrich 2019).
+
+    The mean is taken over the last dimensions, which must equal ``normalized_shape``; ``eps`` is
+    the distance from 1 to the next number of the dtype by default.  Raises RuntimeError where
+    shapes do not fit, NotImplementedError for integers.
+
+    >>> import minitorch_tvm as mt
+    >>> rms_norm(mt.tensor([3.0, -3.0]), (2,))
+    tensor([ 1., -1.])
+    """
+    x = node_of("rms_norm", "input", 1, input)
+    shape = several("rms_norm", "normalized_shape", 2, normalized_shape)
+    w = _optional("rms_norm", "weight", 3, weight)
+    if not shape:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            "element, but got normalized_shape = []"
+        )
+    if w is not None and w.shape != shape:
+        raise RuntimeError(
+            "Expected weight to be of same shape as normalized_shape, but got weight of shape "
+            f"{list(w.shape)} and normalized_shape = {list(shape)}"
+        )
+    if x.shape[-len(shape) :] != shape:
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*{', '.join(map(str, shape))}], but got input of size{list(x.shape)}"
+        )
+    floating(x.dtype, "rms_norm")
+    if eps is None:
+        eps = 2.0**-52 if x.dtype is dt.float64 else 2.0**-23
+    own = (eps, len(shape))
+    y = apply(composite("RmsNorm", _rms_norm, *own), x)
+    return Tensor._wrap(y if w is None else d.mul(y, w))
+
+
+def _rms_norm(x: Node, eps: float, count: int) -> Node:
+    rank = len(x.shape)
+    squares = d.mean(b.mul(x, x), tuple(range(rank - count, rank)), True)
+    return b.div(x, apply(b.SQRT, b.add(squares, b.full_like(x, eps))))
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each sample of input [n, c, ...] by itself (Ulyanov et al. 2016).
+
+    ``weight`` and ``bias`` [c] scale and shift the channels.  Raises ValueError for a single value
+    per channel, NotImplementedError for running statistics.
+    """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise NotImplementedError("instance_norm: running statistics are not supported")
+    if input.ndim < 3:
+        raise RuntimeError(f"instance_norm expects at least 3 dimensions, but got {input.ndim}")
+    if numel(input.shape[2:]) == 1:
+        raise ValueError(
+            "Expected more than 1 spatial element when training, got input size "
+            f"{Size(input.shape)}"
+        )
+    return group_norm(input, max(input.shape[1], 1), weight, bias, eps)
 
 
 def batch_norm(

@@ -10,6 +10,8 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
+
 from .. import random as rng
 from ..tensor import Tensor
 from ..tensor.host import set_value
@@ -101,6 +103,128 @@ def zeros_(tensor: Tensor) -> Tensor:
 def ones_(tensor: Tensor) -> Tensor:
     """Fill with ones."""
     return constant_(tensor, 1.0)
+
+
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: rng.Generator | None = None,
+) -> Tensor:
+    """Fill with normal numbers of which those outside [a, b] are drawn again.
+
+    Warns if ``mean`` is more than two ``std`` outside.
+
+    >>> import minitorch_tvm as mt
+    >>> bool((trunc_normal_(mt.empty(50)).abs() <= 2).all())
+    True
+    """
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
+            "values may be incorrect.",
+            stacklevel=2,
+        )
+    set_value(tensor, _truncated(tuple(tensor.shape), mean, std, a, b, _generator(generator)))
+    return tensor
+
+
+def _truncated(
+    shape: tuple[int, ...], mean: float, std: float, a: float, b: float, source: rng.Generator
+) -> Any:
+    """Draws until all are inside: of the normal law, or where that seldom hits, of its density."""
+    inside = [0.5 * (1.0 + math.erf((edge - mean) / std / math.sqrt(2.0))) for edge in (a, b)]
+    often = inside[1] - inside[0] > 0.3
+    peak = max(a, min(mean, b))
+
+    def density(x: Any) -> Any:
+        """Relative to the largest in [a, b]."""
+        return np.exp(0.5 * (((peak - mean) / std) ** 2 - ((x - mean) / std) ** 2))
+
+    values: Any = np.zeros(shape)
+    missing: Any = np.ones(shape, bool)
+    while missing.any():
+        if often:
+            draws = source.host_normal(shape) * std + mean
+            fits = (draws >= a) & (draws <= b)
+        else:
+            draws = source.host_uniform(shape) * (b - a) + a
+            fits = source.host_uniform(shape) < density(draws)
+        values = np.where(missing & fits, draws, values)
+        missing = missing & ~fits
+    return values
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Fill a matrix with ones on the diagonal, zeros elsewhere; ValueError for other ranks."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    set_value(tensor, np.eye(*tensor.shape))
+    return tensor
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Make the weight of a convolution pass its input on: a one in the middle of each window.
+
+    Input channel i of each of ``groups`` goes to output channel i of it, as far as there are both.
+    Raises ValueError unless ``tensor`` has 3 to 5 dimensions and ``groups`` divides the first.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    rows, columns, *window = tensor.shape
+    if rows % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    values = np.zeros(tuple(tensor.shape))
+    middle = tuple(n // 2 for n in window)
+    for group in range(groups):
+        for i in range(min(rows // groups, columns)):
+            values[(group * (rows // groups) + i, i, *middle)] = 1.0
+    set_value(tensor, values)
+    return tensor
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: rng.Generator | None = None) -> Tensor:
+    """Fill with a random matrix of orthogonal rows or columns, times ``gain`` (Saxe et al. 2013).
+
+    Dimensions behind the first count as one.  Raises ValueError for fewer than two.
+
+    >>> import minitorch_tvm as mt
+    >>> q = orthogonal_(mt.empty(3, 5))
+    >>> mt.allclose(q @ q.T, mt.eye(3), atol=1e-5)
+    True
+    """
+    if tensor.ndim < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if 0 in tensor.shape:
+        return tensor
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    draws: Any = _generator(generator).host_normal((rows, columns))
+    q, r = np.linalg.qr(draws.T if rows < columns else draws)
+    # With these signs, all orthogonal matrices are equally likely (Mezzadri 2007).
+    q = q * np.sign(np.diag(r))
+    set_value(tensor, (q.T if rows < columns else q).reshape(tuple(tensor.shape)) * gain)
+    return tensor
+
+
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: rng.Generator | None = None
+) -> Tensor:
+    """Fill a matrix with N(0, std), and set the fraction ``sparsity`` of each column to zero.
+
+    (Martens 2010.)  Raises ValueError for other ranks.
+    """
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    source = _generator(generator)
+    rows, columns = tensor.shape
+    values: Any = source.host_normal((rows, columns)) * std
+    order = np.argsort(source.host_uniform((rows, columns)), axis=0)
+    zeros = order[: math.ceil(sparsity * rows)]
+    np.put_along_axis(values, zeros, 0.0, axis=0)
+    set_value(tensor, values)
+    return tensor
 
 
 def xavier_uniform_(

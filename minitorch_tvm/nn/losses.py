@@ -46,7 +46,8 @@ def resolve_reduction(size_average: bool | None, reduce: bool | None, reduction:
     return old
 
 
-def _check_reduction(reduction: str) -> None:
+def check_reduction(reduction: str) -> None:
+    """ValueError unless ``reduction`` is one of "none", "mean" and "sum"."""
     if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
 
@@ -55,7 +56,8 @@ def _total(x: Node) -> Node:
     return b.sum(x, range(len(x.shape)), False) if x.shape else x
 
 
-def _reduced(losses: Node, reduction: str) -> Tensor:
+def reduced(losses: Node, reduction: str) -> Tensor:
+    """``losses`` themselves, their mean or their sum."""
     if reduction == "none":
         return Tensor._wrap(losses)
     return Tensor._wrap(d.mean(losses) if reduction == "mean" else _total(losses))
@@ -221,7 +223,7 @@ def nll_loss(
     tensor(2.)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    _check_reduction(reduction)
+    check_reduction(reduction)
     _check_tensors("nll_loss_nd", input, target, weight)
     ignore_index = _ignored("nll_loss_nd", ignore_index)
     _check_index_target(input, target)
@@ -264,7 +266,7 @@ def cross_entropy(
             t = checked(t, _classes(classes, ignore_index))
             return Tensor._wrap(apply(loss, x, t))
     reduction = resolve_reduction(size_average, reduce, reduction)
-    _check_reduction(reduction)
+    check_reduction(reduction)
     _check_tensors("cross_entropy_loss", input, target, weight)
     ignore_index = _ignored("cross_entropy_loss", ignore_index)
     if not isinstance(label_smoothing, (int, float, np.integer, np.floating)):
@@ -308,7 +310,7 @@ def _probability_loss(
     losses = b.neg(b.sum(terms, (1,), False))
     if not batched:
         losses = b.reshape(losses, ())
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # --- elementwise losses -------------------------------------------------------------------------
@@ -322,7 +324,7 @@ def _elementwise(
     reduction: str,
     weight: Tensor | None,
 ) -> Tensor:
-    _check_reduction(reduction)
+    check_reduction(reduction)
     x, t = node_of(name, "input", 1, input), node_of(name, "target", 2, target)
     if x.shape != t.shape:
         warnings.warn(
@@ -333,7 +335,7 @@ def _elementwise(
         )
     losses = measure(x, t)
     if weight is None:
-        return _reduced(losses, reduction)
+        return reduced(losses, reduction)
     if weight.shape != input.shape:
         raise ValueError(
             f"Weights and input must have the same size, but {name} got {weight.shape} and "
@@ -342,7 +344,7 @@ def _elementwise(
     losses = d.mul(losses, weight.node)
     if reduction == "mean":
         return Tensor._wrap(d.div(_total(losses), _total(weight.node)))
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 def _squared_distance(x: Node, target: Node) -> Node:
@@ -413,7 +415,7 @@ def binary_cross_entropy_with_logits(
     broadcast.  Raises ValueError if the shapes of input and target differ.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
-    _check_reduction(reduction)
+    check_reduction(reduction)
     if target.shape != input.shape:
         raise ValueError(
             f"Target size ({Size(target.shape)}) must be the same as input size "
@@ -429,7 +431,7 @@ def binary_cross_entropy_with_logits(
     losses = d.add(b.mul(d.sub(1.0, t), x), log_term)
     if weight is not None:
         losses = d.mul(losses, weight.node)
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # --- one_hot ------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from ..core import dtype as dt
-from ..core.dtype import DType
+from ..core.device import no_cuda
 from ..core.handle import RemovableHandle
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
+from ..tensor.conversion import target
 from ..tensor.host import host_array, set_value
 from . import state
 from .hooks import Hook, attach
@@ -462,21 +463,14 @@ class Module:
         fn(self)
         return self
 
-    def to(self, *args: Any, dtype: DType | None = None, device: Any = None) -> Self:
+    def to(self, *args: Any, **options: Any) -> Self:
         """Convert floating point parameters, buffers and gradients; returns self.
 
-        Takes a dtype, a device ("cpu" only), or a tensor to be like.  Identities are kept, so
-        optimizers stay valid.  Raises TypeError for dtypes that are not floating point.
+        Takes a dtype, a device, a tensor to be like, or several by name; ``non_blocking`` changes
+        nothing.  Identities are kept, so optimizers stay valid.  Raises TypeError for dtypes that
+        are not floating point, AssertionError for CUDA and RuntimeError for other devices.
         """
-        for a in args:
-            if isinstance(a, Tensor):
-                dtype = a.dtype
-            elif isinstance(a, str):
-                device = a
-            elif a is not None:
-                dtype = dt.as_dtype(a)
-        if device is not None and str(device) != "cpu":
-            raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
+        dtype, _ = target(args, options)
         if dtype is None:
             return self
         if not dtype.is_floating_point:
@@ -502,6 +496,10 @@ class Module:
     def cpu(self) -> Self:
         """This module."""
         return self
+
+    def cuda(self, device: Any = None) -> Self:
+        """Raises AssertionError: there is only the CPU."""
+        raise no_cuda()
 
     # --- state ------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""BatchNorm1d, BatchNorm2d, LayerNorm and GroupNorm."""
+"""BatchNorm1d, BatchNorm2d, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm and GroupNorm."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -247,3 +248,134 @@ class GroupNorm(_Affine):
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"
         )
+
+
+class RMSNorm(Module):
+    """Divide by the root mean square over the last dimensions, which are ``normalized_shape``.
+
+    ``weight`` (of that shape; none without ``elementwise_affine``) scales the result.  See
+    :func:`functional.rms_norm`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.RMSNorm(2)(mt.tensor([3.0, -3.0])).tolist()
+    [1.0, -1.0]
+    """
+
+    weight: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(normalized_shape, Sequence):
+            shape = tuple(normalized_shape)
+        else:
+            shape = (normalized_shape,)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        own = new_parameter(shape, device, dtype) if elementwise_affine else None
+        self.register_parameter("weight", own)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to one."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class _InstanceNorm(_Affine):
+    """What the instance normalisations share; subclasses say which ranks they take."""
+
+    _ranks: tuple[int, int] = (2, 3)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if track_running_stats:
+            raise NotImplementedError(
+                f"{self._get_name()}: track_running_stats=True is not supported"
+            )
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self._add_affine((num_features,), affine, affine and bias, device, dtype)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        single, batch = self._ranks
+        if input.ndim not in self._ranks:
+            raise ValueError(f"expected {single}D or {batch}D input (got {input.ndim}D input)")
+        axis = input.ndim - single
+        if input.shape[axis] != self.num_features:
+            if self.affine:
+                raise ValueError(
+                    f"expected input's size at dim={axis} to match num_features "
+                    f"({self.num_features}), but got: {input.shape[axis]}."
+                )
+            warnings.warn(
+                f"input's size at dim={axis} does not match num_features. You can silence this "
+                "warning by not passing in num_features, which is not used because affine=False",
+                stacklevel=2,
+            )
+        batched = input if axis else input.unsqueeze(0)
+        y = F.instance_norm(batched, weight=self.weight, bias=self.bias, eps=self.eps)
+        return y if axis else y.squeeze(0)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalise each channel of each sample of [n, c, l] (or [c, l]) by itself.
+
+    With ``affine``, ``weight`` and ``bias`` [c] scale and shift the channels.  Raises ValueError
+    for inputs of other ranks and for one value per channel; NotImplementedError for
+    ``track_running_stats=True``.
+    """
+
+    _ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalise each channel of each sample of [n, c, h, w] (or [c, h, w]) by itself.
+
+    See :class:`InstanceNorm1d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.InstanceNorm2d(1, eps=0.0)(mt.tensor([[[[1.0, 3.0]]]]))
+    tensor([[[[-1.,  1.]]]])
+    """
+
+    _ranks = (3, 4)

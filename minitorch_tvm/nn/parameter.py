@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core import dtype as dt
 from ..core.arguments import bounded
+from ..core.device import require_cpu
 from ..ir.node import Node, leaf
 from ..ops.movement import Full
 from ..runtime.memory import buffer_of
@@ -22,7 +23,9 @@ def _own_leaf(t: Tensor) -> Node:
         # mt.zeros and friends: no program is compiled just to fill memory.
         array = np.full(node.shape, node.op.value, node.dtype.numpy)
         return leaf(buffer_of(array, node.dtype), node.shape, node.dtype)
-    t.realize("parameter")
+    if node.pending:  # evaluating what is at hand would evaluate all else that is pending, too
+        t.realize("parameter")
+        node = t.node
     if node.buffer is None:  # a number that became a 0-d tensor
         return leaf(buffer_of(np.asarray(node.value), node.dtype), (), node.dtype)
     return leaf(node.buffer, node.shape, node.dtype)
@@ -67,10 +70,9 @@ class Parameter(Tensor):
 def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
     """A realised parameter of zeros (float32 by default), to be initialised by its layer.
 
-    Raises RuntimeError for devices other than "cpu" and for negative sizes.
+    Raises RuntimeError for negative sizes, and for devices other than the CPU as ``require_cpu``.
     """
     bounded(shape)
-    if device is not None and str(device) != "cpu":
-        raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
+    require_cpu(device, "empty")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
     return Parameter(Tensor._wrap(leaf(buffer_of(np.zeros(shape), kind), shape, kind)))

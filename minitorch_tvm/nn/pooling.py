@@ -1,4 +1,4 @@
-"""MaxPool2d, AvgPool2d and AdaptiveAvgPool2d."""
+"""Pooling of images and of lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..tensor import Tensor
 from . import functional as F
 from .functional import IntPair
+from .lines import Numbers
 from .module import Module
 
 
@@ -120,6 +121,134 @@ class AdaptiveAvgPool2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] to [n, c, rows, columns]."""
         return F.adaptive_avg_pool2d(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool2d(Module):
+    """Largest element of each of ``output_size`` windows of [n, c, h, w] (or [c, h, w]).
+
+    Sizes must divide the input's (NotImplementedError); None keeps one.  ``return_indices=True`` is
+    not supported (ValueError).
+    """
+
+    _plain = ("output_size",), ()
+
+    def __init__(
+        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+    ) -> None:
+        super().__init__()
+        F.reject_return_indices(return_indices)
+        self.output_size = output_size
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] to [n, c, rows, columns]."""
+        return F.adaptive_max_pool2d(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class MaxPool1d(Module):
+    """Largest element of each window of [n, c, l] (or [c, l]); padding never wins.
+
+    ``stride`` defaults to ``kernel_size``.  ``return_indices=True`` is not supported (ValueError).
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.MaxPool1d(2)(mt.tensor([[1.0, 3.0, 2.0, 0.0]]))
+    tensor([[3., 2.]])
+    """
+
+    _plain = ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), ()
+
+    def __init__(
+        self,
+        kernel_size: Numbers,
+        stride: Numbers | None = None,
+        padding: Numbers = 0,
+        dilation: Numbers = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        F.reject_return_indices(return_indices)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, l] to [n, c, l']."""
+        return F.max_pool1d(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+def _single(value: Numbers) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+class AvgPool1d(Module):
+    """Mean of each window of [n, c, l] (or [c, l]).
+
+    Padding counts as zeros unless ``count_include_pad`` is False.  ``stride`` defaults to
+    ``kernel_size``.
+    """
+
+    _plain = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), ()
+
+    def __init__(
+        self,
+        kernel_size: Numbers,
+        stride: Numbers | None = None,
+        padding: Numbers = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = _single(kernel_size)
+        self.stride = self.kernel_size if stride is None else _single(stride)
+        self.padding = _single(padding)
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, l] to [n, c, l']."""
+        return F.avg_pool1d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool1d(Module):
+    """Mean of each of ``output_size`` windows of [n, c, l] (or [c, l])."""
+
+    _plain = ("output_size",), ()
+
+    def __init__(self, output_size: Numbers) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, l] to [n, c, output_size]."""
+        return F.adaptive_avg_pool1d(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"

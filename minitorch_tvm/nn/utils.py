@@ -1,20 +1,40 @@
-"""Clipping of gradients."""
+"""Clipping of gradients, and parameters as one vector."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 
 from ..autograd import no_grad
+from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
 from ..tensor.creation import tensor
+from ..tensor.functions import cat
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     return [p.grad for p in listed if p.grad is not None]
+
+
+def _powers(x: Node, order: float) -> Node:
+    """What the norm of several tensors is computed from: a number of one of them."""
+    if abs(order) == math.inf:
+        return d.extremum(d.absolute(x), None, False, order < 0, "amax")
+    if order == 0:
+        return d.cast_float(d.any_all(x, None, False, every=False))
+    return d.sum(b.mul(x, x) if order == 2 else d.pow(d.absolute(x), order))
+
+
+def _norm(parts: list[Node], order: float) -> Node:
+    join = d.add
+    if abs(order) == math.inf:
+        join = d.minimum if order < 0 else d.maximum
+    total = functools.reduce(join, parts)
+    return total if order in (0, math.inf, -math.inf) else d.pow(total, 1.0 / order)
 
 
 @no_grad()
@@ -26,6 +46,8 @@ def get_total_norm(
 ) -> Tensor:
     """The ``norm_type``-norm (a number, or inf) of all elements together, as a 0-d tensor.
 
+    The smallest element is that of -inf, and the number of tensors that are not all zero that of 0.
+
     With ``error_if_nonfinite`` it is evaluated, and RuntimeError raised if it is not finite.
     ``foreach`` changes nothing.
     """
@@ -33,20 +55,7 @@ def get_total_norm(
     order = float(norm_type)
     if not listed:
         return tensor(0.0)
-    parts = []
-    for t in listed:
-        x = t.node
-        if order == math.inf:
-            parts.append(d.extremum(d.absolute(x), None, False, False, "amax"))
-        elif order == 2.0:
-            parts.append(d.sum(b.mul(x, x)))
-        else:
-            parts.append(d.sum(d.pow(d.absolute(x), order)))
-    total = parts[0]
-    for part in parts[1:]:
-        total = d.maximum(total, part) if order == math.inf else d.add(total, part)
-    if order != math.inf:
-        total = d.pow(total, 1.0 / order)
+    total = _norm([_powers(t.node, order) for t in listed], order)
     norm = Tensor._wrap(total)
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError(
@@ -108,3 +117,35 @@ def clip_grad_value_(
     limit = float(clip_value)
     for g in _gradients(parameters):
         g.clamp_(-limit, limit)
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements of ``parameters``, one behind the other, as one dimension.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.utils.parameters_to_vector(mt.nn.Linear(3, 2).parameters()).shape
+    torch.Size([8])
+    """
+    return cat([p.reshape(-1) for p in parameters])
+
+
+@no_grad()
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Write the elements of a vector, in order, to the parameters.
+
+    Raises TypeError unless ``vec`` is a tensor, RuntimeError if it is too short.
+
+    >>> import minitorch_tvm as mt
+    >>> layer = mt.nn.Linear(2, 1)
+    >>> mt.nn.utils.vector_to_parameters(mt.tensor([1.0, 2.0, 3.0]), layer.parameters())
+    >>> layer.bias
+    Parameter containing:
+    tensor([3.], requires_grad=True)
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    start = 0
+    for p in parameters:
+        count = p.numel()
+        p.copy_(vec[start : start + count].reshape(p.shape))
+        start += count

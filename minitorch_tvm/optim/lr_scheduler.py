@@ -3,76 +3,34 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..ir.node import effect
+from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from .optimizer import Optimizer
+from .plateau import ReduceLROnPlateau
+from .schedule import ChainedScheduler, LRScheduler, SequentialLR, attributes_of
 
-
-class LRScheduler:
-    """Base class: counts epochs and sets ``lr`` of every group to what :meth:`get_lr` returns.
-
-    ``last_epoch`` resumes; the groups then need the ``initial_lr`` that a scheduler leaves there.
-    Raises TypeError if ``optimizer`` is none, KeyError if ``initial_lr`` is missing.
-    """
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
-            elif "initial_lr" not in group:
-                raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming "
-                    "scheduler with last_epoch >= 0.\nLoad the optimizer's state first, or start "
-                    "with last_epoch=-1"
-                )
-        self.optimizer = optimizer
-        self.base_lrs: list[float] = [g["initial_lr"] for g in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self._step_count = 0
-        self._last_lr: list[float] = []
-        self._advance()
-
-    def get_lr(self) -> list[float]:
-        """Rates of the groups at ``last_epoch``, from the current ones."""
-        raise NotImplementedError(f"{type(self).__name__} does not define get_lr")
-
-    def get_last_lr(self) -> list[float]:
-        """The rates set last, one per group."""
-        return self._last_lr
-
-    def _current(self) -> list[float]:
-        return [g["lr"] for g in self.optimizer.param_groups]
-
-    def _advance(self) -> None:
-        self._step_count += 1
-        self.last_epoch += 1
-        for group, lr in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
-            group["lr"] = lr
-        self._last_lr = self._current()
-
-    def step(self) -> None:
-        """Go to the next epoch.  Warns if the optimizer has not made a step yet."""
-        if self._step_count == 1 and not self.optimizer._steps_done:
-            warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in "
-                "the opposite order: `optimizer.step()` before `lr_scheduler.step()`. Otherwise "
-                "the first value of the learning rate schedule is skipped.",
-                stacklevel=2,
-            )
-        effect(self._advance)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
-        return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what :meth:`state_dict` returned."""
-        self.__dict__.update(state_dict)
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
 
 
 class StepLR(LRScheduler):
@@ -98,8 +56,177 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        drop = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
+        self._asked()
+        drop = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
         return [lr * self.gamma if drop else lr for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        factor = self.gamma ** (self.last_epoch // self.step_size)
+        return [base * factor for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Multiply the rate by ``gamma`` at each of the epochs ``milestones``."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
+    ) -> None:
+        self.milestones = Counter(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        drops = self.milestones[self.last_epoch]
+        return [lr * self.gamma**drops if drops else lr for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        drops = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**drops for base in self.base_lrs]
+
+    def state_dict(self) -> dict[str, Any]:
+        # A dict, which mt.save takes.
+        return {**super().state_dict(), "milestones": dict(self.milestones)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        milestones = Counter(state_dict["milestones"])
+        super().load_state_dict({**state_dict, "milestones": milestones})
+
+
+class ExponentialLR(LRScheduler):
+    """Multiply the rate by ``gamma`` every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        return [lr if self._is_initial else lr * self.gamma for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """The rate times ``factor``, until epoch ``total_iters``.
+
+    Raises ValueError unless ``factor`` is in [0, 1].
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        factor: float = 1.0 / 3,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        change = 1.0
+        if self.last_epoch == 0:
+            change = self.factor
+        elif self.last_epoch == self.total_iters:
+            change = 1.0 / self.factor
+        return [lr * change for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
+        return [base * factor for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """The rate times a factor that goes from ``start_factor`` to ``end_factor``.
+
+    It does so in ``total_iters`` equal steps, and stays there.  Raises ValueError for a
+    ``start_factor`` outside (0, 1] and an ``end_factor`` outside [0, 1].
+
+    >>> import minitorch_tvm as mt
+    >>> opt = mt.optim.SGD([mt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = LinearLR(opt, start_factor=0.25, total_iters=3)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     opt.step()
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.25, 0.5, 0.75, 1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1:
+            raise ValueError(
+                "Starting multiplicative factor expected to be greater than 0 and less or equal "
+                "to 1."
+            )
+        if not 0 <= end_factor <= 1:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor = start_factor
+        self.end_factor = end_factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        t, rise = self.last_epoch, self.end_factor - self.start_factor
+        change = 1.0
+        if t == 0:
+            change = self.start_factor
+        elif not self._is_initial and t <= self.total_iters:
+            change += rise / (self.total_iters * self.start_factor + (t - 1) * rise)
+        return [lr * change for lr in self._current()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        share = min(self.total_iters, self.last_epoch) / self.total_iters
+        factor = self.start_factor + (self.end_factor - self.start_factor) * share
+        return [base * factor for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """The rate times (1 - epoch / total_iters) ** power, until that is 0."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        total_iters: int = 5,
+        power: float = 1.0,
+        last_epoch: int = -1,
+    ) -> None:
+        self.total_iters = total_iters
+        self.power = power
+        super().__init__(optimizer, last_epoch)
+
+    def _height(self, epoch: int) -> float:
+        return 1.0 - epoch / self.total_iters
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        t, rates = self.last_epoch, self._current()
+        if self._is_initial or t > self.total_iters:
+            return rates
+        change = (self._height(t) / self._height(t - 1)) ** self.power
+        return [lr * change for lr in rates]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        factor = self._height(min(self.total_iters, self.last_epoch)) ** self.power
+        return [base * factor for base in self.base_lrs]
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -120,11 +247,12 @@ class CosineAnnealingLR(LRScheduler):
         return 1.0 + math.cos(math.pi * epoch / self.T_max)
 
     def get_lr(self) -> list[float]:
+        self._asked()
         t, low = self.last_epoch, self.eta_min
-        if t == 0:
+        if self._is_initial:
             return self._current()
-        if self._step_count == 1:  # resumed
-            return [low + (base - low) * self._height(t) / 2 for base in self.base_lrs]
+        if self._step_count == 1 and t > 0:  # its state was loaded
+            return self._get_closed_form_lr()
         if (t - 1 - self.T_max) % (2 * self.T_max) == 0:
             # The last rate was eta_min, which no factor can leave.
             climb = (1.0 - math.cos(math.pi / self.T_max)) / 2
@@ -133,13 +261,13 @@ class CosineAnnealingLR(LRScheduler):
         ratio = self._height(t) / self._height(t - 1)
         return [low + (lr - low) * ratio for lr in self._current()]
 
+    def _get_closed_form_lr(self) -> list[float]:
+        share = self._height(self.last_epoch) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
-class LambdaLR(LRScheduler):
-    """The initial rate times ``lr_lambda(epoch)`` (one function, or one per group).
 
-    Functions are not part of ``state_dict``; callable objects are, by their attributes.  Raises
-    ValueError if the number of functions does not fit.
-    """
+class _OfFunctions(LRScheduler):
+    """A schedule that functions of the epoch decide."""
 
     def __init__(
         self,
@@ -155,13 +283,9 @@ class LambdaLR(LRScheduler):
             raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
-        return [base * f(self.last_epoch) for base, f in pairs]
-
     def state_dict(self) -> dict[str, Any]:
         state = {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
-        state["lr_lambdas"] = [dict(getattr(f, "__dict__", {})) or None for f in self.lr_lambdas]
+        state["lr_lambdas"] = [attributes_of(f) for f in self.lr_lambdas]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -170,3 +294,42 @@ class LambdaLR(LRScheduler):
         for f, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes:
                 f.__dict__.update(attributes)
+
+
+class LambdaLR(_OfFunctions):
+    """The initial rate times ``lr_lambda(epoch)`` (one function, or one per group).
+
+    Functions are not part of ``state_dict``; callable objects are, by their attributes.  Raises
+    ValueError if the number of functions does not fit.
+    """
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
+        return [base * f(self.last_epoch) for base, f in pairs]
+
+
+class MultiplicativeLR(_OfFunctions):
+    """Multiply the rate by ``lr_lambda(epoch)`` (one function, or one per group) every epoch.
+
+    State and errors are those of :class:`LambdaLR`; TypeError for what is no function.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        given = lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]
+        for f in given:
+            if not callable(f):
+                raise TypeError(f"lr_lambda should be a function, but got {type(f).__name__}")
+        super().__init__(optimizer, lr_lambda, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        self._asked()
+        rates = self._current()
+        if self._is_initial:
+            return rates
+        return [lr * f(self.last_epoch) for lr, f in zip(rates, self.lr_lambdas, strict=True)]

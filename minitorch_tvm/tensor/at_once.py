@@ -9,42 +9,26 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import lazy
-from ..core.dtype import Category, DType
+from ..core.dtype import Category, DType, int64
 from ..core.events import EVENTS
 from ..core.shape import Shape, broadcast, numel, without_leading
 from ..ir.node import MODE, Node, leaf, others
+from ..ops import build as b
+from ..ops import gather as ga
 from ..runtime.memory import buffer_of
+from ..sites import moves, varies
 
 if TYPE_CHECKING:
     from .core import TensorBase
     from .indexing import Region
 
 _LARGE, _EXACT = 1e38, 1 << 53
-_FEW = 4
-_MOST_KINDS = 4096
-_FORMS: dict[Hashable, set[Hashable]] = {}
-
-
-def varies(kind: Hashable, form: Hashable) -> bool:
-    """True once operations of this kind have had several forms, this one included.
-
-    >>> [varies("docs", n) for n in (1, 2, 1, 3, 4, 5)]
-    [False, False, False, False, True, True]
-    """
-    forms = _FORMS.get(kind)
-    if forms is None:
-        if len(_FORMS) >= _MOST_KINDS:
-            _FORMS.clear()
-        forms = _FORMS.setdefault(kind, set())
-    if len(forms) < _FEW:
-        forms.add(form)
-    return len(forms) >= _FEW
 
 
 def _begins_anywhere(region: Region, shape: Shape) -> bool:
@@ -69,10 +53,12 @@ def is_unshared(node: Node, parts: int = 0) -> bool:
 
 
 def read(x: Node, region: Region) -> Node | None:
-    """A region of ``x`` as a part of its memory or a copy; None if it is to be recorded."""
+    """A region of ``x`` as a part of its memory, a copy or picked; None if it is to be recorded."""
     memory, sizes = x.buffer, region.sizes
-    if memory is None or not numel(sizes) or not _unwatched(x):
+    if not numel(sizes):
         return None
+    if memory is None or not _unwatched(x):
+        return _picked(x, region)
     # Of the user's memory there may be several buffers, of which no two know each other.
     offset = None if memory.shared else region.offset(x.shape)
     if offset is not None:
@@ -83,6 +69,23 @@ def read(x: Node, region: Region) -> Node | None:
     EVENTS.add("regions_copied")
     values = memory.numpy(x.shape, x.dtype)[region.slices()]
     return leaf(buffer_of(values, x.dtype), region.shape, x.dtype)
+
+
+def _picked(x: Node, region: Region) -> Node | None:
+    """A region that begins where data says, if it varies in the user's line; else None.
+
+    So a model that reads its output behind the last of so many tokens has one program.
+    """
+    if MODE.trace.capture is not None or not moves(x.shape, region.sizes, region.steps):
+        return None
+    EVENTS.add("regions_picked")
+    for axis, (taken, size, n) in enumerate(
+        zip(region.slices(), region.sizes, x.shape, strict=True)
+    ):
+        if size != n:
+            positions = np.arange(taken.start, taken.stop, taken.step)
+            x = ga.take(x, leaf(buffer_of(positions, int64), (size,), int64), axis)
+    return b.reshape(x, region.shape)
 
 
 def store(

@@ -285,11 +285,6 @@ class TensorBase(Copies):
         return self._node.dtype
 
     @property
-    def device(self) -> str:
-        """Where the data lives: always "cpu"."""
-        return "cpu"
-
-    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self._node.shape)
@@ -636,13 +631,6 @@ class TensorBase(Copies):
         if isinstance(value, np.ndarray):
             return leaf_of(value, None)
         raise TypeError(f"expected a Tensor or a number, but got {type(value).__name__}")
-
-    def new_tensor(
-        self, data: Any, dtype: DType | None = None, requires_grad: bool = False
-    ) -> Tensor:
-        """A tensor with a copy of ``data`` and (by default) this tensor's dtype."""
-        t = self._wrap(leaf_of(data, dtype or self.dtype))
-        return t.requires_grad_() if requires_grad else t
 
 
 def through(

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 
 from .. import lazy
-from .. import random as rng
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core import errors
+from ..core.device import require_cpu
+from ..core.dtype import DType
+from ..core.shape import Shape
 from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..runtime.memory import Buffer
+from .conversion import unpinned
 from .core import Number, leaf_of, tensor_of
+from .filling import filled, size_of
 from .tensor import Tensor
 
 
@@ -29,12 +33,23 @@ def _finish(node: Node, requires_grad: bool) -> Tensor:
     return t.requires_grad_() if requires_grad else t
 
 
-def _device(device: Any) -> None:
-    if device is not None and str(device) != "cpu":
-        raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
+def _place(function: str, device: Any, pin_memory: bool = False) -> None:
+    """Raise unless memory is to be had there."""
+    require_cpu(device, function)
+    unpinned(pin_memory)
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def _kind(dtype: Any) -> DType:
+    return dt.float32 if dtype is None else dt.as_dtype(dtype)
+
+
+def tensor(
+    data: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor with a copy of ``data``: a number, nested sequences, or an array.
 
     Python floats become float32, ints int64, bools bool; arrays keep their dtype.
@@ -42,7 +57,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     >>> tensor([[1, 2], [3, 4]]).shape
     torch.Size([2, 2])
     """
-    _device(device)
+    _place("tensor", device, pin_memory)
     if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
         data = [x.tolist() if isinstance(x, Tensor) else x for x in data]
     return _finish(leaf_of(data, None if dtype is None else dt.as_dtype(dtype)), requires_grad)
@@ -50,7 +65,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """``data`` itself if it is a tensor of that dtype; arrays are shared; else a copy."""
-    _device(device)
+    _place("as_tensor", device)
     kind = None if dtype is None else dt.as_dtype(dtype)
     if isinstance(data, Tensor):
         return data if kind is None else data.to(kind)
@@ -124,73 +139,132 @@ def _note_given(node: Node) -> None:
 
 
 def full(
-    size: Sequence[int], fill_value: Number, *, dtype: Any = None, requires_grad: bool = False
+    size: Sequence[int],
+    fill_value: Number,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Every element ``fill_value``; its Python type decides the dtype unless given.
 
     Raises TypeError for a size that is no tuple of ints and a value that is no number.
     """
+    _place("full", device, pin_memory)
     shape = arg.bounded(arg.several("full", "size", 1, size))
-    return _filled("full", shape, fill_value, dtype, requires_grad)
-
-
-def _filled(
-    function: str, shape: tuple[int, ...], value: Any, dtype: Any, requires_grad: bool
-) -> Tensor:
-    if isinstance(value, np.generic) or (isinstance(value, Tensor) and not value.ndim):
-        value = value.item()
-    if not isinstance(value, (bool, int, float)):
-        raise arg.wrong_kind(function, "fill_value", 2, "Number", value)
-    kind = dt.of_number(value) if dtype is None else dt.as_dtype(dtype)
-    return _finish(b.expand(d.lift(value, kind), shape), requires_grad)
-
-
-def _shape(function: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes that ``function`` was given; TypeError and RuntimeError in PyTorch's words."""
-    shape = arg.sizes(function, "size", sizes)
-    if function == "zeros" and min(shape, default=0) < 0:
-        raise RuntimeError("zeros: Dimension size must be non-negative.")
-    return arg.bounded(shape)
+    kind = None if dtype is None else dt.as_dtype(dtype)
+    return _finish(filled("full", shape, fill_value, kind), requires_grad)
 
 
 def _constant(
-    function: str, sizes: tuple[Any, ...], value: int, dtype: Any, requires_grad: bool
+    function: str,
+    shape: Shape,
+    value: int,
+    dtype: Any,
+    device: Any,
+    requires_grad: bool,
+    pin_memory: bool,
 ) -> Tensor:
-    kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    return _finish(b.full(_shape(function, sizes), value, kind), requires_grad)
+    _place(function, device, pin_memory)
+    return _finish(b.full(shape, value, _kind(dtype)), requires_grad)
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Zeros (float32 unless ``dtype`` says otherwise)."""
-    return _constant("zeros", size, 0, dtype, requires_grad)
+    shape = size_of("zeros", sizes, size)
+    return _constant("zeros", shape, 0, dtype, device, requires_grad, pin_memory)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def ones(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Ones (float32 unless ``dtype`` says otherwise)."""
-    return _constant("ones", size, 1, dtype, requires_grad)
+    shape = size_of("ones", sizes, size)
+    return _constant("ones", shape, 1, dtype, device, requires_grad, pin_memory)
 
 
-def empty(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def empty(
+    *sizes: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """As :func:`zeros`: memory is never handed out uninitialised."""
-    return _constant("empty", size, 0, dtype, requires_grad)
+    shape = size_of("empty", sizes, size)
+    return _constant("empty", shape, 0, dtype, device, requires_grad, pin_memory)
 
 
-def zeros_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros with the shape and dtype of ``x``."""
-    tensor_of("zeros_like", "input", 1, x)
-    return zeros(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
+def zeros_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Zeros with the shape and dtype of ``input``."""
+    x = tensor_of("zeros_like", "input", 1, input)
+    kind, name = dtype or x.dtype, "zeros_like"
+    return _constant(name, x.shape, 0, kind, device, requires_grad, pin_memory)
 
 
-def ones_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones with the shape and dtype of ``x``."""
-    tensor_of("ones_like", "input", 1, x)
-    return ones(x.shape, dtype=dtype or x.dtype, requires_grad=requires_grad)
+def ones_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Ones with the shape and dtype of ``input``."""
+    x = tensor_of("ones_like", "input", 1, input)
+    kind, name = dtype or x.dtype, "ones_like"
+    return _constant(name, x.shape, 1, kind, device, requires_grad, pin_memory)
 
 
-def full_like(x: Tensor, fill_value: Number, *, dtype: Any = None) -> Tensor:
-    """``fill_value`` with the shape and dtype of ``x``."""
-    tensor_of("full_like", "input", 1, x)
-    return _filled("full_like", x.shape, fill_value, dtype or x.dtype, False)
+def empty_like(
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """As :func:`zeros_like`: memory is never handed out uninitialised."""
+    x = tensor_of("empty_like", "input", 1, input)
+    kind, name = dtype or x.dtype, "empty_like"
+    return _constant(name, x.shape, 0, kind, device, requires_grad, pin_memory)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Number,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """``fill_value`` with the shape and dtype of ``input``."""
+    x = tensor_of("full_like", "input", 1, input)
+    _place("full_like", device, pin_memory)
+    kind = dt.as_dtype(dtype or x.dtype)
+    return _finish(filled("full_like", x.shape, fill_value, kind), requires_grad)
 
 
 def _numbers(function: str, **given: Any) -> None:
@@ -211,7 +285,9 @@ def arange(
     step: Number = 1,
     *,
     dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """start, start + step, ... below ``end``; int64 if all are ints, else float32.
 
@@ -219,6 +295,7 @@ def arange(
     are counted.  Raises OverflowError for ints beyond 64 bits, NotImplementedError for bool, and
     RuntimeError for an endless or a wrong range and for one too large for memory.
     """
+    _place("arange", device, pin_memory)
     if end is None:
         _numbers("arange", end=start)
         start, end = 0, start
@@ -253,19 +330,61 @@ def arange(
     return _finish(b.cast(values, kind), requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Tensor:
-    """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    _numbers("linspace", start=start, end=end)
-    steps = arg.integer("linspace", "steps", 3, steps)
+def _steps(function: str, start: float, end: float, steps: int) -> int:
+    _numbers(function, start=start, end=end)
+    steps = arg.integer(function, "steps", 3, steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    return tensor(np.linspace(start, end, steps), dtype=kind)
+    return steps
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None) -> Tensor:
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
+    line = np.linspace(start, end, _steps("linspace", start, end, steps))
+    return tensor(line, _kind(dtype), device, requires_grad, pin_memory)
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """``steps`` numbers from base**start to base**end, whose exponents are evenly spaced.
+
+    >>> logspace(0, 3, 4)
+    tensor([   1.,   10.,  100., 1000.])
+    """
+    line = np.logspace(start, end, _steps("logspace", start, end, steps), base=base)
+    return tensor(line, _kind(dtype), device, requires_grad, pin_memory)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
-    kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
+    _place("eye", device, pin_memory)
+    kind = _kind(dtype)
     rows = arg.integer("eye", "n", 1, n)
     columns = rows if m is None else arg.integer("eye", "m", 2, m)
     for name, size in (("n", rows), ("m", columns)):
@@ -273,75 +392,38 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None) -> Tensor:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
     shape = (rows, columns)
     hit = b.eq(b.iota(shape, 0, dt.int64), b.iota(shape, 1, dt.int64))
-    return Tensor._wrap(b.cast(hit, kind))
+    return _finish(b.cast(hit, kind), requires_grad)
 
 
-def _random(
-    function: str, draw: Any, size: tuple[Any, ...], dtype: Any, generator: Any, requires_grad: bool
-) -> Tensor:
-    kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
-    return _finish(draw(_shape(function, size), kind, generator), requires_grad)
-
-
-def rand(
-    *size: Any,
-    generator: rng.Generator | None = None,
-    dtype: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Uniform numbers in [0, 1), multiples of 2**-24."""
-    return _random("rand", rng.uniform, size, dtype, generator, requires_grad)
-
-
-def randn(
-    *size: Any,
-    generator: rng.Generator | None = None,
-    dtype: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Standard normal numbers."""
-    return _random("randn", rng.normal, size, dtype, generator, requires_grad)
-
-
-def randint(
-    low: int,
-    high: int | Sequence[int] | None = None,
-    size: Sequence[int] | None = None,
+def scalar_tensor(
+    s: Number,
     *,
-    generator: rng.Generator | None = None,
     dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
-    """Integers in [low, high) (int64 unless ``dtype`` says otherwise); drawn on the host."""
-    if size is None and isinstance(high, (tuple, list)):  # randint(5, (2, 3))
-        high, size = None, high
-    if size is None:
-        raise TypeError('randint() missing 1 required positional arguments: "size"')
-    if high is None:
-        low, high = 0, arg.integer("randint", "high", 1, low)
-    else:
-        low, high = arg.integer("randint", "low", 1, low), arg.integer("randint", "high", 2, high)
-    shape = arg.bounded(arg.several("randint", "size", 3, size))
-    if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
-    host = (generator or rng.default_generator).host_rng()
-    return tensor(host.integers(low, high, shape), dtype=dtype)
+    """The number ``s`` as a 0-d tensor (float32 unless ``dtype`` says otherwise)."""
+    return tensor(s, _kind(dtype), device, requires_grad, pin_memory)
 
 
-def randperm(n: int, *, generator: rng.Generator | None = None) -> Tensor:
-    """A random permutation of 0..n-1 (int64); drawn on the host."""
-    (count,) = arg.bounded((arg.integer("randperm", "n", 1, n),))
-    return tensor((generator or rng.default_generator).host_rng().permutation(count))
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As :func:`as_tensor`, copied if ``copy`` is True.
 
-
-def rand_like(x: Tensor, *, dtype: Any = None) -> Tensor:
-    """Uniform numbers in the shape of ``x``."""
-    tensor_of("rand_like", "input", 1, x)
-    return rand(x.shape, dtype=dtype or x.dtype)
-
-
-def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
-    """Standard normal numbers in the shape of ``x``."""
-    tensor_of("randn_like", "input", 1, x)
-    return randn(x.shape, dtype=dtype or x.dtype)
+    Raises ValueError if ``copy`` is False where that needs a copy.
+    """
+    _place("asarray", device)
+    t = as_tensor(obj, dtype)
+    shared = t is obj or (isinstance(obj, np.ndarray) and t.dtype is dt.of_numpy(obj.dtype))
+    if copy is False and not shared:
+        raise ValueError("can't alias arbitrary object; set copy to None or True")
+    if copy and shared:
+        t = t.detach().clone()
+    return t.requires_grad_() if requires_grad else t

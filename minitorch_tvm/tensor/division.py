@@ -45,7 +45,7 @@ _DIVISORS = _NotZero(0, 0, _by_zero)
 def _divisor(y: Node) -> Node:
     """``y``, of which no integer may be 0: else RuntimeError, if ``y`` is pending when it is known.
 
-    What is in memory is tested now, and so is what is only a view of such, or a wider type; under
+    What is in memory is tested now, and so is what is a view of such, or a wider type; under
     ``mt.compile`` again at every call.
     """
     if y.dtype.is_floating_point:
@@ -58,8 +58,9 @@ def _divisor(y: Node) -> Node:
             _guard(y, _DIVISORS)
         return y
     memory = _moved_from(y)
-    if memory is not None and are_inside(_DIVISORS, memory.buffer, memory.shape, memory.dtype):
-        _guard(memory, _DIVISORS)
+    if memory and all(are_inside(_DIVISORS, m.buffer, m.shape, m.dtype) for m in memory):
+        for m in memory:
+            _guard(m, _DIVISORS)
         return y
     known = known_range(y)
     if known is not None and (known[0] > 0 or known[1] < 0):

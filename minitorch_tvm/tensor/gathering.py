@@ -68,28 +68,37 @@ def known_range(x: Node, depth: int = _DEPTH) -> tuple[int, int] | None:
 
 _INTEGERS = (dt.uint8, dt.int32, dt.int64)
 _PART = 16  # memory of more times as many integers is not looked at for the sake of a part of it
+_MOST_SOURCES = 128
 
 
-def _moved_from(index: Node) -> Node | None:
-    """The memory that these integers are from, if they are only moved, picked or widened."""
-    source = index
-    while source.pending:
-        (before,) = source.inputs if isinstance(source.op, (*_MOVES, ew.Cast)) else (None,)
-        if before is None or before.dtype not in _INTEGERS:
+def _moved_from(index: Node) -> list[Node] | None:
+    """Memory that these integers are from, if they are only moved, picked, joined or widened."""
+    sources, left, size = [], [index], 0
+    while left:
+        source = left.pop()
+        if not source.pending:
+            size += numel(source.shape)
+            if source.buffer is None or size > _PART * numel(index.shape):
+                return None
+            sources.append(source)
+        elif isinstance(source.op, (*_MOVES, ew.Cast, mv.Cat)):
+            left += source.inputs
+            narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)
+            if narrower or len(left) + len(sources) > _MOST_SOURCES:
+                return None
+        else:
             return None
-        if before.dtype.itemsize > source.dtype.itemsize:
+        if source.dtype not in _INTEGERS:
             return None
-        source = before
-    large = numel(source.shape) > _PART * numel(index.shape)
-    return None if source.buffer is None or large else source
+    return sources
 
 
 def checked(index: Node, bounds: Bounds) -> Node:
     """The integers ``index``, which must be inside, else the error of the first outside is raised.
 
-    Positions in memory are tested now, and so is what is only a view of such, or a wider type, if
-    all that it is a view of is inside; those still to be computed before the next evaluation, and
-    before anything is computed from what is returned.
+    Positions in memory are tested now, and so is what is only a view of such, joined of them, or of
+    a wider type, if all that it is from is inside; those still to be computed before the next
+    evaluation, and before anything is computed from what is returned.
     """
     if not index.pending:
         if index.buffer is None:  # a number
@@ -99,8 +108,9 @@ def checked(index: Node, bounds: Bounds) -> Node:
         _guard(index, bounds)
         return index
     memory = _moved_from(index)
-    if memory is not None and are_inside(bounds, memory.buffer, memory.shape, memory.dtype):
-        _guard(memory, bounds)
+    if memory is not None and all(are_inside(bounds, m.buffer, m.shape, m.dtype) for m in memory):
+        for m in memory:
+            _guard(m, bounds)
         return index
     known = known_range(index)
     if known is not None and bounds.low <= known[0] and known[1] < bounds.end:

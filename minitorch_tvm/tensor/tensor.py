@@ -19,9 +19,11 @@ from ..ops import derived as d
 from ..ops import network as net
 from . import division, formatting, gathering
 from .core import Number, TensorBase, node_of
+from .draws import Draws
 from .elementwise import accepts, wrong_keyword
 from .host import copied
 from .inplace import InPlace
+from .placement import Placement
 from .products import Products
 from .reductions import Reductions
 from .views import Views
@@ -39,7 +41,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-class Tensor(InPlace, Products, Reductions, Views):
+class Tensor(InPlace, Products, Reductions, Views, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -492,22 +494,6 @@ class Tensor(InPlace, Products, Reductions, Views):
 
     # --- dtype ------------------------------------------------------------------------------
 
-    def to(self, *args: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-        """Convert to a dtype, to another tensor's dtype, or to a device (only "cpu")."""
-        for a in args:
-            if isinstance(a, TensorBase):
-                dtype = a.dtype
-            elif isinstance(a, str):
-                device = a
-            else:
-                dtype = dt.as_dtype(a)
-        if device is not None and str(device) != "cpu":
-            raise RuntimeError(f"only device 'cpu' is supported, but got {device!r}")
-        if dtype is None or dtype is self.dtype:
-            return self
-        dtype = dt.as_dtype(dtype)
-        return self._wrap(b.cast(self.node, dtype))
-
     def type_as(self, other: Tensor) -> Tensor:
         """Convert to the dtype of ``other``."""
         return self.to(other.dtype)
@@ -531,10 +517,6 @@ class Tensor(InPlace, Products, Reductions, Views):
     def bool(self) -> Tensor:
         """Convert to bool: True where nonzero."""
         return self.to(dt.bool_)
-
-    def cpu(self) -> Tensor:
-        """This tensor."""
-        return self
 
     # --- in-place ---------------------------------------------------------------------------
 

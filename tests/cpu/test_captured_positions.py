@@ -222,4 +222,5 @@ def test_memory_of_moved_and_widened_integers_is_known() -> None:
         (short.float().long(), None),
         (long + 1, None),
     ):
-        assert gathering._moved_from(index.node) is (None if memory is None else memory.node)
+        found = gathering._moved_from(index.node)
+        assert found == (None if memory is None else [memory.node])

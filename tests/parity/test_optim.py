@@ -70,7 +70,26 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("AdamW", {}),
     ("AdamW", {"lr": 0.1, "weight_decay": 0.2, "amsgrad": True}),
+    ("RMSprop", {}),
+    ("RMSprop", {"lr": 0.1, "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.1, "foreach": False}),
+    ("RMSprop", {"momentum": 0.9, "maximize": True}),
+    ("RMSprop", {"momentum": 0.5, "centered": True, "weight_decay": 0.1}),
+    ("RMSprop", {"centered": True}),
+    ("Adagrad", {}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {}),
+    ("Adamax", {"lr": 0.1, "betas": (0.5, 0.8), "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {}),
+    ("RAdam", {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
 ]
+NAMES = sorted({name for name, _ in OPTIONS})
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
@@ -87,7 +106,7 @@ def test_trajectory_and_state_equal_torchs(name: str, options: dict[str, Any]) -
     assert opt.state_dict()["param_groups"][0].keys() == topt.state_dict()["param_groups"][0].keys()
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("name", NAMES)
 def test_signature(name: str) -> None:
     def described(f: Any) -> list[Any]:
         return [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
@@ -105,7 +124,9 @@ def test_schedule_signature(name: str) -> None:
     assert described(ours) == described(getattr(torch.optim.lr_scheduler, name).__init__)
 
 
-@pytest.mark.parametrize(("name", "options"), [OPTIONS[3], OPTIONS[10]])
+@pytest.mark.parametrize(
+    ("name", "options"), [OPTIONS[3], OPTIONS[10], OPTIONS[17], OPTIONS[20], OPTIONS[27]]
+)
 def test_state_of_torch_continues_here(name: str, options: dict[str, Any]) -> None:
     def make(lib: Any, ps: list[Any]) -> Any:
         return getattr(lib.optim, name)(ps, **options)
@@ -147,6 +168,15 @@ MISTAKES: list[Any] = [
     lambda t, p: t.optim.Adam(p, eps=-1),
     lambda t, p: t.optim.Adam(p, weight_decay=-1),
     lambda t, p: t.optim.Adam(p, betas=(1, 0.0)),
+    lambda t, p: t.optim.RMSprop(p, alpha=-1),
+    lambda t, p: t.optim.RMSprop(p, momentum=-1),
+    lambda t, p: t.optim.Adagrad(p, lr_decay=-1),
+    lambda t, p: t.optim.Adagrad(p, initial_accumulator_value=-1),
+    lambda t, p: t.optim.Adadelta(p, rho=1.5),
+    lambda t, p: t.optim.Adadelta(p, eps=-1),
+    lambda t, p: t.optim.Adamax(p, betas=(0.5, 1)),
+    lambda t, p: t.optim.NAdam(p, momentum_decay=-1),
+    lambda t, p: t.optim.RAdam(p, weight_decay=-1),
     lambda t, p: t.optim.SGD([]),
     lambda t, p: t.optim.SGD(p[0]),
     lambda t, p: t.optim.SGD([3]),

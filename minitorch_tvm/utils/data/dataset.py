@@ -189,6 +189,39 @@ class ConcatDataset(Dataset[Any]):
         return self.datasets[part][index - before]
 
 
+class StackDataset(Dataset[Any]):
+    """Several datasets side by side: sample ``i`` is a tuple, or a dict, of their samples ``i``.
+
+    Raises:
+        ValueError: no dataset, both positional and named ones, or different lengths.
+
+    >>> StackDataset(x=["a", "b"], y=[0, 1])[1]
+    {'x': 'b', 'y': 1}
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like "
+                "input/output, but both types are given."
+            )
+        self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
+        parts = args or tuple(kwargs.values())
+        if not parts:
+            raise ValueError("At least one dataset should be passed")
+        self._length = len(parts[0])
+        if any(len(part) != self._length for part in parts):
+            raise ValueError("Size mismatch between datasets")
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: part[index] for name, part in self.datasets.items()}
+        return tuple(part[index] for part in self.datasets)
+
+    def __len__(self) -> int:
+        return self._length
+
+
 class ChainDataset(IterableDataset[Any]):
     """Several iterable datasets one after the other.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.utils.data.arrays import IntArray, index_array
+from minitorch_tvm.utils.data.convert import to_array, to_tensor
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -129,6 +130,75 @@ class SubsetRandomSampler(Sampler[int]):
         return len(self.indices)
 
 
+class WeightedRandomSampler(Sampler[int]):
+    """Indices drawn with probabilities in proportion to ``weights``.
+
+    Args:
+        weights: one non-negative number per sample; they need not add up to 1.
+        num_samples: how many to draw.
+        replacement: draw independently; without, no sample comes twice.
+        generator: source of the draws; the global one (``manual_seed``) if None.
+
+    Raises:
+        ValueError: ``num_samples`` is not a positive int, ``replacement`` not a bool, or
+            ``weights`` not one-dimensional.
+        RuntimeError: (while iterating) a weight is negative or not finite, all are zero, or fewer
+            are not zero than samples are to be drawn without replacement.
+
+    >>> set(WeightedRandomSampler([0.0, 1.0, 0.0, 3.0], 100))
+    {1, 3}
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+            )
+        if not isinstance(replacement, bool):
+            raise ValueError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
+        array = np.array(to_array(weights), dtype=np.float64)  # type: ignore[arg-type]
+        if array.ndim != 1:
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {array.shape}"
+            )
+        self.weights = to_tensor(array)
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def epoch(self) -> IntArray:
+        """The whole order of one epoch as int64 indices: a fresh draw where it is random."""
+        weights = to_array(self.weights)
+        total = weights.sum()
+        if not (np.isfinite(weights).all() and (weights >= 0).all()):
+            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+        if not total > 0:
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        if not self.replacement and self.num_samples > np.count_nonzero(weights):
+            raise RuntimeError(
+                "invalid multinomial distribution (with replacement=False, not enough "
+                "non-negative category to sample)"
+            )
+        rng = (self.generator or default_generator).host_rng()
+        shares = weights / total
+        drawn = rng.choice(len(weights), self.num_samples, self.replacement, shares)
+        return drawn.astype(np.int64, copy=False)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.epoch().tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
 class BatchSampler(Sampler[list[int]]):
     """Groups of ``batch_size`` indices of another sampler.
 
@@ -163,7 +233,12 @@ class BatchSampler(Sampler[list[int]]):
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
 
-_WHOLE_EPOCH: tuple[type[Any], ...] = (SequentialSampler, RandomSampler, SubsetRandomSampler)
+_WHOLE_EPOCH: tuple[type[Any], ...] = (
+    SequentialSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 
 def index_batches(batch_sampler: Iterable[Sequence[int]]) -> Iterator[Sequence[int] | IntArray]:

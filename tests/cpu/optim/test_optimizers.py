@@ -20,6 +20,12 @@ MAKERS: dict[str, Any] = {
     "adam": lambda p: mt.optim.Adam(p, lr=0.1, weight_decay=0.01),
     "amsgrad": lambda p: mt.optim.Adam(p, lr=0.1, amsgrad=True, maximize=True),
     "adamw": lambda p: mt.optim.AdamW(p, lr=0.1),
+    "rmsprop": lambda p: mt.optim.RMSprop(p, lr=0.1, momentum=0.9, centered=True),
+    "adagrad": lambda p: mt.optim.Adagrad(p, lr=0.1, lr_decay=0.1),
+    "adadelta": lambda p: mt.optim.Adadelta(p, lr=0.1, weight_decay=0.01),
+    "adamax": lambda p: mt.optim.Adamax(p, lr=0.1, weight_decay=0.01),
+    "nadam": lambda p: mt.optim.NAdam(p, lr=0.1, weight_decay=0.01),
+    "radam": lambda p: mt.optim.RAdam(p, lr=0.1, betas=(0.9, 0.8), weight_decay=0.01),
 }
 
 

@@ -30,6 +30,13 @@ _KINDS: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
     ("AdamW", {"lr": 0.01, "maximize": True}),
 ]
+_RULES: list[tuple[str, dict[str, Any]]] = [
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True}),
+    ("Adagrad", {"lr": 0.01, "lr_decay": 0.1}),
+    ("Adadelta", {"lr": 0.1, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": (0.9, 0.8)}),
+]
 
 
 @contextmanager
@@ -406,7 +413,7 @@ def test_random_programs(seed: int) -> None:
         _compare(rng.choice(_KINDS), [_Run.step, _Run.step, *program], seed)
 
 
-@pytest.mark.parametrize("kind", _KINDS, ids=str)
+@pytest.mark.parametrize("kind", _KINDS + _RULES, ids=str)
 def test_steps_are_repeated_and_give_the_same_bits(kind: Any) -> None:
     _compare(kind, [_Run.step] * 6, 0)
     run = _Run(kind)

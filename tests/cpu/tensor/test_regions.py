@@ -234,6 +234,60 @@ def test_writing_in_many_places_is_few_programs() -> None:
     assert EVENTS.get("regions_waited_for") > before[1]
 
 
+@pytest.mark.parametrize("kind", ["row", "columns", "both", "step"])
+def test_regions_of_pending_values_are_few_programs(kind: str) -> None:
+    w = mt.tensor(VALUES[0] / 10, requires_grad=True)  # 3 x 4
+    x = mt.tensor(VALUES[1:3].reshape(8, 3) / 100)
+    before, picked = EVENTS.get("compiles"), EVENTS.get("regions_picked")
+    for k in range(14):
+        index: Any = {
+            "row": k % 7 - 8,
+            "columns": (slice(None), slice(k % 4, k % 4 + 1)),
+            "both": (k % 6, slice(k % 3, k % 3 + 1)),
+            "step": slice(k % 5, k % 5 + 4, 2),
+        }[kind]
+        w.grad = None
+        y = (x @ w).exp()
+        (y[index] * 3).sum().backward()
+        product = np.exp(x.numpy() @ w.detach().numpy())
+        ones = np.zeros_like(product)
+        ones[index] = 3
+        np.testing.assert_allclose(y[index].tolist(), product[index], rtol=1e-5)
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), x.numpy().T @ (ones * product), rtol=1e-5)
+    assert EVENTS.get("regions_picked") > picked
+    assert EVENTS.get("compiles") - before <= 13  # without picking 2 per place
+
+
+def test_slices_of_a_loop_stay_slices() -> None:
+    x = mt.tensor(VALUES.reshape(12, 10) / 100)
+    before = EVENTS.get("compiles"), EVENTS.get("regions_picked")
+    for _ in range(6):
+        y, total = x.exp(), mt.zeros(10)
+        for k in range(12):
+            total = total + y[k]
+        mt.eval(total)
+    np.testing.assert_allclose(total.numpy(), np.exp(x.numpy()).sum(0), rtol=1e-5)
+    assert EVENTS.get("regions_picked") == before[1]
+    assert EVENTS.get("compiles") == before[0] + 1
+
+
+def test_tokens_joined_of_parts_are_tested_where_they_are() -> None:
+    text, table = mt.tensor(np.arange(100) % 7), mt.randn(7, 2)
+    mt.eval(text, table)
+    checks = EVENTS.get("check_evaluations")
+    rows = mt.stack([text[3:9], text[50:56], text[7:13]])
+    found = F.embedding(rows, table).numpy()
+    np.testing.assert_array_equal(found[1], table.numpy()[np.arange(50, 56) % 7])
+    assert EVENTS.get("check_evaluations") == checks
+    with pytest.raises(IndexError, match="index out of range in self"):
+        F.embedding(mt.cat((text[3:9], text[93:] + 93)), table).numpy()
+    wrong = text[3:9] + 1
+    mt.eval(wrong)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        F.embedding(mt.stack([text[3:9], wrong]), table).numpy()
+
+
 def test_numbers_are_written_at_once() -> None:
     x = mt.zeros(4, 2)
     mt.eval(x)

@@ -17,8 +17,10 @@ from minitorch_tvm.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     SubsetRandomSampler,
+    WeightedRandomSampler,
     random_split,
 )
 from minitorch_tvm.utils.data.sampler import index_batches
@@ -168,3 +170,33 @@ def test_neighbouring_epochs_use_streams_that_do_not_overlap():
     generator = seeded(0)
     streams = [generator.host_rng().integers(2**63, size=2000) for _ in range(4)]
     assert len(np.unique(np.concatenate(streams))) == 8000
+
+
+def test_weights_decide_how_often_a_sample_is_drawn():
+    weights = [1.0, 0.0, 3.0, 4.0]
+    sampler = WeightedRandomSampler(weights, 8000, generator=seeded(0))
+    drawn = list(sampler)
+    counts = np.bincount(drawn, minlength=4)
+    # Within five standard deviations.
+    shares = np.array(weights) / 8
+    assert (abs(counts - 8000 * shares) <= 5 * np.sqrt(8000 * shares * (1 - shares))).all()
+    assert list(sampler) != drawn
+    assert list(WeightedRandomSampler(weights, 8000, generator=seeded(0))) == drawn
+
+
+def test_weighted_without_replacement_no_sample_comes_twice():
+    sampler = WeightedRandomSampler([0.1, 0.0, 5.0, 1.0], 3, replacement=False)
+    assert sorted(sampler) == [0, 2, 3]
+    batches = index_batches(BatchSampler(sampler, 2, False))
+    assert [len(batch) for batch in batches] == [2, 1]
+
+
+def test_weights_that_are_not_enough_are_refused():
+    with pytest.raises(RuntimeError, match="not enough"):
+        list(WeightedRandomSampler([1.0, 0.0], 2, replacement=False))
+
+
+def test_datasets_side_by_side():
+    assert StackDataset("ab", [1, 2])[1] == ("b", 2)
+    assert len(StackDataset("ab", [1, 2])) == 2
+    assert StackDataset(x="ab", y=[1, 2])[0] == {"x": "a", "y": 1}

@@ -1,0 +1,283 @@
+"""Losses that compare values or measure distances (available as ``nn.functional``)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+from ..core.arguments import floating
+from ..ir.node import Node, apply
+from ..ops import activations as act
+from ..ops import build as b
+from ..ops import derived as d
+from ..tensor import Tensor
+from ..tensor.core import node_of
+from .losses import check_reduction, reduced, resolve_reduction
+
+
+def _compared(name: str, input: Tensor, target: Tensor) -> tuple[Node, Node]:
+    """The nodes of both; warns if their shapes differ."""
+    x, t = node_of(name, "input", 1, input), node_of(name, "target", 2, target)
+    if x.shape != t.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+    return x, t
+
+
+def _pointwise(function: Callable[..., Node], x: Node, t: Node, kernel: str, size: float) -> Node:
+    distance = d.sub(x, t)
+    floating(distance.dtype, kernel)
+    return function(distance, size)
+
+
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """|z| - beta / 2 of distances z = input - target, and z**2 / (2 beta) below ``beta``.
+
+    With ``beta`` 0 it is :func:`l1_loss`.  Warns if the shapes differ.  Raises RuntimeError for a
+    negative ``beta``.
+
+    >>> import minitorch_tvm as mt
+    >>> smooth_l1_loss(mt.tensor([0.5, 3.0]), mt.zeros(2), reduction="none")
+    tensor([0.1250, 2.5000])
+    """
+    x, t = _compared("smooth_l1_loss", input, target)
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    check_reduction(reduction)
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    if beta == 0:
+        return reduced(d.absolute(d.sub(x, t)), reduction)
+    return reduced(_pointwise(act.smooth_l1, x, t, "smooth_l1_cpu", beta), reduction)
+
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """delta (|z| - delta / 2) of distances z = input - target, and z**2 / 2 up to ``delta``.
+
+    ``weight`` scales the elements.  Warns if the shapes differ.  Raises RuntimeError unless
+    ``delta`` is positive.
+    """
+    x, t = _compared("huber_loss", input, target)
+    check_reduction(reduction)
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    losses = b.cast(_pointwise(act.huber, x, t, "huber_cpu", delta), x.dtype)
+    if weight is not None:
+        if weight.shape != input.shape:
+            raise ValueError("Weights and input must have the same size.")
+        losses = d.mul(losses, weight.node)
+    return reduced(losses, reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin - target * (input1 - input2)), with targets 1 and -1.
+
+    Raises RuntimeError if the numbers of dimensions differ.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    x = node_of("margin_ranking_loss", "input1", 1, input1)
+    y = node_of("margin_ranking_loss", "input2", 2, input2)
+    t = node_of("margin_ranking_loss", "target", 3, target)
+    check_reduction(reduction)
+    if not len(x.shape) == len(y.shape) == len(t.shape):
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
+        )
+    losses = d.add(d.mul(d.neg(t), d.sub(x, y)), float(margin))
+    return reduced(act.at_least(losses, 0.0), reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """input where ``target`` is 1, max(0, margin - input) where it is -1."""
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    x = node_of("hinge_embedding_loss", "input", 1, input)
+    t = node_of("hinge_embedding_loss", "target", 2, target)
+    check_reduction(reduction)
+    apart = d.where(d.compare("ne", t, 1), act.at_least(d.sub(float(margin), x), 0.0), 0.0)
+    return reduced(d.add(d.where(d.compare("ne", t, -1), x, 0.0), apart), reduction)
+
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-target * input)), without overflow, with targets 1 and -1."""
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    x = node_of("soft_margin_loss", "input", 1, input)
+    t = node_of("soft_margin_loss", "target", 2, target)
+    check_reduction(reduction)
+    z = d.mul(d.neg(t), x)
+    if not z.dtype.is_floating_point:
+        raise RuntimeError(
+            f"result type Float can't be cast to the desired output type {z.dtype.torch_name}"
+        )
+    return reduced(act.softplus(z, 1.0, math.inf), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where ``target`` is 1, max(0, cos - margin) where it is -1, 0 elsewhere.
+
+    cos is the cosine of the angle between rows of ``input1`` and ``input2`` [n, d] (or [d], with
+    one target).  Raises RuntimeError where the shapes do not fit.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    x = node_of("cosine_embedding_loss", "input1", 1, input1)
+    y = node_of("cosine_embedding_loss", "input2", 2, input2)
+    t = node_of("cosine_embedding_loss", "target", 3, target)
+    check_reduction(reduction)
+    if len(t.shape) > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    rank = len(t.shape) + 1
+    if len(x.shape) != rank or len(y.shape) != rank:
+        raise RuntimeError(
+            f"{rank - 1}D target tensor expects {rank}D input tensors, but found inputs with sizes "
+            f"{list(x.shape)} and {list(y.shape)}."
+        )
+    last = (rank - 1,)
+    product = d.sum(d.mul(x, y), last)
+    squares = [d.add(d.sum(d.mul(z, z), last), 1e-12) for z in (x, y)]
+    cosine = d.div(product, d.pow(d.mul(*squares), 0.5))
+    near = d.where(d.compare("eq", t, 1), d.sub(1.0, cosine), 0.0)
+    far = act.at_least(d.sub(cosine, float(margin)), 0.0)
+    return reduced(d.add(near, d.where(d.compare("eq", t, -1), far, 0.0)), reduction)
+
+
+def _root(total: Node, p: float) -> Node:
+    """total ** (1 / p), whose gradient at 0 is 0."""
+    flat = b.eq(total, b.full_like(total, 0.0))
+    inner = b.where(flat, b.full_like(total, 1.0), total)
+    root = apply(b.SQRT, inner) if p == 2 else d.pow(inner, 1.0 / p)
+    return b.where(flat, total if p > 0 else b.full_like(total, math.inf), root)
+
+
+def _length(z: Node, p: float, keepdim: bool) -> Node:
+    """The p-norm along the last dimension."""
+    last = (len(z.shape) - 1,) if z.shape else ()
+    if p in (math.inf, -math.inf):
+        return d.extremum(d.absolute(z), last, keepdim, p < 0, "amin" if p < 0 else "amax")
+    zero, one = b.full_like(z, 0.0), b.full_like(z, 1.0)
+    none = b.eq(z, zero)
+    if p == 0:
+        return d.sum(b.where(none, zero, one), last, keepdim)
+    if p == 1:
+        return d.sum(d.absolute(z), last, keepdim)
+    if p == 2:
+        return _root(d.sum(b.mul(z, z), last, keepdim), 2)
+    # Of an element that is 0 the power has no gradient, or an infinite one.
+    power = d.pow(b.where(none, one, d.absolute(z)), p)
+    nothing = zero if p > 0 else b.full_like(z, math.inf)
+    return _root(d.sum(b.where(none, nothing, power), last, keepdim), p)
+
+
+def _distance(x: Node, y: Node, p: float, eps: float, keepdim: bool) -> Node:
+    return _length(d.cast_float(d.add(d.sub(x, y), float(eps))), float(p), keepdim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The ``p``-norm of x1 - x2 + eps along the last dimension.
+
+    >>> import minitorch_tvm as mt
+    >>> pairwise_distance(mt.tensor([[3.0, 4.0]]), mt.zeros(1, 2), eps=0.0)
+    tensor([5.])
+    """
+    x, y = node_of("pairwise_distance", "x1", 1, x1), node_of("pairwise_distance", "x2", 2, x2)
+    return Tensor._wrap(_distance(x, y, p, eps, keepdim))
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin + |anchor - positive| - |anchor - negative|), with p-norms of rows.
+
+    ``swap`` takes |positive - negative| instead of the last distance where it is smaller
+    (Balntas et al. 2016).  Raises ValueError unless ``margin`` is positive, RuntimeError if the
+    numbers of dimensions differ.
+    """
+    reduction = resolve_reduction(size_average, reduce, reduction)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    named = {"anchor": anchor, "positive": positive, "negative": negative}
+    nodes = [
+        node_of("triplet_margin_loss", name, i, t) for i, (name, t) in enumerate(named.items(), 1)
+    ]
+    check_reduction(reduction)
+    ranks = [len(n.shape) for n in nodes]
+    if len(set(ranks)) > 1:
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {ranks[0]}D, positive {ranks[1]}D, and negative "
+            f"{ranks[2]}D inputs"
+        )
+    a, same, other = nodes
+    near, far = _distance(a, same, p, eps, False), _distance(a, other, p, eps, False)
+    if swap:
+        far = d.minimum(far, _distance(same, other, p, eps, False))
+    losses = act.at_least(d.add(d.sub(near, far), float(margin)), 0.0)
+    return reduced(losses, reduction)
+
+
+__all__ = [
+    "cosine_embedding_loss",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "margin_ranking_loss",
+    "pairwise_distance",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+]

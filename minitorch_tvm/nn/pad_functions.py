@@ -1,0 +1,128 @@
+"""Padding (available as ``nn.functional``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core import dtype as dt
+from ..ir.node import Node, apply
+from ..ops import build as b
+from ..ops import derived as d
+from ..ops.gather import take
+from ..tensor import Tensor
+from ..tensor.core import node_of
+
+
+def padded(x: Node, amounts: Sequence[int], value: float) -> Node:
+    """x with ``value`` around it; ``amounts`` as those of :func:`pad`."""
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    for number in range(len(amounts) // 2):
+        axis = rank - 1 - number
+        before[axis], after[axis] = amounts[2 * number], amounts[2 * number + 1]
+    sizes = [n + p + q for n, p, q in zip(x.shape, before, after, strict=True)]
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"The input size {list(x.shape)}, plus padding {list(amounts)}, resulted in a "
+            "negative output size"
+        )
+    if min(*before, *after) < 0:
+        starts = [max(-p, 0) for p in before]
+        stops = [n - max(-q, 0) for n, q in zip(x.shape, after, strict=True)]
+        x = b.slice(x, starts, [max(s, e) for s, e in zip(starts, stops, strict=True)], [1] * rank)
+    if tuple(sizes) == x.shape:
+        return x
+    base = b.expand(d.lift(value, x.dtype), tuple(sizes))
+    return b.insert(base, x, [max(p, 0) for p in before], [1] * rank)
+
+
+def _outside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
+    """x with elements of its own added along one dimension."""
+    n = x.shape[axis]
+    place = b.iota((before + n + after,), 0, dt.int64)
+    zero, last = b.full_like(place, 0), b.full_like(place, n - 1)
+    place = b.sub(place, b.full_like(place, before))
+    if mode == "reflect":
+        place = b.sub(last, apply(b.ABS, b.sub(last, apply(b.ABS, place))))
+    elif mode == "replicate":
+        place = apply(b.MINIMUM, apply(b.MAXIMUM, place, zero), last)
+    else:
+        size = b.full_like(place, n)
+        place = b.where(b.lt(place, zero), b.add(place, size), place)
+        place = b.where(b.lt(last, place), b.sub(place, size), place)
+    return take(x, place, axis)
+
+
+_COMBINATIONS = (
+    "\nSupported combinations for non-constant padding:"
+    "\n  - 2D or 3D input: padding size = 2 (pads last dimension)"
+    "\n  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)"
+    "\n  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
+)
+
+
+def _own_elements(x: Node, amounts: Sequence[int], mode: str) -> Node:
+    rank, count = len(x.shape), len(amounts) // 2
+    if count not in (1, 2, 3) or rank not in (count + 1, count + 2):
+        raise NotImplementedError(
+            f"Padding size {len(amounts)} is not supported for {rank}D input tensor."
+            + _COMBINATIONS
+        )
+    if min(amounts) < 0:
+        raise NotImplementedError(f"pad: negative numbers are not supported in mode={mode!r}")
+    if mode != "circular" and 0 in x.shape[-count - 1 :]:
+        raise RuntimeError(
+            f"Expected {count + 1}D or {count + 2}D (batch mode) tensor with possibly 0 batch size "
+            f"and other non-zero dimensions for input, but got: {list(x.shape)}"
+        )
+    for number in range(count):
+        axis = rank - 1 - number
+        before, after = amounts[2 * number : 2 * number + 2]
+        n = x.shape[axis]
+        if mode == "reflect" and max(before, after) >= n:
+            raise RuntimeError(
+                f"Argument #{2 * (number + 2)}: Padding size should be less than the corresponding "
+                f"input dimension, but got: padding ({before}, {after}) at dimension {axis} of "
+                f"input {list(x.shape)}"
+            )
+        if mode == "circular" and max(before, after) > n:
+            raise RuntimeError("Padding value causes wrapping around more than once.")
+    for number in range(count):
+        before, after = amounts[2 * number : 2 * number + 2]
+        if before or after:
+            x = _outside(x, rank - 1 - number, before, after, mode)
+    return x
+
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Add elements around ``input``: pad = (last left, last right, second last left, ...).
+
+    In mode "constant" they are ``value`` (0), and negative numbers crop.  "reflect" mirrors at the
+    first and the last element, "replicate" repeats them, "circular" goes on from the other end;
+    these take two numbers for 2 or 3 dimensions, four for 3 or 4, six for 4 or 5, none negative
+    (NotImplementedError).
+
+    >>> import minitorch_tvm as mt
+    >>> import minitorch_tvm.nn.functional as F
+    >>> F.pad(mt.ones(2), (1, 2))
+    tensor([0., 1., 1., 0., 0.])
+    >>> F.pad(mt.tensor([[1.0, 2.0, 3.0]]), (1, 1), mode="reflect")
+    tensor([[2., 1., 2., 3., 2.]])
+    """
+    x = node_of("pad", "input", 1, input)
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) > 2 * len(x.shape):
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but "
+            f"got padding length {len(pad)} and input of dimension {len(x.shape)}"
+        )
+    if mode == "constant":
+        return Tensor._wrap(padded(x, pad, 0 if value is None else value) if x.shape else x)
+    if value is not None and value != 0:
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if mode not in ("reflect", "replicate", "circular"):
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    return Tensor._wrap(_own_elements(x, pad, mode))
