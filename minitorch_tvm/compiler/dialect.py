@@ -285,6 +285,36 @@ class Scope:
     def pow(self, x: Expr, y: Expr) -> Expr:
         return tvm().tirx.pow(x, y)
 
+    def library(self, function: str, *xs: Expr) -> Expr:
+        if function in ("expm1", "log1p"):
+            return self._elementary(function, xs[0])
+        if function == "fmod" and str(xs[0].ty.dtype) == "float32":
+            return self._fmod(*map(self.keep, xs))
+        return self._called(function, *xs)
+
+    def _fmod(self, x: Expr, y: Expr) -> Expr:
+        return elementary.fmod(x, y, self._called("fmod", x, y), self.keep)
+
+    @staticmethod
+    def _called(function: str, *xs: Expr) -> Expr:
+        dtype = str(xs[0].ty.dtype)
+        name = function + "f" if dtype == "float32" else function
+        return tvm().tirx.call_pure_extern(dtype, name, *xs)
+
+    def rounded(self, how: str, x: Expr) -> Expr:
+        return getattr(tvm().tirx, {"round": "nearbyint"}.get(how, how))(x)
+
+    def quotient(self, a: Expr, b: Expr) -> Expr:
+        # Processors trap on a division by zero, and on one whose result is too large.
+        t, a, b = tvm().tirx, self.keep(a), self.keep(b)
+        zero, one = self.zero_like(b), const(1, str(b.ty.dtype))
+        none = self.equal(b, zero)
+        if dt.by_name(str(b.ty.dtype)).is_unsigned:
+            return t.Select(none, zero, t.truncdiv(a, self.keep(t.Select(none, one, b))))
+        opposite = self.equal(b, const(-1, str(b.ty.dtype)))
+        divisor = self.keep(t.Select(t.any(none, opposite), one, b))
+        return t.Select(none, zero, t.Select(opposite, self.neg(a), t.truncdiv(a, divisor)))
+
     def _elementary(self, name: str, x: Expr) -> Expr:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":
@@ -298,9 +328,9 @@ class Scope:
     def _by_library(self, name: str, x: Expr) -> Expr:
         """An elementary function as the C library has it, or made of such."""
         t, dtype = tvm().tirx, str(x.ty.dtype)
-        if name == "tanh":
-            # TVM's own rule, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
-            return t.call_pure_extern(dtype, "tanhf" if dtype == "float32" else "tanh", x)
+        # TVM's own rule for tanh, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
+        if name in ("tanh", "expm1", "log1p"):
+            return self._called(name, x)
         if name == "normal_cdf":
             erfc = "erfcf" if dtype == "float32" else "erfc"
             tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))

@@ -20,6 +20,7 @@ from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.op import Kind
 from ..ops import conv as cv
+from ..ops import elementary as el
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import pool as pl
@@ -39,6 +40,10 @@ _COST: dict[type, int] = {
     ew.Pow: 60,
     ew.Sin: 40,
     ew.Cos: 40,
+    el.Elementary: 40,
+    el.Fmod: 60,
+    el.Quotient: 60,
+    el.IntegerQuotient: 25,
     ew.Div: 5,
     ew.Sqrt: 5,
     RandomBits: 120,

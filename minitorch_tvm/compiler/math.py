@@ -4,7 +4,7 @@ TVM lowers exp, log and tanh to one libm call per element; the expressions here 
 arithmetic, which LLVM turns into vector code.  Each stays within 4 ulp over the whole range,
 denormals included, and keeps NaN and infinities.  Reductions of exp, log and tanh, and coefficients
 of the latter two, follow S. L. Moshier's Cephes library (expf.c, logf.c, tanhf.c).  float64 goes to
-libm, which has the same bound; so do sin, cos and pow of both types.
+libm, which has the same bound; so do sin, cos, pow and what is not here of both types.
 """
 
 from __future__ import annotations
@@ -144,6 +144,48 @@ def _exp_between(x: Expr, keep: Keep) -> Expr:
     """e**x where -87 <= x <= 88, and some number elsewhere: seven instructions less than exp."""
     _, power, p = _two_powers(x, keep)
     return _times(p, power)
+
+
+def expm1(x: Expr, keep: Keep) -> Expr:
+    """e**x - 1 = 2**n (e**r - 1) + (2**n - 1), with r and n as exp has them."""
+    t = tvm().tirx
+    y = keep(t.min(t.max(x, _f(-30.0)), _f(88.7228317)))
+    n, power = _nearest(y * _f(1.44269504088896341), keep)
+    r = keep((y - n * _f(0.693359375)) - n * _f(-2.12194440e-4))
+    near = keep(keep(r * r) * _polynomial(r, _EXP) + r)
+    # 2**128 is too large, half of it is not.
+    half = keep(t.reinterpret("float32", power + _i(126 << 23)))
+    value = keep(near * half + (half - _f(0.5)))
+    beyond = t.Not(x <= _f(88.7228317))  # or NaN
+    finite = _select(x == _f(0.0), x, value + value)  # the sum would lose the sign of -0
+    return _select(beyond, x + t.infinity("float32"), finite)
+
+
+def log1p(x: Expr, keep: Keep) -> Expr:
+    """The logarithm of 1 + x as it is rounded, and what is missing to 1 + x divided by that."""
+    t = tvm().tirx
+    u = keep(x + _f(1.0))
+    rounded = keep(log(u, keep))
+    missing = keep(x - keep(u - _f(1.0)))
+    inside = t.all(u > _f(0.0), u < t.infinity("float32"))
+    value = _select(inside, rounded + missing / u, rounded)
+    return _select(x == _f(0.0), x, value)
+
+
+def fmod(x: Expr, y: Expr, beyond: Expr, keep: Keep) -> Expr:
+    """What is left of x by y, exactly; ``beyond`` is that where the quotient is large, or none.
+
+    In float64 the product of y and a whole quotient below 2**28 is exact, and so is the difference.
+    A quotient that is no integer is 2**-25 or more away from the next, too far to be rounded to it.
+    """
+    t = tvm().tirx
+    dividend, divisor = keep(x.astype("float64")), keep(y.astype("float64"))
+    ratio = keep(dividend / divisor)
+    rest = keep(dividend - keep(t.trunc(ratio)) * divisor)
+    near = keep(_with_sign(t.abs(rest).astype("float32"), x))
+    small = t.abs(ratio) < t.const(float(1 << 28), "float64")
+    finite = t.abs(divisor) < t.infinity("float64")
+    return t.if_then_else(t.all(small, finite), near, beyond)
 
 
 def log(x: Expr, keep: Keep) -> Expr:

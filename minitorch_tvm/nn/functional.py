@@ -90,6 +90,7 @@ from .resize import (
     pixel_unshuffle,
     upsample,
 )
+from .similarity import cosine_similarity, normalize
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -106,6 +107,7 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "dropout1d",
@@ -137,6 +139,7 @@ __all__ = [
     "mish",
     "mse_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
     "pad",
     "pairwise_distance",

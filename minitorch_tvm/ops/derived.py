@@ -65,7 +65,7 @@ def _fits(x: Operand, dtype: DType) -> bool:
     return low <= x < high
 
 
-def _term(x: Operand, dtype: DType) -> Node:
+def term(x: Operand, dtype: DType) -> Node:
     """:func:`lift` for arithmetic: numbers wrap, or become infinite, as a tensor's elements do."""
     if isinstance(x, float) and dtype.is_floating_point and not _fits(x, dtype):
         return lift(math.copysign(math.inf, x), dtype)
@@ -81,7 +81,7 @@ def _binary(op: Op, x: Operand, y: Operand) -> Node:
     if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
         return apply(op, x, y)
     dtype = result_dtype(x, y)
-    return apply(op, _term(x, dtype), _term(y, dtype))
+    return apply(op, term(x, dtype), term(y, dtype))
 
 
 def _is_bool(x: Operand) -> bool:
@@ -122,7 +122,7 @@ def to_float(x: Operand, *others: Operand) -> DType:
 def div(x: Operand, y: Operand) -> Node:
     """x / y; integers divide as floating point."""
     dtype = to_float(x, y)
-    return apply(b.DIV, _term(x, dtype), _term(y, dtype))
+    return apply(b.DIV, term(x, dtype), term(y, dtype))
 
 
 def neg(x: Node) -> Node:
@@ -167,7 +167,7 @@ def pow(x: Operand, y: Operand) -> Node:
     if dtype is dt.bool_:
         raise unsupported("pow", dtype)
     kind = b.POW if dtype.is_floating_point else _INTEGER_POW
-    return apply(kind, _term(x, dtype), _term(y, dtype))
+    return apply(kind, term(x, dtype), term(y, dtype))
 
 
 def _integer_pow(x: Node, y: Node) -> Node:
@@ -293,6 +293,8 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     dtype = result_dtype(x, *[e for e in (low, high) if e is not None])
     y = b.cast(x, dtype)
+    if dtype is dt.bool_:
+        return _clamp_bool(y, low, high)
     # Where y is inside, it passes with its gradient; elsewhere the result is the bound, or NaN if
     # either is, and y gets no gradient.
     if low is not None:
@@ -302,6 +304,14 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
         bound = lift(high, dtype)
         y = b.where(b.le(y, bound), y, apply(b.MINIMUM, apply(b.DETACH, y), bound))
     return y
+
+
+def _clamp_bool(x: Node, low: Operand | None, high: Operand | None) -> Node:
+    if not all(e is None or isinstance(e, Node) for e in (low, high)):
+        bound = "min_" if high is None else "max_" if low is None else ""
+        raise unsupported(f"clamp_{bound}scalar_cpu", dt.bool_)
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
 
 
 def _triangle(x: Node, diagonal: int, lower: bool) -> Node:
@@ -433,14 +443,15 @@ def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
 
 
 def any_all(x: Node, dims: Dims, keepdim: bool, every: bool) -> Node:
-    """Whether any (every) element over ``dims`` is nonzero."""
+    """Whether any (every) element over ``dims`` is nonzero: a bool, or of uint8 a uint8."""
     truth = b.cast(b.cast(x, dt.bool_), dt.int32)
     wrapped = wrap_dims(dims, len(x.shape))
+    kind = dt.uint8 if x.dtype is dt.uint8 else dt.bool_
     if not wrapped:
-        return b.cast(truth, dt.bool_)
+        return b.cast(truth, kind)
     hits = b.sum(truth, wrapped, keepdim)
-    count = numel(tuple(x.shape[i] for i in wrapped))
-    return b.eq(hits, b.full_like(hits, count)) if every else b.ne(hits, b.full_like(hits, 0))
+    count = b.full_like(hits, numel(tuple(x.shape[i] for i in wrapped)))
+    return b.cast(b.eq(hits, count) if every else b.ne(hits, b.full_like(hits, 0)), kind)
 
 
 def take_along(x: Node, index: Node, dim: int) -> Node:

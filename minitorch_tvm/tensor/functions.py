@@ -123,10 +123,10 @@ def mul(input: Tensor, other: Any) -> Tensor:
     return _tensor("mul", input) * other
 
 
-def div(input: Tensor, other: Any) -> Tensor:
-    """input / other."""
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, rounded down ("floor"), toward zero ("trunc") or not at all (None)."""
     _operand("div", other)
-    return _tensor("div", input) / other
+    return _tensor("div", input).div(other, rounding_mode=rounding_mode)
 
 
 def pow(input: Any, exponent: Any) -> Tensor:

@@ -17,11 +17,15 @@ from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
-from . import formatting, gathering
+from . import division, formatting, gathering
 from .core import Number, TensorBase, node_of
 from .draws import Draws
+from .elementwise import accepts, wrong_keyword
 from .host import copied
+from .inplace import InPlace
 from .placement import Placement
+from .products import Products
+from .reductions import Reductions
 from .views import Views
 
 Operand = Any
@@ -37,7 +41,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-class Tensor(Views, Placement, Draws):
+class Tensor(InPlace, Products, Reductions, Views, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -76,9 +80,7 @@ class Tensor(Views, Placement, Draws):
             raise arg.wrong_kind(function, "other", 1, "Tensor", other)
         return other
 
-    @staticmethod
-    def _accepts(other: Any) -> bool:
-        return isinstance(other, (TensorBase, bool, int, float)) or hasattr(other, "__array__")
+    _accepts = staticmethod(accepts)
 
     def __add__(self, other: Operand) -> Tensor:
         if not self._accepts(other):
@@ -220,9 +222,18 @@ class Tensor(Views, Placement, Draws):
         """self * other."""
         return self * self._term("mul", other)
 
-    def div(self, other: Operand) -> Tensor:
-        """self / other."""
-        return self / self._term("div", other)
+    def div(self, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
+        """self / other, rounded down ("floor"), toward zero ("trunc") or not at all (None).
+
+        Rounded, integers stay integers, and RuntimeError is raised where they are divided by 0.
+        """
+        if rounding_mode is None:
+            return self / self._term("div", other)
+        if not isinstance(rounding_mode, str):
+            forms = ["(Tensor other)", "(Tensor other, *, str rounding_mode)"]
+            raise wrong_keyword("div", "rounding_mode", rounding_mode, forms, (other,))
+        value = self._operand(self._term("div", other))
+        return self._wrap(division.divide(self.node, value, rounding_mode))
 
     def pow(self, exponent: Operand) -> Tensor:
         """self ** exponent."""
@@ -383,10 +394,6 @@ class Tensor(Views, Placement, Draws):
             return self._wrap(gathering.gather(self, index))
         return super().__getitem__(index)
 
-    def isnan(self) -> Tensor:
-        """True where an element is NaN."""
-        return self != self
-
     def softmax(self, dim: int) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``."""
         return self._wrap(net.softmax(self.node, arg.integer("softmax", "dim", 1, dim)))
@@ -525,13 +532,17 @@ class Tensor(Views, Placement, Draws):
         """self *= other."""
         return self._assign((self * other).node, "mul_")
 
-    def div_(self, other: Operand) -> Self:
+    def div_(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
         """self /= other."""
-        return self._assign((self / other).node, "div_")
+        return self._assign(self.div(other, rounding_mode=rounding_mode).node, "div_")
 
     def clamp_(self, min: Operand = None, max: Operand = None) -> Self:
         """Limit to [min, max] in place."""
         return self._assign(self.clamp(min, max).node, "clamp_")
+
+    def masked_fill_(self, mask: Tensor, value: Operand) -> Self:
+        """``value`` where ``mask`` holds, in place."""
+        return self._assign(self.masked_fill(mask, value).node, "masked_fill_")
 
     def relu_(self) -> Self:
         """max(self, 0) in place."""

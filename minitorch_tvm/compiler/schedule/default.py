@@ -40,6 +40,9 @@ class _Plain(Scope):
     def _elementary(self, name: str, x: Any) -> Any:
         return self._by_library(name, x)
 
+    def _fmod(self, x: Any, y: Any) -> Any:
+        return self._called("fmod", x, y)
+
 
 def _placeholder(shape: Shape, dtype: DType, name: str) -> Any:
     return tvm().te.placeholder(shape or (1,), dtype.name, name)

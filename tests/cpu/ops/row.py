@@ -55,6 +55,7 @@ class Row:
     below: int = 4
     result: str | None = None
     grad: tuple[int, ...] = ()  # operands that receive a gradient
+    flat: bool = False  # the gradient is zero, and there is no second one
     specials: tuple[tuple[Op, tuple[list[float], ...]], ...] = ()
     bad: tuple[Bad, ...] = ()
 

@@ -1,5 +1,6 @@
 """The op test table: one row per primitive op.  A new op gets a row here and is then tested."""
 
+import table_elementary
 import table_elementwise
 import table_gather
 import table_movement
@@ -7,5 +8,9 @@ import table_windows
 from row import Row
 
 ROWS: tuple[Row, ...] = (
-    table_elementwise.ROWS + table_movement.ROWS + table_windows.ROWS + table_gather.ROWS
+    table_elementwise.ROWS
+    + table_elementary.ROWS
+    + table_movement.ROWS
+    + table_windows.ROWS
+    + table_gather.ROWS
 )

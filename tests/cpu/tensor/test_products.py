@@ -1,0 +1,111 @@
+"""Products, norms and reductions against numpy; einsum runs as matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.nn import functional as F
+
+EQUATIONS = (
+    ("ij,jk->ik", (2, 3), (3, 4)),
+    ("bqhd,bkhd->bhqk", (2, 3, 2, 4), (2, 5, 2, 4)),
+    ("bji,bjk->bik", (2, 3, 4), (2, 3, 5)),
+    ("ij,ij->i", (2, 3), (2, 3)),
+    ("i,j->ji", (2,), (3,)),
+    ("ij,jk,kl->il", (2, 3), (3, 4), (4, 2)),
+    ("...ij,...jk->...ik", (5, 1, 2, 3), (4, 3, 2)),
+    ("ij->ji", (2, 3)),
+    ("iji->j", (3, 2, 3)),
+    ("ij->", (2, 3)),
+    ("kj,ij->ik", (4, 3), (2, 3)),
+    ("ij,kj->ik", (0, 3), (2, 3)),
+)
+
+
+def test_einsum(rng: np.random.Generator) -> None:
+    arrays = [[rng.normal(size=s) for s in shapes] for _, *shapes in EQUATIONS]
+    results = [
+        mt.einsum(e[0], [mt.tensor(a) for a in xs]) for e, xs in zip(EQUATIONS, arrays, strict=True)
+    ]
+    mt.eval(*results)
+    for (equation, *_), xs, got in zip(EQUATIONS, arrays, results, strict=True):
+        want = np.einsum(equation, *xs)
+        assert got.numpy().shape == want.shape, equation
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12, err_msg=equation)
+
+
+def test_einsum_of_attention_moves_nothing_that_a_product_can_read() -> None:
+    q, k = mt.ones(2, 4, 16, 8), mt.ones(2, 4, 16, 8)
+    mt.eval(q, k)
+    mt.eval(mt.einsum("bhqd,bhkd->bhqk", q, k))
+    (kernel,) = lazy.last_executor().program.kernels
+    assert kernel.name == "matmul"
+
+
+def test_einsum_is_never_its_operand() -> None:
+    x = mt.ones(2, 2)
+    mt.einsum("ij->ij", x).zero_()
+    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+ORDERS = (0, 1, 2, 3, 0.5, -1, -2, math.inf, -math.inf)
+
+
+def test_norms(rng: np.random.Generator) -> None:
+    a = rng.normal(size=(3, 4))
+    a[0, 0] = 0
+    x = mt.tensor(a)
+    got: list[Any] = [x.norm(p, dim=1) for p in ORDERS] + [x.norm(), mt.norm(x, 3, (0, 1), True)]
+    got += [mt.linalg.norm(x, p) for p in (None, "fro", 1, -1, math.inf, -math.inf)]
+    mt.eval(*got)
+    with np.errstate(divide="ignore"):
+        want: list[Any] = [np.linalg.norm(a, p, axis=1) for p in ORDERS]
+    want += [np.linalg.norm(a), np.linalg.norm(a.ravel(), 3).reshape(1, 1)]
+    want += [np.linalg.norm(a, p) for p in (None, "fro", 1, -1, math.inf, -math.inf)]
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g.numpy(), w, rtol=1e-12)
+    for refused in (2, -2, "nuc"):
+        with pytest.raises(NotImplementedError, match="singular values"):
+            mt.linalg.matrix_norm(x, refused)
+
+
+def test_the_gradient_of_a_norm_of_zeros_is_zero() -> None:
+    for p in (2, 1, 3, 0.5, math.inf):
+        x = mt.zeros(3, requires_grad=True)
+        x.norm(p).backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_products_and_their_gradients(rng: np.random.Generator) -> None:
+    a = rng.normal(size=(5, 3, 7))
+    x = mt.tensor(a, requires_grad=True)
+    results = [x.prod(), *[x.prod(dim) for dim in range(3)], x.logsumexp((0, 2))]
+    mt.eval(*results)
+    want = [a.prod(), *[a.prod(dim) for dim in range(3)], np.log(np.exp(a).sum((0, 2)))]
+    for g, w in zip(results, want, strict=True):
+        np.testing.assert_allclose(g.detach().numpy(), w, rtol=1e-12)
+    y = mt.tensor([2.0, 0.0, 3.0, 0.0, 5.0], requires_grad=True)
+    (y[:3].prod() + y.prod()).backward()
+    assert y.grad is not None
+    assert y.grad.tolist() == [0.0, 6.0, 0.0, 0.0, 0.0]
+
+
+def test_distances(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
+    x, y = mt.tensor(a), mt.tensor(b)
+    results = [mt.cdist(x, y), mt.cdist(x, y, 1), F.cosine_similarity(x[:, None], y[None], dim=2)]
+    results += [mt.outer(x[0], y[0]), mt.inner(x, y), mt.addmm(y[:4, :1], x, y.T[:, :2], beta=2)]
+    mt.eval(*results)
+    gaps = a[:, None] - b[None]
+    lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
+    want = [np.linalg.norm(gaps, axis=2), np.abs(gaps).sum(2), a @ b.T / lengths]
+    want += [np.outer(a[0], b[0]), a @ b.T, 2 * b[:4, :1] + a @ b.T[:, :2]]
+    for g, w in zip(results, want, strict=True):
+        np.testing.assert_allclose(g.numpy(), w, rtol=1e-12)
