@@ -122,15 +122,16 @@ class Recurrence(Expandable, kind=Kind.COMPOSITE):
         x, u, w, state, numbers = self._taken(xs)
         states, kept = [state], []
         for t in self._order(x.shape[0]):
-            hidden = b.matmul(state[0], w, False, True)
+            # At a position that is a number of the program all steps have the same kernels; a slice
+            # would make some for each.
+            now, hidden = take(x, numbers[t], 0), b.matmul(state[0], w, False, True)
+            own: State = ()
             if u is not None:
-                state, own = gru_cell(
-                    take(x, numbers[t], 0), b.add(hidden, take(u, numbers[t], 0)), state
-                )
+                state, own = gru_cell(now, b.add(hidden, take(u, numbers[t], 0)), state)
             elif self.cell == "lstm":
-                state, own = lstm_cell(b.add(hidden, take(x, numbers[t], 0)), state)
+                state, own = lstm_cell(b.add(hidden, now), state)
             else:
-                state, own = (plain_cell(b.add(hidden, take(x, numbers[t], 0)), self.cell),), ()
+                state = (plain_cell(b.add(hidden, now), self.cell),)
             states.append(state)
             kept.append(own)
         return states, kept
