@@ -198,9 +198,11 @@ class Recurrence(Expandable, kind=Kind.COMPOSITE):
             return later
         if name[index] == "c":
             return rest[0]
-        # One product over all steps, instead of as many sums of products.
-        left = b.cat([of_hidden[t] for t in order], 0) if count > 1 else of_hidden[0]
-        right = b.cat([s[0] for s in states[:-1]], 0) if count > 1 else states[0][0]
+        # One product over all steps, instead of as many sums of products; its left operand is what
+        # the gradients of inputs are made of, too.
+        left = _stacked([of_hidden[t] for t in range(count)])
+        right = _stacked([states[order.index(t)][0] for t in range(count)])
+        left, right = (b.reshape(m, (count * m.shape[1], m.shape[2])) for m in (left, right))
         return b.matmul(left, right, True, False)
 
 
