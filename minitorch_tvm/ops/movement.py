@@ -280,24 +280,24 @@ class Cat(Op, kind=Kind.INJECTIVE):
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         spec = self.infer(*[Spec(x.shape, x.dtype) for x in xs])
         parts = [x for x in xs if x.shape[self.dim]]
+        starts = [0]
+        for x in parts:
+            starts.append(starts[-1] + x.shape[self.dim])
 
         def read(*i: Expr) -> Expr:
-            def from_part(number: int, start: int) -> Expr:
-                x = parts[number]
-                k = i[self.dim] - start if start else i[self.dim]
+            place = i[self.dim]
 
-                def here() -> Expr:
-                    return x[(*i[: self.dim], k, *i[self.dim + 1 :])]
-
-                if number == len(parts) - 1:
-                    return here()
+            def of(low: int, high: int) -> Expr:
+                """An element of parts[low:high]; which it is of is found by halving."""
+                if high - low == 1:
+                    k = place - starts[low] if low else place
+                    return parts[low][(*i[: self.dim], k, *i[self.dim + 1 :])]
+                middle = (low + high) // 2
                 return te.branch(
-                    k < x.shape[self.dim],
-                    here,
-                    lambda: from_part(number + 1, start + x.shape[self.dim]),
+                    place < starts[middle], lambda: of(low, middle), lambda: of(middle, high)
                 )
 
-            return from_part(0, 0)
+            return of(0, len(parts))
 
         return te.compute(spec.shape, spec.dtype, read)
 

@@ -122,15 +122,16 @@ class Recurrence(Expandable, kind=Kind.COMPOSITE):
         x, u, w, state, numbers = self._taken(xs)
         states, kept = [state], []
         for t in self._order(x.shape[0]):
-            hidden = b.matmul(state[0], w, False, True)
+            # At a position that is a number of the program all steps have the same kernels; a slice
+            # would make some for each.
+            now, hidden = take(x, numbers[t], 0), b.matmul(state[0], w, False, True)
+            own: State = ()
             if u is not None:
-                state, own = gru_cell(
-                    take(x, numbers[t], 0), b.add(hidden, take(u, numbers[t], 0)), state
-                )
+                state, own = gru_cell(now, b.add(hidden, take(u, numbers[t], 0)), state)
             elif self.cell == "lstm":
-                state, own = lstm_cell(b.add(hidden, take(x, numbers[t], 0)), state)
+                state, own = lstm_cell(b.add(hidden, now), state)
             else:
-                state, own = (plain_cell(b.add(hidden, take(x, numbers[t], 0)), self.cell),), ()
+                state = (plain_cell(b.add(hidden, now), self.cell),)
             states.append(state)
             kept.append(own)
         return states, kept
@@ -197,9 +198,11 @@ class Recurrence(Expandable, kind=Kind.COMPOSITE):
             return later
         if name[index] == "c":
             return rest[0]
-        # One product over all steps, instead of as many sums of products.
-        left = b.cat([of_hidden[t] for t in order], 0) if count > 1 else of_hidden[0]
-        right = b.cat([s[0] for s in states[:-1]], 0) if count > 1 else states[0][0]
+        # One product over all steps, instead of as many sums of products; its left operand is what
+        # the gradients of inputs are made of, too.
+        left = _stacked([of_hidden[t] for t in range(count)])
+        right = _stacked([states[order.index(t)][0] for t in range(count)])
+        left, right = (b.reshape(m, (count * m.shape[1], m.shape[2])) for m in (left, right))
         return b.matmul(left, right, True, False)
 
 

@@ -61,27 +61,6 @@ def test_encoders() -> None:
             )
 
 
-def test_an_encoder_trains_under_compile() -> None:
-    results = []
-    for compiled in (False, True):
-        mt.manual_seed(3)
-        model = mt.nn.TransformerEncoderLayer(8, 2, 6, 0.1, batch_first=True)
-        optimizer = mt.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
-            optimizer.zero_grad()
-            loss = (model(x)[:, 0] - 1).abs().mean()
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        run = mt.compile(step) if compiled else step
-        batches = np.random.default_rng(2).normal(size=(4, 2, 4, 8)).astype(np.float32)
-        results.append([run(mt.tensor(a)).item() for a in batches])
-    assert results[0] == results[1]
-    assert len(set(results[0])) == 4
-
-
 def test_initialisation() -> None:
     for shape in ((3, 5), (5, 3), (4, 2, 3)):
         q = mt.nn.init.orthogonal_(mt.empty(*shape, dtype=mt.float64), gain=2.0).numpy()
