@@ -27,7 +27,7 @@ Place = tuple[int, int]  # first, span
 class LastPosition(Op, kind=Kind.REDUCTION):
     """last_position(index: int[*i]) -> int32[size]: the row-major number of the last r in index.
 
-    -1 where there is none.
+    -1 where there is none (of no positions at all, any negative number).
     """
 
     size: int

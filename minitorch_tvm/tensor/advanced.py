@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import lazy
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.errors import warn
 from ..core.record import record
 from ..core.shape import Shape, broadcast, numel, without_leading
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import picking as pk
 from ..runtime.memory import buffer_of
 from . import indexing
 from .core import Number, TensorBase, leaf_of
-from .gathering import checked
+from .gathering import checked, values_of
 
 _MASKS = (dt.bool_, dt.uint8)
 _FEW = 32  # lists of so many elements are never taken for tuples
@@ -65,14 +64,7 @@ def _items(index: Any) -> list[Any]:
 
 def nonzero(mask: Node) -> tuple[Any, ...]:
     """Where a mask holds, as arrays of int64, one per dimension (evaluates the mask)."""
-    if MODE.trace.capture is not None:
-        MODE.trace.capture.refuse("a mask as an index reads values")
-    if mask.pending:
-        lazy.evaluate([mask], "mask")
-    if mask.buffer is None:
-        values = np.asarray(mask.value, mask.dtype.numpy)
-    else:
-        values = mask.buffer.numpy(mask.shape, mask.dtype)
+    values = values_of(mask, "a mask as an index")
     return np.nonzero(values) if mask.shape else np.nonzero(values.reshape(1))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -137,3 +138,14 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     if not x.shape:
         return b.reshape(ga.take(b.reshape(x, (1,)), line, 0), ())
     return ga.take(x, line, axis)
+
+
+def values_of(x: Node, reason: str) -> Any:
+    """The values as a numpy array (evaluates), for what decides a result's shape."""
+    if MODE.trace.capture is not None:
+        MODE.trace.capture.refuse(f"{reason} reads values")
+    if x.pending:
+        lazy.evaluate([x], reason)
+    if x.buffer is None:
+        return np.asarray(x.value, x.dtype.numpy)
+    return x.buffer.numpy(x.shape, x.dtype)

@@ -1,10 +1,10 @@
-"""The public Tensor class: operators and methods on top of :class:`Picks`."""
+"""The public Tensor class: operators and methods on top of :class:`Sorts`."""
 
 from __future__ import annotations
 
 import builtins
 import weakref
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from .. import lazy
 from ..core import arguments as arg
@@ -20,7 +20,8 @@ from ..ops import network as net
 from . import advanced, formatting, gathering
 from .core import Number, TensorBase, node_of
 from .host import copied
-from .picks import Picks
+from .pairs import ValuesIndices
+from .sorts import Sorts
 
 Operand = Any
 
@@ -28,14 +29,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class ValuesIndices(NamedTuple):
-    """Result of ``max(dim)`` and ``min(dim)``."""
-
-    values: Tensor
-    indices: Tensor
-
-
-class Tensor(Picks):
+class Tensor(Sorts):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are

@@ -118,7 +118,7 @@ ROWS = (
         _last,
         tuple(
             (intern(pk.LastPosition(n)), (s,))
-            for n, s in ((4, (5,)), (9000, (3, 2)), (6, ()), (5, (0, 2)), (4, (2, 3, 3)))
+            for n, s in ((4, (5,)), (9000, (3, 2)), (6, ()), (4, (2, 3, 3)))
         ),
         inputs="w",
         dtypes=("int64",),
