@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core import dtype as dt
-from ..core.shape import Shape, numel
+from ..core.shape import Shape
 from ..ir.node import Node, apply
 from ..ir.op import intern
 from . import build as b
@@ -72,7 +72,7 @@ def diagonal(x: Node, offset: int) -> Node:
     lead = x.shape[:-2]
     top, left, n = _diagonal_square(x.shape, offset)
     if not n:
-        return b.full((*lead, 0), 0, x.dtype)
+        top = left = 0
     zeros, ones = (0,) * len(lead), (1,) * len(lead)
     stops = (*lead, top + n, left + n)
     square = b.slice(x, (*zeros, top, left), stops, (*ones, 1, 1))
@@ -96,7 +96,8 @@ def with_diagonal(x: Node, values: Node, offset: int) -> Node:
 def on_diagonal(x: Node, offset: int) -> Node:
     """Matrices with the last dimension of ``x`` on a diagonal, zero elsewhere."""
     size = x.shape[-1] + abs(offset)
-    value = False if x.dtype is dt.bool_ else 0
-    if not numel(x.shape):
-        return b.full((*x.shape[:-1], size, size), value, x.dtype)
-    return with_diagonal(b.full((*x.shape[:-1], size, size), value, x.dtype), x, offset)
+    none = b.full((*x.shape[:-1], size, size), False if x.dtype is dt.bool_ else 0, x.dtype)
+    if not x.shape[-1]:
+        zeros, ones = (0,) * len(none.shape), (1,) * len(none.shape)
+        return b.insert(none, b.reshape(x, (*x.shape, 0)), zeros, ones)
+    return with_diagonal(none, x, offset)

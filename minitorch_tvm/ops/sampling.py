@@ -64,13 +64,14 @@ def _flaw(weights: Node) -> Node:
         return b.full((), value, dt.int64)
 
     zero, infinite = b.full_like(weights, 0.0), b.full_like(weights, float("inf"))
-    fine = b.logical_and(b.le(zero, weights), b.lt(weights, infinite))
-    total = b.sum(b.where(fine, weights, zero), (1,), False)
+    fine, finite = b.le(zero, weights), b.lt(weights, infinite)
+    total = b.sum(b.where(b.logical_and(fine, finite), weights, zero), (1,), False)
     row = b.where(b.lt(b.full_like(total, 0.0), total), number(0), number(1))
-    worst = b.extremum(b.where(fine, number(0), number(2)), (1,), False)
+    each = b.where(fine, b.where(finite, number(0), number(2)), number(3))
+    worst = b.extremum(each, (1,), False)
     return b.extremum(b.where(b.lt(worst, row), row, worst), (0,), False)
 
 
 def flaw(weights: Node) -> Node:
-    """0 if rows are weights, 1 if the sum of one is 0, 2 if some are negative or not finite."""
+    """0 if rows are weights; 1: the sum of one is 0, 2: some are infinite, 3: negative or NaN."""
     return apply(composite("Flaw", _flaw), weights)

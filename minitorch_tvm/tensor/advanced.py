@@ -284,11 +284,11 @@ def same_dtype(x: Node, values: Node) -> None:
 
 def index_put(x: Node, indices: Sequence[TensorBase], values: Node, accumulate: bool) -> Node:
     """``x`` with ``values`` written, or added, at ``indices`` of its first dimensions."""
-    same_dtype(x, values)
     parsed = parse(x.shape, tuple(indices))
     found = parsed.indices()
     part = parsed.region.read(x)
     result = pk.picked_shape(part.shape, [i.shape for i in found], parsed.places())
     shape = fits(values.shape, result)
+    same_dtype(x, values)
     new = pk.put(part, b.reshape(values, shape), found, parsed.places(), accumulate)
     return parsed.region.write(x, new)

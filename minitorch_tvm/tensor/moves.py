@@ -210,6 +210,9 @@ class Moves(Picks):
 
     def movedim(self, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
         """A view with dimensions moved to other places; the others keep their order."""
+        if isinstance(source, (tuple, list)) != isinstance(destination, (tuple, list)):
+            forms = [f"({kind} source, {kind} destination)" for kind in ("int", "tuple of ints")]
+            raise arg.no_such_form("movedim", [source, destination], forms)
         given = _dims("movedim", "source", 1, source)
         wanted = _dims("movedim", "destination", 2, destination)
         if len(given) != len(wanted):
@@ -263,7 +266,7 @@ def _repeated(repeats: Node, count: int) -> Node:
     if repeats.dtype not in (dt.int32, dt.int64):
         raise arg.unsupported("repeat_interleave_cpu", repeats.dtype)
     if len(repeats.shape) > 1:
-        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
     size = numel(repeats.shape)
     if size == 1 and count != 1:
         repeats = b.expand(b.reshape(repeats, (1,)), (count,))

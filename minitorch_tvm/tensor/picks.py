@@ -176,6 +176,7 @@ class Picks(Views):
         )
         if isinstance(source, Node) and source.shape:
             if len(source.shape) != len(places.shape):
+                wrap_dim(dim, len(source.shape))
                 raise RuntimeError(
                     "Index tensor must have the same number of dimensions as src tensor"
                 )

@@ -298,4 +298,7 @@ def _require_weights(rows: Node, once: bool) -> None:
     if flaw and once:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if flaw:
-        raise RuntimeError("invalid multinomial distribution (encountering probability entry < 0)")
+        entry = "= infinity or NaN" if flaw == 2 else "< 0"
+        raise RuntimeError(
+            f"invalid multinomial distribution (encountering probability entry {entry})"
+        )
