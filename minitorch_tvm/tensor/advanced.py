@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.errors import warn
+from ..core.events import EVENTS
 from ..core.record import record
 from ..core.shape import Shape, broadcast, numel, without_leading
-from ..ir.node import Node, leaf
+from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import picking as pk
 from ..runtime.memory import buffer_of
-from . import indexing
+from . import at_once, indexing
 from .core import Number, TensorBase, leaf_of
 from .gathering import checked, values_of
 
@@ -138,16 +140,25 @@ def _error(number: int, size: int) -> Any:
     return error
 
 
+@functools.lru_cache(maxsize=256)
+def _listed(numbers: tuple[int, ...]) -> TensorBase:
+    """A tensor for a list in an index: the same one each time, which ``mt.compile`` can repeat."""
+    tensor = TensorBase.__new__(TensorBase)
+    tensor._attach(leaf_of(list(numbers), dt.int64))
+    return tensor
+
+
 def _node(item: Any) -> Node:
-    if isinstance(item, TensorBase):
+    if isinstance(item, (list, tuple, range)) and all(type(i) is int for i in item):
+        node = _listed(tuple(item)).node
+    elif isinstance(item, TensorBase):
         node = item.node
     elif isinstance(item, bool):
         node = b.full((), item, dt.bool_)
     elif isinstance(item, np.ndarray):
         node = leaf_of(item, None)
     else:
-        array = leaf_of(list(item), None)
-        node = b.cast(array, dt.int64) if 0 in array.shape else array
+        node = leaf_of(list(item), None)
     if node.dtype is dt.uint8:
         warn(
             "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
@@ -211,7 +222,31 @@ def read(x: Node, index: Any) -> Node:
     """``x[index]``: a copy."""
     parsed = parse(x.shape, index)
     indices = parsed.indices()
+    if all(e.mask for e in parsed.entries):
+        found = _selected(x, parsed, tuple(i.shape for i in indices))
+        if found is not None:
+            return found
     return pk.pick(parsed.region.read(x), indices, parsed.places())
+
+
+def _selected(x: Node, parsed: Parsed, counts: tuple[Shape, ...]) -> Node | None:
+    """What masks select, at once, if that is another number of elements each time; else None.
+
+    Each number would need a program, and so would what reads the result.
+    """
+    trace = MODE.trace
+    if trace.capture is not None or trace.forbidden or (x.requires_grad and trace.grad_enabled):
+        return None
+    if not at_once.varies(("mask", x.shape, parsed.region.shape, parsed.places()), counts):
+        return None
+    EVENTS.add("selected_at_once")
+    array = values_of(x, "mask")[parsed.region.slices()].reshape(parsed.region.shape)
+    index: list[Any] = [slice(None)] * array.ndim
+    for e in reversed(parsed.entries):
+        mask = values_of(e.node, "mask").reshape(array.shape[e.first : e.first + e.span])
+        index[e.first : e.first + e.span] = [mask]
+    values = array[tuple(index)]
+    return leaf(buffer_of(values, x.dtype), values.shape, x.dtype)
 
 
 def fits(values: Shape, result: Shape) -> Shape:
