@@ -3,9 +3,14 @@
 import table_elementwise
 import table_gather
 import table_movement
+import table_scan
 import table_windows
 from row import Row
 
 ROWS: tuple[Row, ...] = (
-    table_elementwise.ROWS + table_movement.ROWS + table_windows.ROWS + table_gather.ROWS
+    table_elementwise.ROWS
+    + table_movement.ROWS
+    + table_windows.ROWS
+    + table_gather.ROWS
+    + table_scan.ROWS
 )
