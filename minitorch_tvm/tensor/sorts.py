@@ -120,8 +120,8 @@ class Sorts(Moves):
             raise RuntimeError("selected index k out of range")
         if self.dtype is dt.bool_:
             raise RuntimeError("topk does not support bool dtypes on CPU")
-        if count == 1 and self.ndim:
-            return self._at(self._wrap(b.argmax(self.node, axis, True, lowest=not largest)), axis)
+        if count == 1 and self.ndim and largest:  # argmin takes NaN for the smallest
+            return self._at(self._wrap(b.argmax(self.node, axis, True)), axis)
         return self._at(self._ordered(axis, bool(largest), 0, count), axis)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
@@ -274,8 +274,6 @@ class Sorts(Moves):
             raise RuntimeError(
                 "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
             )
-        # Computed once, though by two programs: one for the test, one that draws.
-        values_of(x, "multinomial")
         rows = b.reshape(x, (numel(x.shape[:-1]), n))
         shape = (*x.shape[:-1], count)
         if not rows.shape[0]:
