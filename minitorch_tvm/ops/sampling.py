@@ -24,8 +24,7 @@ def _without(weights: Node, bits: Node, count: int) -> Node:
     score = b.where(b.lt(b.full((), 0.0, dt.float64), x), b.div(x, waiting), never)
     if count == 1:
         return b.argmax(score, 1, True)
-    order = argsort(score, 1, True)
-    return b.slice(order, (0, 0), (x.shape[0], count), (1, 1))
+    return argsort(score, 1, True, count)
 
 
 def without_replacement(weights: Node, bits: Node, count: int) -> Node:

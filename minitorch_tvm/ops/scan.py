@@ -73,27 +73,34 @@ class Scan(Op, kind=Kind.REDUCTION):
 
 @record(eq=False)
 class ArgSort(Op, kind=Kind.OPAQUE):
-    """argsort(x: t[*s]) -> int64[*s]: positions along ``dim`` in ascending order of the elements.
+    """argsort(x: t[*a, n, *c]) -> int64[*a, count, *c]: positions in ascending order of x.
 
-    Equal elements keep their order, also if ``descending``; NaN counts as the largest.
+    The first ``count`` along ``dim``.  Equal elements keep their order, also if ``descending``; NaN
+    counts as the largest.
     """
 
     dim: int
     descending: bool
+    count: int
     differentiable: ClassVar[bool] = False
 
     def infer(self, *inputs: Spec) -> Spec:
-        return Spec(inputs[0].shape, dt.int64)
+        shape = inputs[0].shape
+        if not 0 <= self.count <= shape[self.dim]:
+            raise RuntimeError(f"there are no {self.count} elements along a dimension of {shape}")
+        return Spec((*shape[: self.dim], self.count, *shape[self.dim + 1 :]), dt.int64)
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         raise AssertionError(f"{self} has a schedule of its own")
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
-        if not self.descending:
-            return np.argsort(xs[0], axis=self.dim, kind="stable")
-        # Of the sequence read backwards, the order read backwards keeps equal elements in order.
-        backwards = np.argsort(np.flip(xs[0], self.dim), axis=self.dim, kind="stable")
-        return xs[0].shape[self.dim] - 1 - np.flip(backwards, self.dim)
+        if self.descending:
+            # Read backwards twice, equal elements keep their order.
+            backwards = np.argsort(np.flip(xs[0], self.dim), axis=self.dim, kind="stable")
+            order = xs[0].shape[self.dim] - 1 - np.flip(backwards, self.dim)
+        else:
+            order = np.argsort(xs[0], axis=self.dim, kind="stable")
+        return np.take(order, np.arange(self.count), self.dim)
 
 
 def _first(shape: Shape, dim: int) -> Node:
@@ -115,6 +122,6 @@ def cumulative_product(x: Node, dim: int) -> Node:
     return apply(intern(Scan(dim, False)), terms, factors)
 
 
-def argsort(x: Node, dim: int, descending: bool) -> Node:
-    """Positions in sorted order; equal elements keep theirs."""
-    return apply(intern(ArgSort(dim, descending)), x)
+def argsort(x: Node, dim: int, descending: bool, count: int | None = None) -> Node:
+    """Positions in sorted order (the first ``count``); equal elements keep theirs."""
+    return apply(intern(ArgSort(dim, descending, x.shape[dim] if count is None else count)), x)

@@ -93,15 +93,12 @@ class Sorts(Moves):
         values = pk.gather(x, indices.node, axis) if x.shape else d.clone(x)
         return ValuesIndices(self._wrap(values), indices)
 
-    def _ordered(
-        self, axis: builtins.int, descending: bool, first: builtins.int, count: builtins.int
-    ) -> Tensor:
-        """``count`` positions of the sorted order along a dimension, from the first on."""
-        order = self.argsort(axis, descending)
+    def _ordered(self, axis: builtins.int, number: builtins.int) -> Tensor:
+        """The position of one element of the ascending order along a dimension, which is kept."""
         if not self.ndim:
-            return order
-        place = (slice(None),) * axis + (slice(first, first + count),)
-        return order[place]
+            return self.argsort()
+        order = self._wrap(sc.argsort(self.node, axis, False, number + 1))
+        return order[(slice(None),) * axis + (slice(number, number + 1),)]
 
     def topk(
         self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
@@ -122,7 +119,9 @@ class Sorts(Moves):
             raise RuntimeError("topk does not support bool dtypes on CPU")
         if count == 1 and self.ndim and largest:  # argmin takes NaN for the smallest
             return self._at(self._wrap(b.argmax(self.node, axis, True)), axis)
-        return self._at(self._ordered(axis, bool(largest), 0, count), axis)
+        if not self.ndim:
+            return self._at(self.argsort(), 0)
+        return self._at(self._wrap(sc.argsort(self.node, axis, bool(largest), count)), axis)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         """(values, indices) of the ``k``-th smallest element along ``dim``, counted from 1."""
@@ -132,7 +131,7 @@ class Sorts(Moves):
             raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
         if self.dtype is dt.bool_:
             raise arg.unsupported("kthvalue_cpu", self.dtype)
-        return self._single(self._ordered(axis, False, number - 1, 1), axis, keepdim)
+        return self._single(self._ordered(axis, number - 1), axis, keepdim)
 
     def _single(self, indices: Tensor, axis: builtins.int, keepdim: bool) -> ValuesIndices:
         """The elements at one position per line, with that dimension or without."""
@@ -163,7 +162,7 @@ class Sorts(Moves):
             raise IndexError(f"median(): Expected reduction dim {axis} to have non-zero size.")
         order = self.argsort(axis)
         if not x.dtype.is_floating_point:
-            return self._single(self._ordered(axis, False, (n - 1) // 2, 1), axis, keepdim)
+            return self._single(self._ordered(axis, (n - 1) // 2), axis, keepdim)
         missing = b.sum(b.cast(b.ne(x, x), dt.int64), (axis,), True)  # they come last
         middle, some = b.full((), (n - 1) // 2, dt.int64), b.lt(b.full((), 0, dt.int64), missing)
         place = b.where(some, b.sub(b.full((), n, dt.int64), missing), middle)

@@ -37,7 +37,7 @@ def _argsort(op: Any, x: Any) -> Any:
                 range(n), key=lambda k: (values[k] != values[k], values[k]), reverse=op.descending
             )
             out[line] = order
-    return out
+    return np.take(out, range(op.count), op.dim)
 
 
 def _scans() -> tuple[tuple[Op, Shapes], ...]:
@@ -77,16 +77,22 @@ ROWS = (
         sc.ArgSort,
         _argsort,
         tuple(
-            (intern(sc.ArgSort(dim, descending)), (shape,))
-            for dim, shape in ((0, (9,)), (1, (3, 120)), (1, (2, 5, 2)), (0, (0, 2)))
+            (intern(sc.ArgSort(dim, descending, count)), (shape,))
+            for dim, shape, count in (
+                (0, (9,), 9),
+                (1, (3, 120), 120),
+                (1, (3, 120), 7),
+                (1, (2, 5, 2), 3),
+                (0, (0, 2), 0),
+            )
             for descending in (False, True)
         ),
         dtypes=("float32", "int64", "uint8", "bool"),
         result="int64",
         specials=tuple(
-            (intern(sc.ArgSort(0, descending)), (column * repeats,))
+            (intern(sc.ArgSort(0, descending, count)), (column * repeats,))
             for column in ([np.nan, 0.0, -0.0, np.inf, -np.nan, -np.inf, 1.0, 0.0],)
-            for repeats in (1, 13)
+            for repeats, count in ((1, 8), (13, 104), (13, 26))
             for descending in (False, True)
         ),
     ),

@@ -3,7 +3,8 @@
 Pattern: ArgSort.  Strategy: elements become unsigned keys of the same order.  A short line is
 ranked: an element's place is the number of those before it, which LLVM counts in vectors.  A long
 one is sorted digit by digit, from the last (radix sort: time proportional to the length, no branch
-on data, and equal elements keep their order); digits that all elements share are skipped.  Merging
+on data, and equal elements keep their order); digits that all elements share are skipped.  Where
+only the first few are wanted, those that the first digit rules out are left out before.  Merging
 was rejected: it predicts a branch per element and round.  Lines are divided among threads, one line
 is not.
 """
@@ -34,6 +35,8 @@ from ...target import CpuTarget
 from .elementwise import GRAIN, tiled, unravel
 
 _SHORT = 96
+_FEW = 4
+"""Elements for each that is wanted from which on it pays to leave some out first."""
 _BITS = 8
 _DIGITS = 1 << _BITS
 
@@ -76,9 +79,10 @@ def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     op, shape = code.anchor.op, code.anchor.shape
     if numel(shape) == 0:
         return []
-    lead, n, behind = shape[: op.dim], shape[op.dim], shape[op.dim + 1 :]
+    lead, wanted, behind = shape[: op.dim], shape[op.dim], shape[op.dim + 1 :]
     lines = numel(lead) * numel(behind)
     (source,) = code.anchor.inputs
+    n = code.graph.values[source].shape[op.dim]
     _, kind, bits = _key(tvm().tirx.Var("x", _type(code.graph.values[source].dtype.name)), False)
 
     def key(scope: Scope, index: tuple[Expr, ...]) -> Expr:
@@ -106,12 +110,15 @@ def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
                 one = tvm().tirx.Select(condition, const(1), const(0))
                 return store(count, load(count, 0) + one, 0)
 
+            def last(statement: Stmt) -> Stmt:
+                return when(load(count, 0) < wanted, statement) if wanted < n else statement
+
             own = load(keys, i)
             return seq(
                 store(count, const(0), 0),
                 serial(i, lambda j: add(load(keys, j) <= own), "j"),
                 serial(n - 1 - i, lambda j: add(load(keys, j + i + 1) < own), "j"),
-                put(line, load(count, 0), i),
+                last(put(line, load(count, 0), i)),
             )
 
         return seq(alloc(keys), alloc(count), serial(n, read, "k"), serial(n, rank, "i"))
@@ -134,27 +141,60 @@ def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         counts = local_buffer((digits, _DIGITS), "int32", "counts")
         side = local_buffer((1,), "int32", "side")
         total = local_buffer((1,), "int32", "total")
+        live = local_buffer((1,), "int32", "live")  # elements that are sorted
+        few = wanted * _FEW <= n
 
         def clear(d: Expr) -> Stmt:
             return seq(*[store(counts, const(0), p, d) for p in range(digits)])
 
+        def count(scope: Scope, value: Expr, which: range) -> list[Stmt]:
+            steps = []
+            for p in which:
+                digit = scope.keep(_digit(value, p, kind))
+                steps.append(store(counts, load(counts, p, digit) + 1, p, digit))
+            return steps
+
         def read(k: Expr) -> Stmt:
             scope = Scope()
             value = key(scope, place(line, k))
-            steps = [store_key(value, line, const(0), k), store(positions, k, line, 0, k)]
-            for p in range(digits):
-                digit = scope.keep(_digit(value, p, kind))
-                steps.append(store(counts, load(counts, p, digit) + 1, p, digit))
+            steps = [store_key(value, line, const(0), k)]
+            if not few:
+                steps.append(store(positions, k, line, 0, k))
+            steps += count(scope, value, range(digits - 1, digits) if few else range(digits))
             return scope.body(*steps)
+
+        def cut(d: Expr) -> Stmt:
+            """In ``side``, how many first digits have no more than is wanted, with those before."""
+            scope = Scope()
+            before = scope.keep(load(total, 0))
+            more = tvm().tirx.Select(before < wanted, const(1), const(0))
+            return scope.body(
+                store(side, load(side, 0) + more, 0),
+                store(total, before + load(counts, digits - 1, d), 0),
+            )
+
+        def choose(k: Expr) -> Stmt:
+            scope = Scope()
+            value = scope.keep(key_at(line, const(0), k))
+            to = scope.keep(load(live, 0))
+            inside = _digit(value, digits - 1, kind) < load(side, 0)
+            return scope.body(
+                store_key(value, line, const(1), to),
+                store(positions, k, line, 1, to),
+                store(live, to + tvm().tirx.Select(inside, const(1), const(0)), 0),
+            )
+
+        def again(k: Expr) -> Stmt:
+            scope = Scope()
+            value = scope.keep(key_at(line, const(1), k))
+            return scope.body(*count(scope, value, range(digits)))
 
         def one_pass(p: int) -> Stmt:
             def begin(d: Expr) -> Stmt:
                 scope = Scope()
                 here = scope.keep(load(counts, p, d))
-                sum_before = scope.keep(load(total, 0))
-                return scope.body(
-                    store(counts, sum_before, p, d), store(total, sum_before + here, 0)
-                )
+                before = scope.keep(load(total, 0))
+                return scope.body(store(counts, before, p, d), store(total, before + here, 0))
 
             def move(k: Expr) -> Stmt:
                 scope = Scope()
@@ -173,21 +213,32 @@ def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             work = seq(
                 store(total, const(0), 0),
                 serial(_DIGITS, begin, "d"),
-                serial(n, move, "k"),
+                serial(load(live, 0) if few else n, move, "k"),
                 store(side, 1 - load(side, 0), 0),
             )
-            return when(load(counts, p, first) < n, work)
+            return when(load(counts, p, first) < load(live, 0), work)
 
         def result(k: Expr) -> Stmt:
             return put(line, k, load(positions, line, load(side, 0), k))
 
+        chosen = [
+            store(total, const(0), 0),
+            store(live, const(0), 0),
+            serial(_DIGITS, cut, "d"),
+            serial(n, choose, "k"),
+            store(side, const(1), 0),
+            serial(_DIGITS, clear, "d"),
+            serial(load(live, 0), again, "k"),
+        ]
         return seq(
-            *[alloc(m) for m in (counts, side, total)],
+            *[alloc(m) for m in (counts, side, total, live)],
             store(side, const(0), 0),
+            store(live, const(n), 0),
             serial(_DIGITS, clear, "d"),
             serial(n, read, "k"),
+            *(chosen if few else []),
             *[one_pass(p) for p in range(digits)],
-            serial(n, result, "k"),
+            serial(wanted, result, "k"),
         )
 
     return [tiled("radix", lines, max(1, GRAIN // n), long)]
