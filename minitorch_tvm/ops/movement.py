@@ -10,7 +10,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, numel
 from ..ir.build import Build
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ir.op import Kind, Op, Spec
 from ..ir.te import TE, Expr, Tensor
 
@@ -180,6 +180,30 @@ class Slice(Op, kind=Kind.INJECTIVE):
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         (x,) = xs
         return (f.insert(f.full(x.shape, 0.0, ct.dtype), ct, self.starts, self.steps),)
+
+
+@record(eq=False)
+class Flip(Op, kind=Kind.INJECTIVE):
+    """flip(x: t[*s]) -> t[*s], backwards along ``dims``."""
+
+    dims: tuple[int, ...]
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return inputs[0]
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        (x,) = xs
+
+        def read(*i: Expr) -> Expr:
+            return x[tuple(x.shape[d] - 1 - k if d in self.dims else k for d, k in enumerate(i))]
+
+        return te.compute(x.shape, x.dtype, read)
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        return np.flip(xs[0], self.dims)
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        return (apply(self, ct),)
 
 
 @record(eq=False)

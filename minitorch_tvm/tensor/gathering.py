@@ -18,11 +18,6 @@ from ..ops import elementwise as ew
 from ..ops import gather as ga
 from ..ops import movement as mv
 from ..runtime.positions import are_inside, require_inside
-from . import indexing
-from .core import TensorBase
-
-_MASKS = (dt.bool_, dt.uint8)
-
 
 _MOVES = (mv.Reshape, mv.Expand, mv.Permute, mv.Slice, ew.Clone, ew.Detach)
 _WIDEST = 1 << 31
@@ -155,44 +150,12 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     return ga.take(x, line, axis)
 
 
-def _is_positions(item: Any) -> bool:
-    return isinstance(item, TensorBase) and item.ndim > 0 and item.dtype not in _MASKS
-
-
-def is_gather(index: Any) -> bool:
-    """True if ``index`` holds a tensor of positions (0-d tensors are plain integers)."""
-    return any(map(_is_positions, index)) if isinstance(index, tuple) else _is_positions(index)
-
-
-def gather(x: TensorBase, index: Any) -> Node:
-    """``x[index]`` with exactly one tensor of positions among slices, None and Ellipsis.
-
-    Raises IndexError for positions out of range, for floating point positions, and for what is not
-    supported: several tensors, or a tensor together with integers.
-    """
-    items = list(index) if isinstance(index, tuple) else [index]
-    numbers = [n for n, item in enumerate(items) if _is_positions(item)]
-    plain = [i for i in items if not (i is None or i is Ellipsis or isinstance(i, slice))]
-    if len(plain) > 1:
-        raise IndexError(
-            "an index tensor can be combined with slices, None and Ellipsis only, not with "
-            "integers or other index tensors"
-        )
-    at = numbers[0]
-    positions = items[at].node
-    if positions.dtype not in (dt.int32, dt.int64):
-        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-    items[at] = slice(None)
-    node = x.node
-    region = indexing.parse(node.shape, tuple(items))
-    used = sum(i is not None and i is not Ellipsis for i in items)
-    spread = {i: len(node.shape) - used for i, item in enumerate(items) if item is Ellipsis}
-    axis = sum(spread.get(i, 1) for i in range(at))  # in the result of the slices
-    size = region.shape[axis]
-
-    def error(position: int) -> Exception:
-        # PyTorch counts dimensions after it has moved the indexed one to the front.
-        return IndexError(f"index {position} is out of bounds for dimension 0 with size {size}")
-
-    positions = checked(positions, Bounds(-size, size, error))
-    return ga.take_wrapped(region.read(node), positions, axis)
+def values_of(x: Node, reason: str) -> Any:
+    """The values as a numpy array (evaluates), for what decides a result's shape."""
+    if MODE.trace.capture is not None:
+        MODE.trace.capture.refuse(f"{reason} reads values")
+    if x.pending:
+        lazy.evaluate([x], reason)
+    if x.buffer is None:
+        return np.asarray(x.value, x.dtype.numpy)
+    return x.buffer.numpy(x.shape, x.dtype)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from ..core.record import record
 from ..core.shape import Shape
 from ..core.strides import Strides, sliced
@@ -90,7 +88,7 @@ def region_of(view: Any) -> Region | None:
 def parse(shape: Shape, index: Any) -> Region:
     """Translate a Python index.
 
-    Raises IndexError (too many indices, out of range, masks and index tensors) and ValueError (a
+    Raises IndexError (too many indices, out of range) and ValueError (a
     step that is not positive), in PyTorch's words where it has them.
     """
     items = list(index) if isinstance(index, tuple) else [index]
@@ -145,8 +143,6 @@ def parse(shape: Shape, index: Any) -> Region:
             sizes.append(out[-1])
         else:
             n = shape[len(starts)]
-            if type(item) is not int:
-                _refuse_mask(shape, len(starts), item)
             position = _integer(item)
             if not -n <= position < n:
                 raise IndexError(
@@ -164,8 +160,6 @@ def parse(shape: Shape, index: Any) -> Region:
 
 
 def _integer(item: Any) -> int:
-    if isinstance(item, bool):
-        raise IndexError("indexing with a bool is not supported; use where() or a slice")
     try:
         return operator.index(item)
     except TypeError:
@@ -173,24 +167,3 @@ def _integer(item: Any) -> int:
             "only integers, slices (`:`), ellipsis (`...`), None and tensors of integers are valid "
             f"indices (got {type(item).__name__})"
         ) from None
-
-
-def _refuse_mask(shape: Shape, axis: int, item: Any) -> None:
-    """IndexError for a bool tensor or array: what it selects would have no shape yet."""
-    kind = getattr(getattr(item, "dtype", None), "name", None)
-    if kind not in ("bool", "uint8") or isinstance(item, np.generic):
-        return
-    mask = tuple(item.shape)
-    if axis + len(mask) > len(shape):
-        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
-    for number, n in enumerate(mask):
-        if shape[axis + number] != n:
-            raise IndexError(
-                f"The shape of the mask {list(mask)} at index {number} does not match the shape of "
-                f"the indexed tensor {list(shape)} at index {axis + number}"
-            )
-    raise IndexError(
-        f"boolean masks are not supported as indices (got one of shape {list(mask)}): the shape of "
-        "the result would depend on values that are not computed yet. Use where(mask, x, other) or "
-        "x.masked_fill(mask, value), which keep the shape, or x.numpy()[mask.numpy()]"
-    )

@@ -1,10 +1,10 @@
-"""The public Tensor class: operators and methods on top of :class:`Views`."""
+"""The public Tensor class: operators and methods on top of :class:`Sorts`."""
 
 from __future__ import annotations
 
 import builtins
 import weakref
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from .. import lazy
 from ..core import arguments as arg
@@ -17,16 +17,17 @@ from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
-from . import division, formatting, gathering
+from . import advanced, division, formatting, gathering
 from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, wrong_keyword
 from .host import copied
 from .inplace import InPlace
+from .pairs import ValuesIndices
 from .placement import Placement
 from .products import Products
 from .reductions import Reductions
-from .views import Views
+from .sorts import Sorts
 
 Operand = Any
 
@@ -34,14 +35,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class ValuesIndices(NamedTuple):
-    """Result of ``max(dim)`` and ``min(dim)``."""
-
-    values: Tensor
-    indices: Tensor
-
-
-class Tensor(InPlace, Products, Reductions, Views, Placement, Draws):
+class Tensor(InPlace, Products, Reductions, Sorts, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -390,9 +384,43 @@ class Tensor(InPlace, Products, Reductions, Views, Placement, Draws):
         return self._wrap(gathering.index_select(self.node, axis, positions))
 
     def __getitem__(self, index: Any) -> Tensor:
-        if gathering.is_gather(index):
-            return self._wrap(gathering.gather(self, index))
+        """A part of this tensor: a view, or a copy where tensors, lists or masks are in the index.
+
+        Integers, slices with positive steps, None and Ellipsis give a view.  Tensors (int32 or
+        int64) and lists of positions broadcast with each other and may repeat positions; their
+        dimensions replace those that they index, or go to the front if those are apart.  A mask
+        (bool) stands for the positions where it holds: it is evaluated then, as the shape of the
+        result depends on it.  Raises IndexError for positions out of range, at the next evaluation
+        if they are still to be computed.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.tensor([[1, 2], [3, 4], [5, 6]])
+        >>> x[mt.arange(3), [1, 0, -1]]
+        tensor([2, 3, 6])
+        >>> x[x > 2]
+        tensor([3, 4, 5, 6])
+        """
+        if advanced.is_advanced(index):
+            return self._wrap(advanced.read(self.node, index))
         return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write to a part of this tensor; what is at one position twice counts the last time.
+
+        The index is as that of reading.  A single mask is not evaluated if the value, a number for
+        instance, fits whatever the mask selects.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.arange(5)
+        >>> x[x > 2] = 0
+        >>> x[[0, 1]] += 5
+        >>> x
+        tensor([5, 6, 2, 0, 0])
+        """
+        if advanced.is_advanced(index):
+            self._write_at(index, value)
+        else:
+            super().__setitem__(index, value)
 
     def softmax(self, dim: int) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``."""

@@ -18,6 +18,8 @@ from ..lower import KernelCode
 from ..target import CpuTarget
 from .cpu.combine import Combine
 from .cpu.elementwise import elementwise
+from .cpu.scan import scan
+from .cpu.sort import sort
 
 
 def _unless(condition: Any) -> Any:
@@ -106,6 +108,11 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         stages = elementwise(code, cpu)
         assert stages is not None
         return "default", stages
+    # What goes from element to element, a tensor expression cannot say.
+    for rule in (scan, sort):
+        stages = rule(code, cpu)
+        if stages is not None:
+            return "default", stages
     tensors: dict[int, Any] = {}
     for r in kernel.reads:
         v = graph.values[r]

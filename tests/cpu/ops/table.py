@@ -4,6 +4,7 @@ import table_elementary
 import table_elementwise
 import table_gather
 import table_movement
+import table_scan
 import table_windows
 from row import Row
 
@@ -13,4 +14,5 @@ ROWS: tuple[Row, ...] = (
     + table_movement.ROWS
     + table_windows.ROWS
     + table_gather.ROWS
+    + table_scan.ROWS
 )

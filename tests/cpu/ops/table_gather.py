@@ -10,6 +10,7 @@ from row import EVERY, NUMBERS, Bad, Row, Shapes
 
 from minitorch_tvm.ir.op import Op, intern
 from minitorch_tvm.ops import gather as ga
+from minitorch_tvm.ops import picking as pk
 
 
 def _take(op: Any, x: Any, index: Any) -> Any:
@@ -28,6 +29,11 @@ def _scatter(op: Any, ct: Any, index: Any) -> Any:
     for i in itertools.product(*map(range, ct.shape)):
         out[(*i[: op.dim], index[i[op.dim : end]], *i[end:])] += ct[i]
     return out
+
+
+def _last(op: Any, index: Any) -> Any:
+    flat = index.reshape(-1).tolist()
+    return [len(flat) - 1 - flat[::-1].index(r) if r in flat else -1 for r in range(op.size)]
 
 
 def _takes() -> tuple[tuple[Op, Shapes], ...]:
@@ -105,6 +111,26 @@ ROWS = (
                 TypeError,
                 "ScatterAdd expects an int32 or int64 index, but got mt.uint8",
             ),
+        ),
+    ),
+    Row(
+        pk.LastPosition,
+        _last,
+        tuple(
+            (intern(pk.LastPosition(n)), (s,))
+            for n, s in ((4, (5,)), (9000, (3, 2)), (6, ()), (4, (2, 3, 3)))
+        ),
+        inputs="w",
+        dtypes=("int64",),
+        result="int32",
+        bad=(
+            Bad(
+                intern(pk.LastPosition(4)),
+                ("float32 2",),
+                TypeError,
+                "LastPosition expects an int32 or int64 index, but got mt.float32",
+            ),
+            Bad(intern(pk.LastPosition(0)), ("int64 2",), IndexError, "index out of range in self"),
         ),
     ),
 )

@@ -289,6 +289,17 @@ ROWS = (
         grad=(0,),
     ),
     Row(
+        mv.Flip,
+        lambda op, x: x[tuple(slice(None, None, -1 if d in op.dims else 1) for d in range(x.ndim))],
+        tuple(
+            case
+            for dims in ((0,), (1, 2), ())
+            for case in ops(mv.Flip(dims), ((2, 3, 5),), ((1, 0, 3),))
+        ),
+        dtypes=EVERY,
+        grad=(0,),
+    ),
+    Row(
         mv.Expand,
         lambda op, x: (
             x + np.zeros(op.shape, x.dtype) if x.dtype != bool else x | np.zeros(op.shape, bool)

@@ -111,18 +111,6 @@ def test_the_reference_executor_agrees(rng: np.random.Generator) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        (0, mt.tensor([1])),
-        (mt.tensor([0]), mt.tensor([1])),
-    ],
-)
-def test_indices_that_are_not_supported_say_so(index: object) -> None:
-    with pytest.raises(IndexError, match="can be combined with slices, None and Ellipsis only"):
-        mt.zeros(3, 4)[index]
-
-
 def test_a_number_tensor_is_an_integer_index() -> None:
     assert mt.arange(4)[mt.tensor(2)].shape == ()
     assert mt.arange(4).index_select(0, mt.tensor(2)).tolist() == [2]

@@ -159,12 +159,6 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mt.ones(2).size("a"), TypeError, "size(): argument 'dim' (position 1) must be int"),
     # masks as indices
     (
-        lambda: mt.arange(4)[mt.arange(4) > 1],
-        IndexError,
-        "boolean masks are not supported as indices (got one of shape [4]): the shape of the "
-        "result would depend on values that are not computed yet. Use where(mask, x, other)",
-    ),
-    (
         lambda: mt.ones(3)[mt.tensor([True, False])],
         IndexError,
         "The shape of the mask [2] at index 0 does not match the shape of the indexed tensor [3] "
@@ -176,9 +170,10 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "too many indices for tensor of dimension 1",
     ),
     (
-        lambda: mt.ones(3).__setitem__(mt.tensor([True, False, True]), 0.0),
-        IndexError,
-        "x.masked_fill(mask, value)",
+        lambda: mt.ones(3).__setitem__(mt.tensor([True, False, True]), mt.ones(3)),
+        RuntimeError,
+        "shape mismatch: value tensor of shape [3] cannot be broadcast to indexing result of "
+        "shape [2]",
     ),
     # other operands
     (

@@ -15,7 +15,9 @@ from .generic import generic
 from .product import convolution, product
 from .reduction import reduction
 from .rows import rows
+from .scan import scan
 from .scatter import scatter
+from .sort import sort
 from .transpose import transpose
 from .window import window
 
@@ -29,6 +31,8 @@ RULES: tuple[Rule, ...] = (
     convolution,  # the three convolutions, ungrouped
     reduction,  # one reduction over whole dimensions: long rows, columns
     scatter,  # gradients of gathers
+    scan,  # running sums
+    sort,
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )

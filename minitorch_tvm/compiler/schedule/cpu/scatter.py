@@ -1,10 +1,10 @@
-"""Sums of rows into computed places (the gradient of a gather).
+"""Sums of rows into computed places (the gradient of a gather), and who comes last to a place.
 
-Pattern: ScatterAdd, out[index[i]] += ct[i].  Strategy: a tile owns a block of rows and columns of
-the result; it clears it, walks over all positions in order and adds those that fall into it.
-Nothing is shared between tiles and blocks depend on the shape alone, so the result has the same
-bits for every number of threads.  Atomic additions were rejected (their order is not fixed), and
-so was one comparison per pair of row and position (rows times the work).
+Pattern: ScatterAdd, out[index[i]] += ct[i], and LastPosition, out[index[i]] = i.  Strategy: a tile
+owns a block of rows and columns of the result; it clears it, walks over all positions in order and
+adds those that fall into it.  Nothing is shared between tiles and blocks depend on the shape alone,
+so the result has the same bits for every number of threads.  Atomic additions were rejected (their
+order is not fixed), and so was one comparison per pair of row and position (rows times the work).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import operator
 
 from ....core.shape import numel
 from ....ops.gather import ScatterAdd, clamped
+from ....ops.picking import LastPosition
 from ...dialect import Scope
 from ...loops import (
     Expr,
@@ -40,16 +41,27 @@ _ROW_BLOCKS = 16
 """Most blocks of rows: each of them walks over all positions."""
 
 
+def _number(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
+    """That of an element, in row-major order."""
+    total: Expr = const(0)
+    for i, n in zip(index, shape, strict=True):
+        total = total * n + i
+    return total
+
+
 def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
-    """Stages of a scatter-add."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, ScatterAdd):
+    """Stages of a scatter-add, or of the last positions."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, (ScatterAdd, LastPosition)):
         return None
     op, anchor = code.anchor.op, code.anchor
+    positions = anchor.inputs[-1]
+    places = code.graph.values[positions].shape
     if numel(anchor.shape) == 0:
         return []
-    source, positions = code.anchor.inputs
-    places = code.graph.values[positions].shape
-    before, behind = anchor.shape[: op.dim], anchor.shape[op.dim + 1 :]
+    adds = isinstance(op, ScatterAdd)
+    dim = op.dim if isinstance(op, ScatterAdd) else 0
+    start = 0 if adds else -1
+    before, behind = anchor.shape[:dim], anchor.shape[dim + 1 :]
     *middle, inner = behind or (1,)
     width = min(inner, _COLUMNS * cpu.lanes(anchor.dtype.itemsize))
     columns = -(-inner // width)
@@ -79,7 +91,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
         def clear(r: Expr, *rest: Expr) -> Stmt:
             *inside, c = rest
-            return store(result, const(0, anchor.dtype.name), *at(first + r, tuple(inside), c))
+            return store(result, const(start, anchor.dtype.name), *at(first + r, tuple(inside), c))
 
         def add(*i: Expr) -> Stmt:
             scope = Scope()
@@ -89,9 +101,11 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             def element(*rest: Expr) -> Stmt:
                 *inside, c = rest
                 own = Scope()
-                place = (*inside, left + c) if behind else ()
-                value = code.evaluator(own).read(source, (*lead, *i, *place))
                 to = at(row, tuple(inside), c)
+                if not adds:
+                    return store(result, _number(i, places), *to)
+                place = (*inside, left + c) if behind else ()
+                value = code.evaluator(own).read(anchor.inputs[0], (*lead, *i, *place))
                 return own.body(store(result, wrapped(operator.add, load(result, *to), value), *to))
 
             here = scope.all(row >= first, row < first + count) if rows > 1 else True

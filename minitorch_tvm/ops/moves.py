@@ -1,0 +1,103 @@
+"""Compositions that move, repeat and join elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core import dtype as dt
+from ..core.shape import Shape
+from ..ir.node import Node, apply
+from ..ir.op import intern
+from . import build as b
+from . import movement as mv
+
+
+def flip(x: Node, dims: Sequence[int]) -> Node:
+    """``x`` backwards along ``dims`` (wrapped)."""
+    long = tuple(d for d in dims if x.shape[d] > 1)
+    return apply(intern(mv.Flip(long)), x) if long else apply(b.CLONE, x)
+
+
+def roll(x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:
+    """``x`` moved along dimensions (wrapped); what leaves at one end comes back at the other."""
+    y = x
+    for shift, dim in zip(shifts, dims, strict=True):
+        n = y.shape[dim]
+        shift = shift % n if n else 0
+        if not shift:
+            continue
+        zeros, ones = [0] * len(y.shape), [1] * len(y.shape)
+        cut, ends = list(zeros), list(y.shape)
+        cut[dim] = ends[dim] = n - shift
+        y = b.cat([b.slice(y, cut, y.shape, ones), b.slice(y, zeros, ends, ones)], dim)
+    return apply(b.CLONE, x) if y is x else y
+
+
+def repeat(x: Node, times: Sequence[int]) -> Node:
+    """``x`` several times along each dimension (new ones in front)."""
+    shape = (1,) * (len(times) - len(x.shape)) + x.shape
+    apart: list[int] = []
+    wide: list[int] = []
+    for n, k in zip(shape, times, strict=True):
+        if k != 1 and n != 1:
+            apart += [1, n]
+            wide += [k, n]
+        else:
+            apart.append(n)
+            wide.append(n * k)
+    result = tuple(n * k for n, k in zip(shape, times, strict=True))
+    if result == x.shape:
+        return apply(b.CLONE, x)
+    return b.reshape(b.expand(b.reshape(x, tuple(apart)), tuple(wide)), result)
+
+
+def repeat_each(x: Node, times: int, dim: int) -> Node:
+    """Every entry of ``dim`` several times, one after the other."""
+    lead, n, behind = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]
+    if times == 1:
+        return apply(b.CLONE, x)
+    column = b.reshape(x, (*lead, n, 1, *behind))
+    return b.reshape(b.expand(column, (*lead, n, times, *behind)), (*lead, n * times, *behind))
+
+
+def _diagonal_square(shape: Shape, offset: int) -> tuple[int, int, int]:
+    """(first row, first column, length) of a diagonal of the last two dimensions."""
+    rows, columns = shape[-2:]
+    top, left = max(-offset, 0), max(offset, 0)
+    return top, left, max(0, min(rows - top, columns - left))
+
+
+def diagonal(x: Node, offset: int) -> Node:
+    """The diagonals of the last two dimensions, as the last one."""
+    lead = x.shape[:-2]
+    top, left, n = _diagonal_square(x.shape, offset)
+    if not n:
+        top = left = 0
+    zeros, ones = (0,) * len(lead), (1,) * len(lead)
+    stops = (*lead, top + n, left + n)
+    square = b.slice(x, (*zeros, top, left), stops, (*ones, 1, 1))
+    line = b.reshape(square, (*lead, n * n))
+    return b.slice(line, (*zeros, 0), (*lead, n * n), (*ones, n + 1))
+
+
+def with_diagonal(x: Node, values: Node, offset: int) -> Node:
+    """``x`` with the diagonals of its last two dimensions replaced by ``values``."""
+    lead = x.shape[:-2]
+    top, left, n = _diagonal_square(x.shape, offset)
+    if not n:
+        return x
+    zeros, ones = (0,) * len(lead), (1,) * len(lead)
+    stops = (*lead, top + n, left + n)
+    square = b.slice(x, (*zeros, top, left), stops, (*ones, 1, 1))
+    line = b.insert(b.reshape(square, (*lead, n * n)), values, (*zeros, 0), (*ones, n + 1))
+    return b.insert(x, b.reshape(line, square.shape), (*zeros, top, left), (*ones, 1, 1))
+
+
+def on_diagonal(x: Node, offset: int) -> Node:
+    """Matrices with the last dimension of ``x`` on a diagonal, zero elsewhere."""
+    size = x.shape[-1] + abs(offset)
+    none = b.full((*x.shape[:-1], size, size), False if x.dtype is dt.bool_ else 0, x.dtype)
+    if not x.shape[-1]:
+        zeros, ones = (0,) * len(none.shape), (1,) * len(none.shape)
+        return b.insert(none, b.reshape(x, (*x.shape, 0)), zeros, ones)
+    return with_diagonal(none, x, offset)

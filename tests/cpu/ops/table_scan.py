@@ -1,0 +1,99 @@
+"""Rows of the ops that take elements in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from row import NUMBERS, Bad, Row, Shapes
+
+from minitorch_tvm.ir.op import Op, intern
+from minitorch_tvm.ops import scan as sc
+
+
+def _scan(op: Any, x: Any, *factors: Any) -> Any:
+    """Each element by itself, from the sum that it stands for."""
+    out = np.zeros_like(x)
+    n = x.shape[op.dim]
+    for i in np.ndindex(*x.shape):
+        line = (*i[: op.dim], slice(None), *i[op.dim + 1 :])
+        terms, k = x[line], i[op.dim]
+        ahead = factors[0][line] if factors else np.ones(n, x.dtype)
+        if op.reverse:
+            terms, ahead, k = terms[::-1], ahead[::-1], n - 1 - k
+        out[i] = sum(terms[r] * np.prod(ahead[r + 1 : k + 1]) for r in range(k + 1))
+    return out
+
+
+def _argsort(op: Any, x: Any) -> Any:
+    out = np.zeros(x.shape, np.int64)
+    n = x.shape[op.dim]
+    for i in np.ndindex(*x.shape):
+        if i[op.dim] == 0:
+            line = (*i[: op.dim], slice(None), *i[op.dim + 1 :])
+            values = x[line].tolist()
+            # Python's sort is stable, also backwards.
+            order = sorted(
+                range(n), key=lambda k: (values[k] != values[k], values[k]), reverse=op.descending
+            )
+            out[line] = order
+    return np.take(out, range(op.count), op.dim)
+
+
+def _scans() -> tuple[tuple[Op, Shapes], ...]:
+    shapes = [(0, (7,)), (1, (3, 5)), (0, (4, 2)), (1, (2, 3, 67)), (0, (0, 3)), (1, (2, 1))]
+    ops: list[tuple[Op, Shapes]] = []
+    for number, (dim, shape) in enumerate(shapes):
+        for operands in (1, 2):
+            ops.append((intern(sc.Scan(dim, bool((number + operands) % 2))), (shape,) * operands))
+    return tuple(ops)
+
+
+ROWS = (
+    Row(
+        sc.Scan,
+        _scan,
+        _scans(),
+        dtypes=NUMBERS,
+        low=-1.0,
+        high=1.0,
+        grad=(0, 1),
+        bad=(
+            Bad(
+                intern(sc.Scan(0, False)),
+                ("float32 2", "float32 3"),
+                TypeError,
+                "Scan expects equal operands, but got float32[2] and float32[3]",
+            ),
+            Bad(
+                intern(sc.Scan(0, False)),
+                ("bool 2",),
+                TypeError,
+                "Scan expects numbers; cast bool to an integer first",
+            ),
+        ),
+    ),
+    Row(
+        sc.ArgSort,
+        _argsort,
+        tuple(
+            (intern(sc.ArgSort(dim, descending, count)), (shape,))
+            for dim, shape, count in (
+                (0, (9,), 9),
+                (1, (3, 120), 120),
+                (1, (3, 120), 7),
+                (1, (2, 5, 2), 3),
+                (0, (0, 2), 0),
+            )
+            for descending in (False, True)
+        ),
+        dtypes=("float32", "int64", "uint8", "bool"),
+        result="int64",
+        specials=tuple(
+            (intern(sc.ArgSort(0, descending, count)), (column * repeats,))
+            for column in ([np.nan, 0.0, -0.0, np.inf, -np.nan, -np.inf, 1.0, 0.0],)
+            for repeats, count in ((1, 8), (13, 104), (13, 26))
+            for descending in (False, True)
+        ),
+    ),
+)

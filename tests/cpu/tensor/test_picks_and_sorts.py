@@ -1,0 +1,169 @@
+"""Indices of tensors and masks, scatters, sorting and drawing: against numpy, and their costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm.core.events import EVENTS
+
+SHAPE = (3, 4, 2)
+MASK = np.array([[True, False, True, False], [False] * 4, [True, True, False, True]])
+INDICES: list[Any] = [
+    np.array([2, 0, -1]),
+    (np.array([[0], [2]]), np.array([1, 3, -2])),
+    (slice(None), np.array([1, 1]), np.array([0, 1])),
+    (np.array([0, 1]), slice(None), np.array([0, 1])),
+    (slice(1, None), None, np.array([3, 0])),
+    (Ellipsis, np.array([1, 0, 1])),
+    MASK,
+    (MASK[:, 0], Ellipsis, np.array([0, 1])),
+    (slice(None), MASK[2]),
+    (np.zeros(0, np.int64),),
+    [[0, 2], [1, 3]],
+]
+
+
+def _as_tensors(index: Any) -> Any:
+    items = index if isinstance(index, tuple) else (index,)
+    return tuple(mt.tensor(i) if isinstance(i, np.ndarray) else i for i in items)
+
+
+def test_reading_and_writing_as_in_numpy(rng: np.random.Generator) -> None:
+    a = rng.standard_normal(SHAPE)
+    results = []
+    for index in INDICES[:-1]:
+        x = mt.tensor(a, requires_grad=True)
+        own = _as_tensors(index)
+        part = x[own]
+        part.sum().backward()
+        count = np.zeros(SHAPE)
+        np.add.at(count, index, 1)
+        written, into = mt.tensor(a), a.copy()
+        values = np.arange(float(a[index].size)).reshape(a[index].shape)
+        into[index] = values
+        written[own] = mt.tensor(values)
+        filled, full = mt.tensor(a), a.copy()
+        filled[own], full[index] = 7, 7
+        results += [(part, a[index]), (x.grad, count), (written, into), (filled, full)]
+    mt.eval(*[t for t, _ in results])
+    for got, want in results:
+        assert np.array_equal(got.detach().numpy(), want)
+
+
+def test_a_list_of_lists_is_a_tuple_as_in_torch() -> None:
+    x = mt.arange(12).reshape(3, 4)
+    with pytest.warns(UserWarning, match="is an index for several dimensions, as a tuple is"):
+        assert x[INDICES[-1]].tolist() == [1, 11]
+    assert x[[[0, 2]], [1, 3]].tolist() == [[1, 11]]
+
+
+def test_a_mask_is_evaluated_only_where_its_count_is_needed() -> None:
+    x = mt.arange(6.0).reshape(2, 3)
+    mask = x * 2 > 5
+    with mt.no_sync():
+        x[mask] = -1.0
+        x[x[:, 0] < 0] = mt.tensor([[1.0, 2.0, 3.0]])
+        with pytest.raises(RuntimeError, match="mask as an index"):
+            x[mask] = mt.ones(3)
+        with pytest.raises(RuntimeError, match="mask as an index"):
+            x[mask]
+    assert x.tolist() == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
+
+
+def test_masks_of_many_counts_need_no_program_each() -> None:
+    a = np.arange(40.0)
+    x = mt.tensor(a)
+    for n in range(6):
+        assert x[mt.tensor(a > n)].numpy().tolist() == a[a > n].tolist()
+    before, selected = EVENTS.get("compiles"), EVENTS.get("selected_at_once")
+    for n in range(6, 12):
+        assert x[mt.tensor(a > n)].numpy().tolist() == a[a > n].tolist()
+    assert EVENTS.get("compiles") == before
+    assert EVENTS.get("selected_at_once") == selected + 6
+
+
+def test_the_last_of_several_values_for_a_place_counts_and_gets_the_gradient() -> None:
+    places = mt.tensor([1, 0, 1, 1])
+    values = mt.tensor([1.0, 2.0, 3.0, 4.0, 9.0], requires_grad=True)
+    x = mt.zeros(3) + values[0] * 0
+    y = x.scatter(0, places, values)  # of a longer source the rest is left out
+    x[places] = values[:4]
+    (x + y * 10).sum().backward()
+    assert x.tolist() == y.tolist() == [2.0, 4.0, 0.0]
+    assert values.grad is not None
+    assert values.grad.tolist() == [0.0, 11.0, 0.0, 11.0, 0.0]
+
+
+def test_wrong_computed_positions_write_nothing() -> None:
+    x = mt.zeros(4)
+    mt.eval(x)
+    for write in (
+        lambda i: x.__setitem__((i,), 1.0),
+        lambda i: x.scatter_(0, i, 1.0),
+        lambda i: x.index_add_(0, i, mt.ones(2)),
+        lambda i: x.index_put_((i,), mt.ones(())),
+    ):
+        write(mt.tensor([1, 2]) * 2)
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            mt.eval(x)
+        assert x.tolist() == [0.0] * 4
+
+
+def test_a_compiled_step_may_index_with_lists_and_given_positions(rng: np.random.Generator) -> None:
+    @mt.compile
+    def step(x: Any, y: Any) -> Any:
+        scores = x.log_softmax(1)
+        scores[:, [0, 2]] -= 1.0
+        return scores.gather(1, y[:, None]).sum() + scores[mt.arange(4), y].mean()
+
+    before = EVENTS.get("uncaptured_calls"), EVENTS.get("watched_calls")
+    for _ in range(6):
+        a, labels = rng.standard_normal((4, 3)), rng.integers(0, 3, 4)
+        scores = a - np.log(np.exp(a).sum(1, keepdims=True)) - np.array([1.0, 0.0, 1.0])
+        own = scores[np.arange(4), labels]
+        got = step(mt.tensor(a), mt.tensor(labels)).item()
+        assert abs(got - own.sum() - own.mean()) < 1e-10
+    assert EVENTS.get("uncaptured_calls") == before[0]
+    assert EVENTS.get("watched_calls") < before[1] + 6
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_long_lines_are_sorted(dtype: str, rng: np.random.Generator) -> None:
+    a = (rng.standard_normal((2, 50_000)) * 1000).astype(dtype)
+    x = mt.tensor(a)
+    up, (down, places) = x.argsort(1), x.sort(1, descending=True)
+    most = x.topk(7).values
+    mt.eval(up, down, places, most)
+    assert np.array_equal(up.numpy(), np.argsort(a, 1, kind="stable"))
+    assert np.array_equal(down.numpy(), np.sort(a, 1)[:, ::-1])
+    assert np.array_equal(np.take_along_axis(a, places.numpy(), 1), down.numpy())
+    assert np.array_equal(most.numpy(), down.numpy()[:, :7])
+
+
+def test_long_sums_keep_their_precision(rng: np.random.Generator) -> None:
+    a = rng.random(100_000, np.float32)
+    got = mt.tensor(a).cumsum(0).numpy()
+    want = np.cumsum(a.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=1e-7)
+
+
+def test_draws_follow_the_weights_and_the_seed() -> None:
+    weights = mt.tensor([[1.0, 0.0, 3.0, 4.0], [0.0, 5.0, 5.0, 0.0]])
+    generator = mt.Generator().manual_seed(3)
+    many = weights.multinomial(40_000, replacement=True, generator=generator)
+    pairs = weights.expand(500, 2, 4).reshape(1000, 4).multinomial(2, generator=generator)
+    again = weights.multinomial(40_000, replacement=True, generator=mt.Generator().manual_seed(3))
+    mt.eval(many, pairs, again)
+    shares = np.stack([np.bincount(row, minlength=4) for row in many.numpy()]) / 40_000
+    np.testing.assert_allclose(shares, weights.numpy() / [[8.0], [10.0]], atol=0.01)
+    assert (shares[weights.numpy() == 0] == 0).all()
+    assert np.array_equal(many.numpy(), again.numpy())
+    first, second = pairs.numpy().T
+    assert (first != second).all()
+    assert set(first[1::2]) == set(second[1::2]) == {1, 2}
+    share = np.bincount(first[::2], minlength=4) / 500
+    np.testing.assert_allclose(share, [0.125, 0.0, 0.375, 0.5], atol=0.08)
