@@ -24,7 +24,8 @@ from . import indexing
 from .core import Number, TensorBase, leaf_of
 from .gathering import checked, values_of
 
-_MASKS = (dt.bool_, dt.uint8)
+_POSITIONS = (dt.int32, dt.int64)
+_ROWS: tuple[pk.Place, ...] = ((0, 1),)
 _FEW = 32  # lists of so many elements are never taken for tuples
 
 
@@ -221,6 +222,10 @@ def parse(shape: Shape, index: Any) -> Parsed:
 
 def read(x: Node, index: Any) -> Node:
     """``x[index]``: a copy."""
+    if isinstance(index, TensorBase) and x.shape and index.dtype in _POSITIONS:
+        # The most frequent, in two thirds of the time.
+        size = x.shape[0]
+        return pk.pick(x, [checked(index.node, Bounds(-size, size, _error(0, size)))], _ROWS)
     parsed = parse(x.shape, index)
     indices = parsed.indices()
     if all(e.mask for e in parsed.entries):
