@@ -343,19 +343,16 @@ def is_tensor(value: object) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements (evaluates)."""
-    tensor_of("equal", "input", 1, input)
-    tensor_of("equal", "other", 2, other)
-    return input.shape == other.shape and bool((input == other).all())
+    x, y = tensor_of("equal", "input", 1, input), tensor_of("equal", "other", 2, other)
+    return x.equal(y)
 
 
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """True if |input - other| <= atol + rtol * |other| everywhere (evaluates)."""
-    tensor_of("allclose", "input", 1, input)
-    tensor_of("allclose", "other", 2, other)
-    a, c = input.detach().numpy(), other.detach().numpy()
-    return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    x, y = tensor_of("allclose", "input", 1, input), tensor_of("allclose", "other", 2, other)
+    return x.allclose(y, rtol, atol, equal_nan)
 
 
 def result_type(input: Any, other: Any) -> dt.DType:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
+from ..ops import derived as d
 from ..ops import norms
-from .core import TensorBase
+from .core import TensorBase, node_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -30,6 +33,21 @@ class Reductions(TensorBase):
     """
 
     __slots__ = ()
+
+    def equal(self, other: Tensor) -> bool:
+        """True if both have the same shape and elements (evaluates)."""
+        x, y = self.node, node_of("equal", "other", 1, other)
+        if x.shape != y.shape:
+            return False
+        return bool(self._wrap(d.any_all(d.compare("eq", x, y), None, False, every=True)))
+
+    def allclose(
+        self, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> bool:
+        """True if |self - other| <= atol + rtol * |other| everywhere (evaluates)."""
+        node_of("allclose", "other", 1, other)
+        a, c = self.detach().numpy(), other.detach().numpy()
+        return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
     def norm(
         self,

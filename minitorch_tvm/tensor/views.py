@@ -81,6 +81,14 @@ class Views(TensorBase):
         """This tensor in the shape of ``other``."""
         return self.view(node_of("view_as", "other", 1, other).shape)
 
+    def reshape_as(self, other: Tensor) -> Tensor:
+        """As :meth:`reshape`, in the shape of ``other``."""
+        return self.reshape(node_of("reshape_as", "other", 1, other).shape)
+
+    def ravel(self) -> Tensor:
+        """All elements in one dimension; a view where that is possible."""
+        return self.reshape(-1)
+
     def permute(self, *dims: Any) -> Tensor:
         """Reorder the dimensions."""
         order = tuple(check_permutation(arg.sizes("permute", "dims", dims), self.ndim))

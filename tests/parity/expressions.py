@@ -252,6 +252,12 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "unsq": lambda m: m.zeros(2).unsqueeze(-1),
     "unsqbad": lambda m: m.zeros(2).unsqueeze(2),
     "flat": lambda m: m.zeros(2, 3, 4).flatten(1),
+    "ravel": lambda m: T(m, A).T.ravel(),
+    "reshape_as": lambda m: T(m, A).reshape_as(m.zeros(3, 2)),
+    "equal": lambda m: [T(m, I).equal(T(m, x)) for x in (I, A, [[3, -7, 2]])],
+    "allclose": lambda m: [
+        T(m, A).allclose(T(m, A) + x, equal_nan=e) for x in (1e-7, 1.0) for e in (True, False)
+    ],
     "flat0": lambda m: T(m, 1.0).flatten(),
     "flatbad": lambda m: m.zeros(2, 3).flatten(1, 0),
     "cat": lambda m: m.cat([T(m, [1, 2]), T(m, [1.5])]),

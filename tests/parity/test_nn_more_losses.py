@@ -134,6 +134,7 @@ def test_modules_pass_their_options_on() -> None:
         ("HingeEmbeddingLoss", {"margin": 0.3, "reduction": "sum"}, [_normal(5), SIGNS]),
         ("SoftMarginLoss", {"reduction": "sum"}, [_normal(5), SIGNS]),
         ("TripletMarginLoss", {"margin": 2.0, "p": 3.0, "eps": 0.1, "swap": True}, rows),
+        ("CosineSimilarity", {"dim": 0, "eps": 0.1}, rows[:2]),
         ("PairwiseDistance", {"p": 1.0, "eps": 0.1, "keepdim": True}, rows[:2]),
     ]
     ours, wanted = [], []
