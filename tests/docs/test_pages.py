@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import names
 import numpy as np
 import pages
 import pytest
@@ -52,6 +53,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets += re.findall(r'src="([^"]+)"', text)
     local = [t for t in targets if "://" not in t]
     assert [t for t in local if not (page.parent / t).exists()] == []
+
+
+def test_all_public_names_are_listed() -> None:
+    text = names.PAGE.read_text(encoding="utf-8")
+    assert names.with_names(text) == text, "python tests/docs/names.py writes the lists"
 
 
 # Written as in the text: minitorch_tvm/..., compiler/fuse.py, tests/...
