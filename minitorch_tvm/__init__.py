@@ -179,7 +179,7 @@ from .tensor.functions import (
     var,
     where,
 )
-from .tensor.placing import (
+from .tensor.position_functions import (
     argsort,
     bincount,
     concat,

@@ -101,3 +101,4 @@ def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _GRAPHS.clear()
     _MOVING.clear()
+    _FORMS.clear()

@@ -195,3 +195,9 @@ def bounded(shape: Shape) -> Shape:
     if numel(shape) >= _MOST_ELEMENTS:
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
     return shape
+
+
+def no_indices(function: str, return_indices: bool) -> None:
+    """ValueError for a pooling that is to return where its elements are from."""
+    if return_indices:
+        raise ValueError(f"{function}: return_indices=True is not supported")

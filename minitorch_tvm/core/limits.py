@@ -1,4 +1,4 @@
-"""What the numbers of a dtype can be: ``finfo`` and ``iinfo``."""
+"""What the numbers of a dtype can be, what dtypes promote to, and dtypes that are not there."""
 
 from __future__ import annotations
 

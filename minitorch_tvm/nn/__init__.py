@@ -1,10 +1,10 @@
 """Neural network layers, losses and initialisation, with PyTorch's names."""
 
 from . import functional, init, utils
-from .activation import GELU, LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
-from .activations import (
+from .activation import (
     CELU,
     ELU,
+    GELU,
     GLU,
     SELU,
     Hardshrink,
@@ -13,14 +13,19 @@ from .activations import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
+    LogSoftmax,
     Mish,
     PReLU,
+    ReLU,
     ReLU6,
+    Sigmoid,
     SiLU,
+    Softmax,
     Softmin,
     Softplus,
     Softshrink,
     Softsign,
+    Tanh,
     Tanhshrink,
     Threshold,
 )

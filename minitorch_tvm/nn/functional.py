@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import arguments as arg
 from ..core import dtype as dt
-from ..core.arguments import floating, unsupported
+from ..core.arguments import floating, no_indices, unsupported
 from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
@@ -16,6 +16,28 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from .activation_functions import (
+    celu,
+    elu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    logsigmoid,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    silu,
+    softmin,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
 from .distances import (
     cosine_embedding_loss,
     hinge_embedding_loss,
@@ -62,28 +84,6 @@ from .losses import (
     one_hot,
 )
 from .pad_functions import pad, padded
-from .pointwise import (
-    celu,
-    elu,
-    glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    logsigmoid,
-    mish,
-    prelu,
-    relu6,
-    selu,
-    silu,
-    softmin,
-    softplus,
-    softshrink,
-    softsign,
-    tanhshrink,
-    threshold,
-)
 from .resize import (
     interpolate,
     pixel_shuffle,
@@ -307,12 +307,6 @@ def conv2d(
 # --- pooling ------------------------------------------------------------------------------------
 
 
-def reject_return_indices(return_indices: bool) -> None:
-    """ValueError if max pooling is asked for indices."""
-    if return_indices:
-        raise ValueError("max_pool2d: return_indices=True is not supported")
-
-
 def reject_divisor(divisor_override: int | None) -> None:
     """ValueError if average pooling is given a divisor."""
     if divisor_override is not None:
@@ -377,7 +371,7 @@ def max_pool2d(
     ``stride`` defaults to ``kernel_size``; padding never wins.  Raises RuntimeError for sizes that
     do not fit, NotImplementedError for bool, ValueError for ``return_indices=True``.
     """
-    reject_return_indices(return_indices)
+    no_indices("max_pool2d", return_indices)
     image = node_of("max_pool2d", "input", 1, input)
     window = _window("max_pool2d", image, kernel_size, stride, padding, dilation)
     if image.dtype is dt.bool_:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import dtype as dt
-from ..core.arguments import floating, one_or_several, unsupported
+from ..core.arguments import floating, no_indices, one_or_several, unsupported
 from ..ir.node import Node, apply
 from ..ir.op import intern
 from ..ops import build as b
@@ -293,8 +293,7 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Tensor:
     """Largest element of each window of [n, c, l] (or [c, l]); see :func:`max_pool2d`."""
-    if return_indices:
-        raise ValueError("max_pool1d: return_indices=True is not supported")
+    no_indices("max_pool1d", return_indices)
     x = node_of("max_pool1d", "input", 1, input)
     if len(x.shape) not in (2, 3) or 0 in x.shape[-2:]:
         raise RuntimeError(
@@ -391,8 +390,7 @@ def adaptive_max_pool2d(
 
     Sizes must divide the input's (NotImplementedError); None keeps one.
     """
-    if return_indices:
-        raise ValueError("adaptive_max_pool2d: return_indices=True is not supported")
+    no_indices("adaptive_max_pool2d", return_indices)
     x = node_of("adaptive_max_pool2d", "input", 1, input)
     if len(x.shape) not in (3, 4):
         raise RuntimeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.arguments import no_indices
 from ..tensor import Tensor
 from . import functional as F
 from .functional import IntPair
@@ -34,7 +35,7 @@ class MaxPool2d(Module):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        F.reject_return_indices(return_indices)
+        no_indices("max_pool2d", return_indices)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
@@ -139,7 +140,7 @@ class AdaptiveMaxPool2d(Module):
         self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
     ) -> None:
         super().__init__()
-        F.reject_return_indices(return_indices)
+        no_indices("adaptive_max_pool2d", return_indices)
         self.output_size = output_size
         self.return_indices = return_indices
 
@@ -173,7 +174,7 @@ class MaxPool1d(Module):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        F.reject_return_indices(return_indices)
+        no_indices("max_pool1d", return_indices)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding

@@ -15,6 +15,7 @@ from ..ir.node import Node, apply
 from ..ir.op import Kind, Spec, intern
 from . import build as b
 from .composite import Expandable
+from .elementary import elementary
 
 
 @record(eq=False)
@@ -67,19 +68,8 @@ def number(x: Node, value: float) -> Node:
 
 
 def log1p(x: Node) -> Node:
-    """log(1 + x), exact for small x; for x >= -1 and finite.  As :func:`expm1`, primitive ops."""
-    # The rounding error of 1 + x cancels in the quotient (Goldberg, "What every computer scientist
-    # should know about floating-point arithmetic").
-    one = number(x, 1.0)
-    u = b.add(x, one)
-    exact = b.eq(u, one)
-    return b.where(exact, x, b.div(b.mul(b.log(u), x), b.sub(b.where(exact, x, u), one)))
-
-
-def expm1(x: Node) -> Node:
-    """exp(x) - 1, exact for small x; for x that do not overflow."""
-    half = apply(b.TANH, b.mul(x, number(x, 0.5)))
-    return b.mul(half, b.add(b.exp(x), number(x, 1.0)))
+    """log(1 + x), exact for small x."""
+    return apply(elementary("log1p"), x)
 
 
 def softplus_of(x: Node) -> Node:
@@ -115,7 +105,7 @@ def _elu(x: Node, alpha: float, scale: float, of_input: float) -> Node:
     inside = inside if of_input == 1.0 else b.mul(inside, number(x, of_input))
     right = x if scale == 1.0 else b.mul(x, number(x, scale))
     factor = alpha * scale
-    left = expm1(inside)
+    left = apply(elementary("expm1"), inside)
     left = left if factor == 1.0 else b.mul(left, number(x, factor))
     return b.where(_positive(x), right, left)
 

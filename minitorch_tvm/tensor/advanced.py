@@ -26,7 +26,7 @@ from .gathering import checked, values_of
 
 _POSITIONS = (dt.int32, dt.int64)
 _ROWS: tuple[pk.Place, ...] = ((0, 1),)
-_FEW = 32  # lists of so many elements are never taken for tuples
+_FEW = 32  # lists of so many elements are never taken for tuples, nor kept
 
 
 def _is_advanced(item: Any) -> bool:
@@ -151,7 +151,8 @@ def _listed(numbers: tuple[int, ...]) -> TensorBase:
 
 
 def _node(item: Any) -> Node:
-    if isinstance(item, (list, tuple, range)) and all(type(i) is int for i in item):
+    short = isinstance(item, (list, tuple, range)) and len(item) < _FEW
+    if short and all(type(i) is int for i in item):
         node = _listed(tuple(item)).node
     elif isinstance(item, TensorBase):
         node = item.node

@@ -119,7 +119,7 @@ class Draws(TensorBase):
 
     def random_(
         self,
-        start: int = 0,
+        start: int | None = None,
         to: int | None = None,
         *,
         generator: rng.Generator | None = None,
@@ -132,10 +132,8 @@ class Draws(TensorBase):
         """
         kind = self.dtype
         low, high = start, to
-        if high is None and start:
-            low, high = 0, start
-        elif high is None:
-            high = _ends(kind)[1]
+        if high is None:
+            low, high = 0, _ends(kind)[1] if start is None else start
         low, high = arg.integer("random_", "from", 1, low), arg.integer("random_", "to", 2, high)
         if low >= high:
             raise RuntimeError(

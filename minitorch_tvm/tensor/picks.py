@@ -302,11 +302,6 @@ class Picks(Views):
 
     # --- masks and flat positions -----------------------------------------------------------
 
-    def masked_fill_(self, mask: Tensor, value: Operand) -> Self:
-        """:meth:`masked_fill` in place."""
-        new = cast("Tensor", self).masked_fill(mask, value)
-        return self._assign(new.node, "masked_fill_")
-
     def masked_select(self, mask: Tensor) -> Tensor:
         """The elements where ``mask`` (bool, both broadcast) holds, as a vector.
 

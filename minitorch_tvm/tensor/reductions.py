@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..ops import derived as d
 from ..ops import norms
+from ..ops import pointwise as pw
 from .core import TensorBase, node_of
 
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ class Reductions(TensorBase):
         self, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> bool:
         """True if |self - other| <= atol + rtol * |other| everywhere (evaluates)."""
-        node_of("allclose", "other", 1, other)
-        a, c = self.detach().numpy(), other.detach().numpy()
-        return bool(np.allclose(a, c, rtol=rtol, atol=atol, equal_nan=equal_nan))
+        x, y = self.node, node_of("allclose", "other", 1, other)
+        near = pw.is_close(x, y, rtol, atol, equal_nan)
+        return bool(self._wrap(d.any_all(near, None, False, every=True)))
 
     def norm(
         self,

@@ -18,6 +18,7 @@ from ..ops import sampling as sa
 from ..ops import scan as sc
 from ..random import Generator, default_generator
 from .advanced import flat_nonzero
+from .core import node_of
 from .gathering import values_of
 from .moves import Moves
 from .pairs import ValuesIndices
@@ -160,9 +161,9 @@ class Sorts(Moves):
         n = x.shape[axis]
         if not n:
             raise IndexError(f"median(): Expected reduction dim {axis} to have non-zero size.")
-        order = self.argsort(axis)
         if not x.dtype.is_floating_point:
             return self._single(self._ordered(axis, (n - 1) // 2), axis, keepdim)
+        order = self.argsort(axis)
         missing = b.sum(b.cast(b.ne(x, x), dt.int64), (axis,), True)  # they come last
         middle, some = b.full((), (n - 1) // 2, dt.int64), b.lt(b.full((), 0, dt.int64), missing)
         place = b.where(some, b.sub(b.full((), n, dt.int64), missing), middle)
@@ -222,6 +223,7 @@ class Sorts(Moves):
         With ``weights``, the sums of these: float32 or float64.
         """
         x = self.node
+        minlength = arg.integer("bincount", "minlength", 2, minlength)
         if minlength < 0:
             raise RuntimeError("minlength should be >= 0")
         if x.dtype.is_floating_point or x.dtype is dt.bool_:
@@ -232,9 +234,9 @@ class Sorts(Moves):
         size = max(int(values.max()) + 1 if values.size else 0, minlength)
         terms = b.full(x.shape, 1, dt.int64)
         if weights is not None:
-            if weights.shape != self.shape:
+            terms = node_of("bincount", "weights", 1, weights)
+            if terms.shape != x.shape:
                 raise RuntimeError("weights should be 1-d and have the same length as input")
-            terms = weights.node
             terms = terms if terms.dtype.is_floating_point else b.cast(terms, dt.float64)
         zeros = b.full((size,), 0, terms.dtype)
         return self._wrap(pk.put(zeros, terms, [b.cast(x, dt.int64)], [(0, 1)], True))

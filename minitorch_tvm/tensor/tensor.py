@@ -1,4 +1,4 @@
-"""The public Tensor class: operators and methods on top of :class:`Sorts`."""
+"""The public Tensor class: operators, and methods beside those of its bases."""
 
 from __future__ import annotations
 

@@ -86,18 +86,6 @@ def test_initialisation() -> None:
         assert abs(drawn.std() / wanted.std() - 1) < 0.1
 
 
-def test_vectors_of_parameters() -> None:
-    results = []
-    for m in (mt, torch):
-        model = m.nn.Linear(3, 2)
-        vector = m.arange(8.0)
-        m.nn.utils.vector_to_parameters(vector, model.parameters())
-        back = m.nn.utils.parameters_to_vector(model.parameters())
-        back.sum().backward()
-        results.append((model.weight.tolist(), back.tolist(), model.bias.grad.tolist()))
-    assert results[0] == results[1]
-
-
 MISTAKES: list[Any] = [
     lambda m: m.nn.TransformerEncoderLayer(8, 2, activation="sin"),
     lambda m: m.nn.TransformerEncoderLayer(8, 3),

@@ -9,6 +9,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.tensor import advanced
 
 SHAPE = (3, 4, 2)
 MASK = np.array([[True, False, True, False], [False] * 4, [True, True, False, True]])
@@ -167,3 +168,13 @@ def test_draws_follow_the_weights_and_the_seed() -> None:
     assert set(first[1::2]) == set(second[1::2]) == {1, 2}
     share = np.bincount(first[::2], minlength=4) / 500
     np.testing.assert_allclose(share, [0.125, 0.0, 0.375, 0.5], atol=0.08)
+
+
+def test_only_short_lists_of_positions_are_kept() -> None:
+    x = mt.arange(100)
+    before = advanced._listed.cache_info().currsize
+    assert x[list(range(99, -1, -1))].tolist() == list(range(99, -1, -1))
+    assert advanced._listed.cache_info().currsize == before
+    for _ in range(2):
+        assert x[[3, 1, 2, 77]].tolist() == [3, 1, 2, 77]
+    assert advanced._listed.cache_info().currsize == before + 1
