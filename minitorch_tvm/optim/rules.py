@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -62,6 +63,12 @@ class RuleOptimizer(Optimizer):
     """Entries of a parameter's state that are numbers, and what they are at first."""
     numbers: ClassVar[tuple[str, ...]]
     """Names of what :meth:`values` returns."""
+    _age: ClassVar[Callable[[Mapping[str, Any]], object]]
+    """The counters of a parameter's state."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._age = operator.itemgetter(*cls.counters)
 
     @staticmethod
     def values(group: Group, state: Mapping[str, Any]) -> Sequence[float]:
@@ -96,9 +103,6 @@ class RuleOptimizer(Optimizer):
         """What a buffer is filled with at first."""
         return 0.0
 
-    def _age(self, state: Mapping[str, Any]) -> tuple[float, ...]:
-        return tuple(state[name] for name in self.counters)
-
     def _update(self, group: Group) -> None:
         title = type(self).__name__
         formulas = [
@@ -109,7 +113,7 @@ class RuleOptimizer(Optimizer):
         updated = [p for p in group["params"] if p._grad is not None]
         states = [self._begin(p, group) for p in updated]
         self._effect(functools.partial(self.advance, group, states))
-        known: dict[tuple[DType, tuple[float, ...]], dict[str, Node]] = {}
+        known: dict[tuple[DType, object], dict[str, Node]] = {}
         for p, state in zip(updated, states, strict=True):
             node: Node = p.node
             dtype = node.dtype
@@ -141,7 +145,7 @@ class RuleOptimizer(Optimizer):
         try:
             for name in self.buffers(group):
                 reads.tensors += [state[name] for state in states]
-            ages = [self._age(state) for state in states]
+            ages = list(map(self._age, states))
         except KeyError:  # the first step
             return False
         reads.owners += states
@@ -161,9 +165,9 @@ class RuleOptimizer(Optimizer):
         return unpacked
 
 
-def _partition(ages: list[tuple[float, ...]]) -> tuple[int, ...] | None:
+def _partition(ages: list[object]) -> tuple[int, ...] | None:
     """Which are equal: parameters of one age share their numbers.  None if all are."""
     if not ages or ages.count(ages[0]) == len(ages):
         return None
-    first: dict[tuple[float, ...], int] = {}
+    first: dict[object, int] = {}
     return tuple(first.setdefault(age, i) for i, age in enumerate(ages))
