@@ -63,7 +63,7 @@ class RuleOptimizer(Optimizer):
     """Entries of a parameter's state that are numbers, and what they are at first."""
     numbers: ClassVar[tuple[str, ...]]
     """Names of what :meth:`values` returns."""
-    _age: ClassVar[Callable[[Mapping[str, Any]], object]]
+    _age: ClassVar[operator.itemgetter[Any]]
     """The counters of a parameter's state."""
 
     def __init_subclass__(cls) -> None:
