@@ -291,6 +291,8 @@ def _collect(handles: list[weakref.ref[Any]], roots: dict[int, Node]) -> None:
 
 
 def _run_checks(trace: Trace) -> None:
+    # Nobody relies on positions of a call that raised something else, or whose result is dropped.
+    trace.checks = [c for c in trace.checks if c.guarded() is not None]
     failed = _judge(trace.checks)
     if failed:
         _undo(trace, failed[0][0].writes)

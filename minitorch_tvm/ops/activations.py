@@ -186,7 +186,8 @@ def _mish_slope(x: Node) -> Node:
     bottom = b.add(n, number(x, 2.0))
     # (1 - tanh**2) times the logistic function of x, without the difference.
     rise = b.div(b.mul(b.mul(number(x, 4.0), e), b.add(e, number(x, 1.0))), b.mul(bottom, bottom))
-    return b.add(b.div(n, bottom), b.mul(x, rise))
+    slope = b.add(b.div(n, bottom), b.mul(x, rise))
+    return b.where(b.lt(number(x, 20.0), x), number(x, 1.0), slope)
 
 
 def _hardshrink(x: Node, edge: float) -> Node:

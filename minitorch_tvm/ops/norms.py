@@ -168,7 +168,8 @@ def prod(x: Node, dim: int | None, keepdim: bool, dtype: DType | None = None) ->
     if dtype is dt.bool_:  # a product of bools: whether all hold
         return b.reshape(d.any_all(b.cast(y, dt.bool_), -1, False, every=True), shape)
     if y.shape[-1] == 0:
-        return b.full(shape, 1, dtype)
+        nothing = b.sum(b.cast(y, dtype), (len(y.shape) - 1,), False)  # which keeps the history
+        return b.reshape(b.add(nothing, b.full(nothing.shape, 1, dtype)), shape)
     return b.reshape(apply(_PROD, b.cast(y, dtype)), shape)
 
 

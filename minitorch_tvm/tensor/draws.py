@@ -18,6 +18,8 @@ from .core import TensorBase
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+_NOT_GIVEN: Any = object()
+
 
 class Draws(TensorBase):
     """What :class:`minitorch_tvm.Tensor` offers to be filled with random numbers.
@@ -120,11 +122,13 @@ class Draws(TensorBase):
     def random_(
         self,
         start: int | None = None,
-        to: int | None = None,
+        to: Any = _NOT_GIVEN,
         *,
         generator: rng.Generator | None = None,
     ) -> Self:
         """Fill with integers from [start, to), or from [0, start) if one number is given.
+
+        ``to=None`` is the first number that the dtype cannot hold.
 
         With none, from those not negative that the dtype can hold, but below 2**24 for float32
         and below 2**53 for float64.  Raises NotImplementedError for other ranges of more than
@@ -132,8 +136,10 @@ class Draws(TensorBase):
         """
         kind = self.dtype
         low, high = start, to
-        if high is None:
+        if high is _NOT_GIVEN:
             low, high = 0, _ends(kind)[1] if start is None else start
+        elif high is None:
+            high = _ends(kind)[1]
         low, high = arg.integer("random_", "from", 1, low), arg.integer("random_", "to", 2, high)
         if low >= high:
             raise RuntimeError(

@@ -164,6 +164,10 @@ class Moves(Picks):
             return mo.diagonal(b.permute(x, order), k)
 
         def write(x: Node, value: Node) -> Node:
+            if 0 in (known[first], known[second]):
+                raise NotImplementedError(
+                    "writing to a diagonal of an expanded tensor is not supported: clone() it"
+                )
             return b.permute(mo.with_diagonal(b.permute(x, order), value, k), inverse)
 
         return self._view(read, write, (*[known[d] for d in rest], known[first] + known[second]))

@@ -114,7 +114,8 @@ class Picks(Views):
         _integers("gather", places)
         axis = wrap_dim(arg.integer("gather", "dim", 1, dim), len(x.shape))
         if not numel(places.shape):
-            return self._wrap(b.full(places.shape, 0, x.dtype))
+            none = b.slice(b.reshape(x, (numel(x.shape),)), (0,), (0,), (1,))
+            return self._wrap(b.reshape(none, places.shape))  # which keeps the history
         _same_rank(x, places, "input")
         shape = places.shape
         x, places = _lines(x, places)

@@ -151,3 +151,11 @@ def test_image_sizes() -> None:
         [[2, 1, 2, 1], [5, 3, 5, 3]],
         [[1, 10, 2, 20], [0, 0, 0, 0], [3, 30, 5, 50]],
     ]
+
+
+def test_mish_of_large_numbers_has_slope_one() -> None:
+    for dtype in (mt.float32, mt.float64):
+        x = mt.tensor([21.0, 1e9, 1e30], dtype=dtype, requires_grad=True)
+        mt.nn.functional.mish(x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [1.0, 1.0, 1.0]

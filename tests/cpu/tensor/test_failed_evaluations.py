@@ -492,3 +492,16 @@ def test_a_parameter_that_was_written_to_by_hand_stays_one() -> None:
     (w * 3).sum().backward()
     assert w.grad is not None
     assert w.grad.tolist() == [6.0, 6.0]
+
+
+def test_a_call_that_fails_for_another_reason_leaves_no_condition() -> None:
+    w, a, x = mt.zeros(3), mt.tensor([[1, 2, 3]]), mt.zeros(4)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        a // (mt.tensor([1, 0]) * 1)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        x[mt.tensor([5]) * 1] = mt.ones(7)
+    w.add_(1)
+    w.mul_(5)
+    assert w.tolist() == [5.0, 5.0, 5.0]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):  # one that is held is tested
+        (mt.tensor([1, 2]) // (mt.tensor([1, 0]) * 1)).tolist()

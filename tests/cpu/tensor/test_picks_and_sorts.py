@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -178,3 +179,29 @@ def test_only_short_lists_of_positions_are_kept() -> None:
     for _ in range(2):
         assert x[[3, 1, 2, 77]].tolist() == [3, 1, 2, 77]
     assert advanced._listed.cache_info().currsize == before + 1
+
+
+def test_a_diagonal_of_an_expanded_tensor_is_not_written_to() -> None:
+    a = mt.tensor([1.0, 2.0, 3.0])
+    assert a.expand(2, 3).diagonal().tolist() == [1.0, 2.0]
+    with pytest.raises(NotImplementedError, match="diagonal of an expanded tensor"):
+        a.expand(2, 3).diagonal().add_(10)
+    assert a.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.gather(0, mt.zeros(0, 2).long()),
+        lambda x: x.take_along_dim(mt.zeros(0, 2).long(), 0),
+        lambda x: x[:0].prod(),
+        lambda x: x[:0].prod(0),
+    ],
+)
+def test_empty_results_have_a_history(f: Callable[[mt.Tensor], mt.Tensor]) -> None:
+    x = mt.ones(3, 2, requires_grad=True)
+    y = f(x)
+    y.sum().backward()
+    assert y.numel() == 0 or set(y.flatten().tolist()) == {1.0}
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 0.0]] * 3

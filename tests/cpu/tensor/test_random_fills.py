@@ -135,3 +135,12 @@ def test_a_compiled_function_draws_anew() -> None:
 def test_ranges_too_wide_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="range of"):
         mt.zeros(2, dtype=mt.int64).random_(0, 2**40)
+
+
+def test_random_up_to_what_the_dtype_can_hold() -> None:
+    x = mt.zeros(2000, dtype=mt.uint8)
+    values = x.random_(100, None).numpy()
+    assert values.min() >= 100
+    assert values.max() > 230
+    with pytest.raises(RuntimeError, match="from=0 >= to=0"):
+        x.random_(0)
