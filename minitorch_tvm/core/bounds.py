@@ -54,6 +54,10 @@ class Bounds:
             inside = self.low <= least and most < self.end
         return inside or not self._outside(positions).any()
 
+    def covers(self, least: int, most: int) -> bool:
+        """Whether no integer from ``least`` to ``most`` is outside."""
+        return self.low <= least and most < self.end
+
     def _outside(self, positions: Any) -> Any:
         outside = (positions < self.low) | (positions >= self.end)
         return outside if self.spared is None else outside & (positions != self.spared)

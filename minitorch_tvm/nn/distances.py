@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable
 
 from ..core.arguments import floating
-from ..ir.node import Node, apply
+from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops.norms import vector_norm
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from .losses import check_reduction, reduced, resolve_reduction
@@ -186,35 +187,9 @@ def cosine_embedding_loss(
     return reduced(d.add(near, d.where(d.compare("eq", t, -1), far, 0.0)), reduction)
 
 
-def _root(total: Node, p: float) -> Node:
-    """total ** (1 / p), whose gradient at 0 is 0."""
-    flat = b.eq(total, b.full_like(total, 0.0))
-    inner = b.where(flat, b.full_like(total, 1.0), total)
-    root = apply(b.SQRT, inner) if p == 2 else d.pow(inner, 1.0 / p)
-    return b.where(flat, total if p > 0 else b.full_like(total, math.inf), root)
-
-
-def _length(z: Node, p: float, keepdim: bool) -> Node:
-    """The p-norm along the last dimension."""
-    last = (len(z.shape) - 1,) if z.shape else ()
-    if p in (math.inf, -math.inf):
-        return d.extremum(d.absolute(z), last, keepdim, p < 0, "amin" if p < 0 else "amax")
-    zero, one = b.full_like(z, 0.0), b.full_like(z, 1.0)
-    none = b.eq(z, zero)
-    if p == 0:
-        return d.sum(b.where(none, zero, one), last, keepdim)
-    if p == 1:
-        return d.sum(d.absolute(z), last, keepdim)
-    if p == 2:
-        return _root(d.sum(b.mul(z, z), last, keepdim), 2)
-    # Of an element that is 0 the power has no gradient, or an infinite one.
-    power = d.pow(b.where(none, one, d.absolute(z)), p)
-    nothing = zero if p > 0 else b.full_like(z, math.inf)
-    return _root(d.sum(b.where(none, nothing, power), last, keepdim), p)
-
-
 def _distance(x: Node, y: Node, p: float, eps: float, keepdim: bool) -> Node:
-    return _length(d.cast_float(d.add(d.sub(x, y), float(eps))), float(p), keepdim)
+    z = d.cast_float(d.add(d.sub(x, y), float(eps)))
+    return vector_norm(z, float(p), (-1,) if z.shape else None, keepdim)
 
 
 def pairwise_distance(

@@ -13,7 +13,7 @@ from ..ops import build as b
 from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.creation import tensor
-from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+from .optimizer import Group, Optimizer, check_hyperparameter, full_for
 from .repeated import Reads
 
 
@@ -156,9 +156,9 @@ class Adam(Optimizer):
             state = self.state[p]
             if not state:
                 # PyTorch's order of entries; the buffers exist before the first record.
-                state.update(step=0, exp_avg=zeros_for(p.node), exp_avg_sq=zeros_for(p.node))
+                state.update(step=0, exp_avg=full_for(p.node), exp_avg_sq=full_for(p.node))
             if amsgrad and "max_exp_avg_sq" not in state:
-                state["max_exp_avg_sq"] = zeros_for(p.node)
+                state["max_exp_avg_sq"] = full_for(p.node)
         self._effect(functools.partial(_older, [self.state[p] for p in updated]))
         for p in updated:
             state = self.state[p]

@@ -11,18 +11,7 @@ import numpy as np
 from ..ir.node import Node, apply
 from ..ops import build as b
 from .optimizer import Group, check_hyperparameter
-from .rules import DIRECTION, Formula, RuleOptimizer, direction, mixed
-
-
-def _mean(g: Node, p: Node, decay: Node, m: Node, share: Node, *options: bool) -> Node:
-    return b.add(m, b.mul(b.sub(direction(g, p, decay, *options), m), share))
-
-
-def _square(
-    g: Node, p: Node, decay: Node, v: Node, keep: Node, share: Node, *options: bool
-) -> Node:
-    g = direction(g, p, decay, *options)
-    return mixed(v, b.mul(g, g), keep, share)
+from .rules import DIRECTION, Formula, RuleOptimizer, direction, mean, square
 
 
 class _Variant(RuleOptimizer):
@@ -49,8 +38,8 @@ class _Variant(RuleOptimizer):
         options = decays and not decoupled, bool(group["maximize"])
         squares = (*DIRECTION, "exp_avg_sq", "beta2", "rise2")
         formulas = [
-            Formula("exp_avg", _mean, (*DIRECTION, "exp_avg", "rise1"), options),
-            Formula("exp_avg_sq", _square, squares, options),
+            Formula("exp_avg", mean, (*DIRECTION, "exp_avg", "rise1"), options),
+            Formula("exp_avg_sq", square, squares, options),
         ]
         return formulas, options, decays and decoupled
 
@@ -121,7 +110,7 @@ class Adamax(_Variant):
     def formulas(self, group: Group) -> list[Formula]:
         options = group["weight_decay"] != 0, bool(group["maximize"])
         return [
-            Formula("exp_avg", _mean, (*DIRECTION, "exp_avg", "rise1"), options),
+            Formula("exp_avg", mean, (*DIRECTION, "exp_avg", "rise1"), options),
             Formula("exp_inf", _largest, (*DIRECTION, "exp_inf", "beta2", "eps"), options),
             Formula("p", _adamax_step, ("p", "exp_avg'", "exp_inf'", "size")),
         ]

@@ -8,18 +8,7 @@ from typing import Any, ClassVar
 from ..ir.node import Node, apply
 from ..ops import build as b
 from .optimizer import Group, check_hyperparameter
-from .rules import DIRECTION, Formula, RuleOptimizer, direction, mixed
-
-
-def _square(
-    g: Node, p: Node, decay: Node, v: Node, keep: Node, share: Node, *options: bool
-) -> Node:
-    g = direction(g, p, decay, *options)
-    return mixed(v, b.mul(g, g), keep, share)
-
-
-def _mean(g: Node, p: Node, decay: Node, m: Node, share: Node, *options: bool) -> Node:
-    return b.add(m, b.mul(b.sub(direction(g, p, decay, *options), m), share))
+from .rules import DIRECTION, Formula, RuleOptimizer, direction, mean, mixed, square
 
 
 def _scaled(
@@ -139,21 +128,19 @@ class RMSprop(RuleOptimizer):
 
     def formulas(self, group: Group) -> list[Formula]:
         options, central = _options(group), bool(group["centered"])
-        mean = ("grad_avg'",) if central else ()
-        made = [
-            Formula("square_avg", _square, (*DIRECTION, "square_avg", "alpha", "rise"), options)
-        ]
+        center = ("grad_avg'",) if central else ()
+        made = [Formula("square_avg", square, (*DIRECTION, "square_avg", "alpha", "rise"), options)]
         if central:
-            made.append(Formula("grad_avg", _mean, (*DIRECTION, "grad_avg", "rise"), options))
+            made.append(Formula("grad_avg", mean, (*DIRECTION, "grad_avg", "rise"), options))
         scaled = (*DIRECTION, "eps", "square_avg'")
         if group["momentum"] > 0:
             collect = _central_velocity if central else _velocity
-            reads = (*scaled, "momentum", "momentum_buffer", *mean)
+            reads = (*scaled, "momentum", "momentum_buffer", *center)
             made.append(Formula("momentum_buffer", collect, reads, options))
             made.append(Formula("p", _follow, ("p", "momentum_buffer'", "lr")))
         else:
             step = _central_step if central else _step
-            made.append(Formula("p", step, (*scaled, "lr", *mean), options))
+            made.append(Formula("p", step, (*scaled, "lr", *center), options))
         return made
 
 
@@ -307,7 +294,7 @@ class Adadelta(RuleOptimizer):
         options = _options(group)
         scaled = (*DIRECTION, "eps", "square_avg'", "acc_delta")
         return [
-            Formula("square_avg", _square, (*DIRECTION, "square_avg", "rho", "rise"), options),
+            Formula("square_avg", square, (*DIRECTION, "square_avg", "rho", "rise"), options),
             Formula("delta", _delta, scaled, options),
             Formula("acc_delta", _squared_steps, ("acc_delta", "delta'", "rho", "rise")),
             Formula("p", _follow, ("p", "delta'", "lr")),

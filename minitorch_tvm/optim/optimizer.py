@@ -30,11 +30,11 @@ def check_hyperparameter(name: str, value: Any, what: str) -> None:
         raise ValueError(f"Invalid {what}: {value}")
 
 
-def zeros_for(node: Node) -> Tensor:
-    """Realised zeros in the shape of ``node``: no program is compiled or run for them."""
+def full_for(node: Node, value: float = 0.0) -> Tensor:
+    """Realised memory in the shape of ``node``: no program is compiled or run to fill it."""
     buffer = Buffer(numel(node.shape) * node.dtype.itemsize)
     if buffer.nbytes:
-        buffer.numpy(node.shape, node.dtype)[...] = 0
+        buffer.numpy(node.shape, node.dtype)[...] = value
     return Tensor._wrap(leaf(buffer, node.shape, node.dtype))
 
 

@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ..core.dtype import DType
-from ..core.shape import numel
-from ..ir.node import Node, apply, leaf
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.composite import composite
-from ..runtime.memory import Buffer
 from ..tensor import Tensor
 from ..tensor.creation import tensor
-from .optimizer import Group, Optimizer
+from .optimizer import Group, Optimizer, full_for
 from .repeated import Reads
 
 
@@ -48,12 +46,15 @@ def mixed(old: Node, new: Node, keep: Node, share: Node) -> Node:
     return b.add(b.mul(old, keep), b.mul(new, share))
 
 
-def full_for(node: Node, value: float) -> Tensor:
-    """Realised memory in the shape of ``node``: no program is compiled or run to fill it."""
-    buffer = Buffer(numel(node.shape) * node.dtype.itemsize)
-    if buffer.nbytes:
-        buffer.numpy(node.shape, node.dtype)[...] = value
-    return Tensor._wrap(leaf(buffer, node.shape, node.dtype))
+def mean(g: Node, p: Node, decay: Node, m: Node, share: Node, *options: bool) -> Node:
+    """The running mean ``m`` of gradients."""
+    return b.add(m, b.mul(b.sub(direction(g, p, decay, *options), m), share))
+
+
+def square(g: Node, p: Node, decay: Node, v: Node, keep: Node, share: Node, *options: bool) -> Node:
+    """The running mean ``v`` of their squares."""
+    g = direction(g, p, decay, *options)
+    return mixed(v, b.mul(g, g), keep, share)
 
 
 class RuleOptimizer(Optimizer):

@@ -8,7 +8,7 @@ from ..core.dtype import DType
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.composite import composite
-from .optimizer import Group, Optimizer, check_hyperparameter, zeros_for
+from .optimizer import Group, Optimizer, check_hyperparameter, full_for
 from .repeated import Reads
 
 
@@ -162,7 +162,7 @@ class SGD(Optimizer):
                 m = more[node.dtype] = _Momentum(*self._numbers(rates, node.dtype))
             share = m.settled
             if buffer is None:
-                buffer = state["momentum_buffer"] = zeros_for(node)
+                buffer = state["momentum_buffer"] = full_for(node)
                 share = m.fresh
             # A model whose dtype has changed keeps the momenta that it had.
             before, kept = b.cast(buffer.node, node.dtype), buffer.dtype

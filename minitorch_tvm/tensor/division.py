@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import lazy
 from ..core import dtype as dt
 from ..core.arguments import unsupported
 from ..core.bounds import Bounds
 from ..core.record import record
-from ..ir.node import Node, apply
+from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import division
-from ..runtime.positions import are_inside, require_inside
-from .gathering import _guard, _moved_from, known_range
+from .gathering import checked
 
 
 def _by_zero(_: int) -> Exception:
@@ -35,6 +33,9 @@ class _NotZero(Bounds):
     def hold(self, positions: Any) -> bool:
         return bool(np.all(positions))
 
+    def covers(self, least: int, most: int) -> bool:
+        return least > 0 or most < 0
+
     def _outside(self, positions: Any) -> Any:
         return positions == 0
 
@@ -42,33 +43,13 @@ class _NotZero(Bounds):
 _DIVISORS = _NotZero(0, 0, _by_zero)
 
 
-def _divisor(y: Node) -> Node:
-    """``y``, of which no integer may be 0: else RuntimeError, if ``y`` is pending when it is known.
+def _nonzero(y: Node, _: Bounds) -> Node:
+    return b.cast(y, dt.bool_)
 
-    What is in memory is tested now, and so is what is a view of such, or a wider type; under
-    ``mt.compile`` again at every call.
-    """
-    if y.dtype.is_floating_point:
-        return y
-    if not y.pending:
-        if y.buffer is None:
-            _DIVISORS.test(np.asarray(y.value))
-        else:
-            require_inside(_DIVISORS, y.buffer, y.shape, y.dtype)
-            _guard(y, _DIVISORS)
-        return y
-    memory = _moved_from(y)
-    if memory and all(are_inside(_DIVISORS, m.buffer, m.shape, m.dtype) for m in memory):
-        for m in memory:
-            _guard(m, _DIVISORS)
-        return y
-    known = known_range(y)
-    if known is not None and (known[0] > 0 or known[1] < 0):
-        return y
-    guarded = apply(b.DETACH, y)
-    fine = d.any_all(b.cast(y, dt.bool_), None, False, every=True)
-    lazy.check(fine, y, _DIVISORS, guarded)
-    return guarded
+
+def _divisor(y: Node) -> Node:
+    """``y``, of which no integer may be 0: RuntimeError when that is known, see ``checked``."""
+    return y if y.dtype.is_floating_point else checked(y, _DIVISORS, _nonzero)
 
 
 def _operands(x: d.Operand, y: d.Operand, kernel: str) -> tuple[Node, Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,22 @@ def _moved_from(index: Node) -> list[Node] | None:
     return sources
 
 
-def checked(index: Node, bounds: Bounds) -> Node:
+def _inside(index: Node, bounds: Bounds) -> Node:
+    """Which of these integers are inside."""
+    wide = b.cast(index, dt.int64)
+    first, end = (b.full((), n, dt.int64) for n in (bounds.low, bounds.end))
+    fine = b.logical_and(b.le(first, wide), b.lt(wide, end))
+    if bounds.spared is None:
+        return fine
+    return b.logical_or(fine, b.eq(wide, b.full((), bounds.spared, dt.int64)))
+
+
+def checked(index: Node, bounds: Bounds, inside: Callable[[Node, Bounds], Node] = _inside) -> Node:
     """The integers ``index``, which must be inside, else the error of the first outside is raised.
 
     Positions in memory are tested now, and so is what is only a view of such, joined of them, or of
     a wider type, if all that it is from is inside; those still to be computed before the next
-    evaluation, and before anything is computed from what is returned.
+    evaluation, and before anything is computed from what is returned.  ``inside`` records that.
     """
     if not index.pending:
         if index.buffer is None:  # a number
@@ -108,15 +119,11 @@ def checked(index: Node, bounds: Bounds) -> Node:
             _guard(m, bounds)
         return index
     known = known_range(index)
-    if known is not None and bounds.low <= known[0] and known[1] < bounds.end:
+    if known is not None and bounds.covers(*known):
         return index
-    wide = b.cast(index, dt.int64)
-    first, end = (b.full((), n, dt.int64) for n in (bounds.low, bounds.end))
-    fine = b.logical_and(b.le(first, wide), b.lt(wide, end))
-    if bounds.spared is not None:
-        fine = b.logical_or(fine, b.eq(wide, b.full((), bounds.spared, dt.int64)))
     guarded = apply(b.DETACH, index)
-    lazy.check(d.any_all(fine, None, False, every=True), index, bounds, guarded)
+    fine = d.any_all(inside(index, bounds), None, False, every=True)
+    lazy.check(fine, index, bounds, guarded)
     return guarded
 
 
