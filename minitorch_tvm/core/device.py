@@ -31,8 +31,8 @@ class Device:
 
     __slots__ = ("index", "type")
 
-    type: Final[str]  # type: ignore[misc]
-    index: Final[int | None]  # type: ignore[misc]
+    type: str
+    index: int | None
 
     def __new__(cls, type: Any, index: int | None = None) -> Self:
         """One object for each device, so that the CPU is told from others at once."""
