@@ -31,9 +31,9 @@ from .activation import (
 )
 from .attention import MultiheadAttention
 from .container import ModuleDict, ModuleList, ParameterList, Sequential
-from .conv import Conv2d
-from .convolutions import (
+from .conv import (
     Conv1d,
+    Conv2d,
     ConvTranspose1d,
     ConvTranspose2d,
 )

@@ -1,21 +1,113 @@
-"""Conv2d."""
+"""Convolutions of lines and images, and transposed ones."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from ..core.shape import Size
 from ..tensor import Tensor
 from . import functional as F
 from . import init
-from .functional import IntPair, pair
+from .lines import Numbers
 from .module import Module
 from .parameter import Parameter, new_parameter
 
-_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+def _tuple(value: Numbers, count: int) -> tuple[int, ...]:
+    return (value,) * count if isinstance(value, int) else tuple(value)
 
 
-class Conv2d(Module):
+class _Conv(Module):
+    """What these layers share."""
+
+    weight: Parameter
+    bias: Parameter | None
+    _dims: ClassVar[int] = 1
+    _transposed: ClassVar[bool] = False
+
+    def _set_up(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Numbers,
+        stride: Numbers,
+        padding: str | Numbers,
+        dilation: Numbers,
+        output_padding: Numbers,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = self._numbers(kernel_size, "kernel_size")
+        self.stride = self._numbers(stride, "stride")
+        self.padding = padding if isinstance(padding, str) else self._numbers(padding, "padding")
+        self.dilation = self._numbers(dilation, "dilation")
+        self.output_padding = self._numbers(output_padding, "output_padding")
+        self.groups = groups
+        self.padding_mode = padding_mode
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(
+                    f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
+                )
+            if padding == "same" and any(s != 1 for s in self.stride):
+                raise ValueError("padding='same' is not supported for strided convolutions")
+        modes = ("zeros", "reflect", "replicate", "circular")
+        if padding_mode not in modes:
+            raise ValueError(f"padding_mode must be one of {modes}, but got {padding_mode=}")
+        if padding_mode != "zeros":
+            if self._transposed:
+                raise ValueError(f'Only "zeros" padding mode is supported for {self._get_name()}')
+            raise ValueError(f"only padding_mode='zeros' is supported, but got {padding_mode=}")
+        rows, columns = out_channels, in_channels // groups
+        if self._transposed:
+            rows, columns = in_channels, out_channels // groups
+        self.weight = new_parameter((rows, columns, *self.kernel_size), device, dtype)
+        own = new_parameter((out_channels,), device, dtype) if bias else None
+        self.register_parameter("bias", own)
+        self.reset_parameters()
+
+    def _numbers(self, value: Numbers, name: str) -> tuple[int, ...]:
+        """One for each dimension."""
+        return _tuple(value, self._dims)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        fan = math.prod(self.weight.shape[1:])
+        if self.bias is not None and fan:
+            init.uniform_(self.bias, -1.0 / math.sqrt(fan), 1.0 / math.sqrt(fan))
+
+    def extra_repr(self) -> str:
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
+        zeros, ones = (0,) * self._dims, (1,) * self._dims
+        for name, usual in (
+            ("padding", zeros),
+            ("dilation", ones),
+            ("output_padding", zeros),
+            ("groups", 1),
+        ):
+            if getattr(self, name) != usual:
+                text += f", {name}={getattr(self, name)}"
+        return text if self.bias is not None else f"{text}, bias=False"
+
+
+class Conv2d(_Conv):
     """Cross-correlation over images [n, in_channels, h, w] (or without n).
 
     ``weight`` is [out_channels, in_channels / groups, kh, kw], ``bias`` [out_channels]; both start
@@ -30,18 +122,17 @@ class Conv2d(Module):
     torch.Size([2, 8, 28, 28])
     """
 
-    weight: Parameter
-    bias: Parameter | None
+    _dims = 2
     _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: IntPair,
-        stride: IntPair = 1,
-        padding: str | IntPair = 0,
-        dilation: IntPair = 1,
+        kernel_size: Numbers,
+        stride: Numbers = 1,
+        padding: str | Numbers = 0,
+        dilation: Numbers = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
@@ -49,47 +140,11 @@ class Conv2d(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if groups <= 0:
-            raise ValueError("groups must be a positive integer")
-        if in_channels % groups:
-            raise ValueError("in_channels must be divisible by groups")
-        if out_channels % groups:
-            raise ValueError("out_channels must be divisible by groups")
-        self.stride = pair(stride, "stride")
-        if isinstance(padding, str):
-            if padding not in ("same", "valid"):
-                raise ValueError(
-                    f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
-                )
-            if padding == "same" and self.stride != (1, 1):
-                raise ValueError("padding='same' is not supported for strided convolutions")
-        if padding_mode not in _PADDING_MODES:
-            raise ValueError(
-                f"padding_mode must be one of {_PADDING_MODES}, but got {padding_mode=}"
-            )
-        if padding_mode != "zeros":
-            raise ValueError(f"only padding_mode='zeros' is supported, but got {padding_mode=}")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = pair(kernel_size, "kernel_size")
-        self.padding = padding if isinstance(padding, str) else pair(padding, "padding")
-        self.dilation = pair(dilation, "dilation")
-        self.groups = groups
-        self.padding_mode = padding_mode
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = new_parameter(shape, device, dtype)
-        if bias:
-            self.bias = new_parameter((out_channels,), device, dtype)
-        else:
-            self.register_parameter("bias", None)
-        self.reset_parameters()
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
+        self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        fan = math.prod(self.weight.shape[1:])
-        if self.bias is not None and fan:
-            init.uniform_(self.bias, -1.0 / math.sqrt(fan), 1.0 / math.sqrt(fan))
+    def _numbers(self, value: Numbers, name: str) -> tuple[int, ...]:
+        return F.pair(value, name)
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, in_channels, h, w] to [n, out_channels, h', w']."""
@@ -97,17 +152,145 @@ class Conv2d(Module):
             input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
 
-    def extra_repr(self) -> str:
-        text = (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}"
+
+class Conv1d(_Conv):
+    """Cross-correlation over lines [n, in_channels, l] (or without n).
+
+    ``weight`` is [out_channels, in_channels / groups, k], ``bias`` [out_channels]; both start as
+    U(-1/sqrt(fan), 1/sqrt(fan)) with fan = in_channels / groups * k.  ``padding`` takes a number,
+    "valid" (none) or "same" (output as long as the input; stride 1 only).  Raises ValueError for
+    arguments that do not fit together and for every ``padding_mode`` but "zeros".
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.Conv1d(2, 8, 3, padding=1)(mt.ones(5, 2, 28)).shape
+    torch.Size([5, 8, 28])
+    """
+
+    _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Numbers,
+        stride: Numbers = 1,
+        padding: str | Numbers = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
+        self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, in_channels, l] to [n, out_channels, l']."""
+        return F.conv1d(
+            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
-        if self.padding != (0, 0):
-            text += f", padding={self.padding}"
-        if self.dilation != (1, 1):
-            text += f", dilation={self.dilation}"
-        if self.groups != 1:
-            text += f", groups={self.groups}"
-        if self.bias is None:
-            text += ", bias=False"
-        return text
+
+
+class _ConvTranspose(_Conv):
+    _transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Numbers,
+        stride: Numbers = 1,
+        padding: Numbers = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Numbers = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
+        self._set_up(*shape, output_padding, groups, bias, padding_mode, device, dtype)
+
+    def _extra(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        """The output padding that gives ``output_size``."""
+        if output_size is None:
+            return self.output_padding
+        dims = self._dims
+        skipped = input.ndim - dims
+        wanted = list(output_size)
+        if len(wanted) == input.ndim:
+            wanted = wanted[skipped:]
+        if len(wanted) != dims:
+            raise ValueError(
+                f"ConvTranspose{dims}D: for {input.ndim}D input, output_size must have {dims} or "
+                f"{input.ndim} elements (got {len(wanted)})"
+            )
+        assert not isinstance(self.padding, str)
+        least = [
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(
+                input.shape[skipped:],
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.kernel_size,
+                strict=True,
+            )
+        ]
+        most = [n + s - 1 for n, s in zip(least, self.stride, strict=True)]
+        if any(not a <= n <= z for a, n, z in zip(least, wanted, most, strict=True)):
+            raise ValueError(
+                f"requested an output size of {output_size}, but valid sizes range from {least} to "
+                f"{most} (for an input of {Size(input.shape[2:])})"
+            )
+        return tuple(n - a for n, a in zip(wanted, least, strict=True))
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The gradient of a :class:`Conv1d` by its input, as a layer; see :class:`ConvTranspose2d`."""
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """[n, in_channels, l] to [n, out_channels, l']."""
+        return F.conv_transpose1d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,  # type: ignore[arg-type]
+            self._extra(input, output_size),
+            self.groups,
+            self.dilation,
+        )
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The gradient of a convolution by its input, as a layer: it makes images larger.
+
+    ``weight`` is [in_channels, out_channels / groups, kh, kw], ``bias`` [out_channels]; both start
+    as U(-1/sqrt(fan), 1/sqrt(fan)) with fan = out_channels / groups * kh * kw.  ``output_padding``,
+    or the ``output_size`` that ``forward`` is given, chooses among the sizes that a convolution of
+    that ``stride`` would make equal.  See :func:`functional.conv_transpose2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.ConvTranspose2d(8, 1, 2, stride=2)(mt.ones(5, 8, 7, 7)).shape
+    torch.Size([5, 1, 14, 14])
+    """
+
+    _dims = 2
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """[n, in_channels, h, w] to [n, out_channels, h', w']."""
+        return F.conv_transpose2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,  # type: ignore[arg-type]
+            self._extra(input, output_size),
+            self.groups,
+            self.dilation,
+        )
