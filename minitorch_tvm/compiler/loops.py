@@ -654,6 +654,11 @@ def minimum(a: Expr, b: Expr) -> Expr:
     return tvm().tirx.min(_index(a), _index(b))
 
 
+def maximum(a: Expr, b: Expr) -> Expr:
+    """Larger of two index expressions."""
+    return tvm().tirx.max(_index(a), _index(b))
+
+
 def parallel_stage(name: str, tiles: int, body: Callable[[Var], Stmt]) -> Stage:
     """A stage from a function of its tile variable."""
     tile = var("tile")

@@ -20,6 +20,7 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
 from ..ops.gather import Take
+from ..ops.matmul import Matmul
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
@@ -291,9 +292,8 @@ def flops(graph: Graph, kernel: Kernel) -> int:
         x, w = (graph.values[i] for i in v.inputs)
         out = numel(v.shape)
         name = v.op.name
-        if name == "Matmul":
-            k = x.shape[-2] if getattr(v.op, "ta", False) else x.shape[-1]
-            return 2 * out * k
+        if isinstance(v.op, Matmul):
+            return 2 * out * (x.shape[-2] if v.op.ta else x.shape[-1])
         if name == "Conv2d":
             return 2 * out * numel(w.shape[1:])
         if name == "ConvGradInput":

@@ -42,6 +42,7 @@ from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
 from .gemm_problem import Load, Problem, Write
 from .gemm_tiling import fastest, time_of
+from .gemm_triangles import ALL, Triangles
 
 # How much longer multiply-adds take than estimated where a neighbour uses the core too, which
 # slows the matrix unit less.
@@ -74,7 +75,7 @@ class Gemm:
     begins.  An operand without is computed on the fly, once, into a packed copy.  ``a_batched`` and
     ``b_batched`` are False for an operand that is the same for every batch.  ``costly`` says that
     finishing an element takes elementary functions or divisions.  ``summed``: the result is the sum
-    of all batches' products, and finished as batch 0.
+    of all batches' products, and finished as batch 0.  ``triangles`` may be left out of account.
     """
 
     batch: int
@@ -90,6 +91,7 @@ class Gemm:
     b_batched: bool = True
     costly: bool = False
     summed: bool = False
+    triangles: Triangles = ALL
 
 
 def gemm_stages(
@@ -208,7 +210,8 @@ def _cut(pb: Problem, parts: int) -> Problem:
         return pb.col(bt, k, j)
 
     batch = pb.batch * parts
-    return replace(pb, batch=batch, k=k, row=row, col=col, row_batched=True, col_batched=True)
+    cut = replace(pb, batch=batch, k=k, row=row, col=col, row_batched=True, col_batched=True)
+    return replace(cut, triangles=ALL)
 
 
 def _joined(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
@@ -296,6 +299,7 @@ def _problem(spec: Gemm, load_a: Load, load_b: Load, write: Write) -> Problem:
         col_batched=spec.b_batched,
         swapped=False,
         costly=spec.costly,
+        triangles=spec.triangles,
     )
 
 

@@ -19,6 +19,7 @@ from .gemm_dot import dot_stages, suits
 from .gemm_outer import Beside, outer_stages, stage_in_place
 from .gemm_problem import Problem
 from .gemm_tiling import choose, packs_rows, time_of
+from .gemm_triangles import ALL
 
 Make = Callable[[], Beside]
 
@@ -60,6 +61,7 @@ def _cut(pb: Problem, n: int) -> tuple[Problem, Problem]:
     rest = replace(
         pb,
         n=pb.n - n,
+        triangles=ALL,
         col=lambda bt, k, j: col(bt, k, n + j),
         write=lambda bt, i, j, value: write(bt, i, n + j, value),
     )

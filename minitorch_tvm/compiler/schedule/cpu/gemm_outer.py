@@ -81,6 +81,7 @@ from .gemm_tiling import (
     pitch_bytes,
     turns,
 )
+from .gemm_triangles import in_lines, in_turns
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -381,8 +382,11 @@ class _Compute:
             return [declare], lambda r, k: load(near, k * pitch + r)
         count = self._count(k0)
 
+        begin, some = in_lines(pb.triangles.steps((i0, t.mr), None, (k0, count)), count)
+
         def row(r: Expr) -> Stmt:
-            return serial(count, lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k), "k")
+            copy = lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k)  # noqa: E731
+            return serial(some, copy, "k", first=begin)
 
         return [serial(t.mr, row, "r")], lambda r, k: load(strip, r, k)
 
@@ -516,22 +520,27 @@ class _Compute:
             some = minimum(turns_of_line if few else number(turns_of_line, "turns"), turns - begin)
             return seq(asks_of(part), serial(some, turn, "turn", first=begin))
 
-        def loop_over(turns: Expr) -> Stmt:
+        def loop_over(turns: Expr, steps: tuple[Expr, Expr] | None) -> Stmt:
             if not asks_of(const(0)):
-                return serial(turns, turn, "k")
+                begin, some = in_turns(steps, turns, unroll)
+                return serial(some, turn, "k", first=begin)
             parts = quotient(turns + (turns_of_line - 1), turns_of_line)
-            return serial(parts, lambda part: some_turns(part, turns), "part")
+            begin, some = in_turns(steps, parts, steps_of_line)
+            return serial(some, lambda part: some_turns(part, turns), "part", first=begin)
 
         count = self._count(k0)
         turns = quotient(count, unroll)
         if isinstance(turns, int) and self.k_parts == 1 and self._unrolls(panel.nv, turns, unroll):
             turns = number(turns, "turns")
-        loop: list[Stmt] = [] if pb.k < unroll else [loop_over(turns)]
+        steps = pb.triangles.steps((rows[1], t.mr), (panel.j0, panel.nv * lanes), (k0, count))
+        loop: list[Stmt] = [] if pb.k < unroll else [loop_over(turns, steps)]
+        odd = seq(step(count - 1))
+        if steps is not None:  # what is left out need not be where it would be read
+            odd = when(steps[1] >= count, odd)
         if unroll > 1 and self.k is not pb.k and t.k_tail:
-            loop.append(when(count % unroll != 0, seq(step(count - 1))))
+            loop.append(when(count % unroll != 0, odd))
         elif pb.k % unroll:
             # Blocks are of even length but for the last.
-            odd = seq(step(count - 1))
             final = tvm().tirx.EQ(kp, self.last_part)
             loop.append(when(final, odd) if self.k_parts > 1 else odd)
         clear: Stmt = seq([store(b, zeros(pb.dtype, lanes), every) for b in acc.values()])

@@ -44,6 +44,7 @@ from ...loops import (
 from ...streams import LINE, Around, streamed
 from ...target import CpuTarget
 from .conv_layout import transpose_rows
+from .gemm_triangles import ALL, Triangles
 
 Load = Callable[[Expr, Expr, Expr], Expr]
 Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
@@ -83,6 +84,7 @@ class Problem:
     costly: bool = False  # ``write`` computes elementary functions
     around: Around | None = None  # to which memory ``write`` stores past the caches
     whole: int | None = None  # the user's columns, if these are some of them
+    triangles: Triangles = ALL
 
     @property
     def row_plain(self) -> bool:
@@ -131,6 +133,7 @@ class Problem:
             col_batched=self.row_batched,
             write=lambda bt, i, j, value: write(bt, j, i, value),
             swapped=not self.swapped,
+            triangles=self.triangles.swap(),
         )
 
     def write_tile(

@@ -7,12 +7,13 @@ import importlib
 from ....core.shape import Shape, numel
 from ....ops import conv as cv
 from ....ops import elementwise as ew
-from ....ops.matmul import Matmul
+from ....ops.matmul import Matmul, TriangularMatmul
 from ...loops import Expr, Stage, Stmt
 from ...lower import Accessor, KernelCode, accessor
 from ...streams import passing_result
 from ...target import CpuTarget
 from .gemm import Gemm, gemm_stages
+from .gemm_triangles import ALL, Triangles
 
 
 def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -54,6 +55,7 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         a_batched=numel(a.shape[:-2]) > 1,
         b_batched=numel(b.shape[:-2]) > 1,
         costly=any(isinstance(code.graph.values[v].op, (ew.Float, ew.Div)) for v in behind),
+        triangles=_triangles(op),
     )
     return gemm_stages(
         spec,
@@ -64,6 +66,12 @@ def product(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         cpu,
         passing_result(code, cpu),
     )
+
+
+def _triangles(op: Matmul) -> Triangles:
+    if not isinstance(op, TriangularMatmul):
+        return ALL
+    return Triangles(op.left, op.right, op.result)
 
 
 def _leading(flat: Expr, batch: Shape) -> tuple[Expr, ...]:
