@@ -24,7 +24,7 @@ from ..ir.program import (
     Placement,
     Program,
 )
-from . import native, plan, poison, target
+from . import native, plan, poison, target, triangles
 from .assemble import Assembly, Place, StageCall, assemble
 from .front import show
 from .fuse import fuse
@@ -33,7 +33,6 @@ from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
 from .steps import ENTRY
-from .triangles import triangular
 
 T = TypeVar("T")
 
@@ -72,11 +71,13 @@ def compile_graph(graph: Graph) -> Program:
     settings = config.CONFIG
     clock = _Clock()
     fuses = settings.fuse and settings.schedule != "default"
-    if fuses and not settings.validate:  # the reference computes all of every product
-        graph = triangular(graph)
+    # The reference computes all of every product.
+    hidden = triangles.hidden_in(graph) if fuses and not settings.validate else {}
+    graph = triangles.products(graph, hidden)
     machine = target.host(settings.isa)
     unread = {graph.outputs[i] for i in graph.unread}
     fused = clock("fuse", lambda: fuse(graph, fuses, machine.row_bytes).without(unread))
+    fused = triangles.row_kernels(fused, hidden)
     show(3, "fused", fused)
     # TVM's default schedule is the course's yardstick: it runs on the calling thread.
     workers = 1 if settings.schedule == "default" else usable_cores()

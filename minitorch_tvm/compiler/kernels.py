@@ -69,7 +69,11 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     overwrites = tuple(sorted(position[d] for d in donors if d in position))
     rows = kernel.rows
     if rows is not None:
-        rows = replace(rows, places={position[v]: place for v, place in rows.places.items()})
+        rows = replace(
+            rows,
+            places={position[v]: place for v, place in rows.places.items()},
+            hidden=tuple(sorted((position[v], number) for v, number in rows.hidden)),
+        )
     return Isolated(
         Graph(tuple(own), local(kernel.stores)),
         Kernel(

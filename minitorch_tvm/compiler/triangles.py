@@ -26,16 +26,23 @@ from dataclasses import replace
 import numpy as np
 
 from ..ir.graph import Graph, Value
+from ..ir.kernel import FusedGraph, Kernel
 from ..ir.op import intern
 from ..ops import elementwise as ew
 from ..ops import movement as mv
+from ..ops import reduction as rd
 from ..ops.matmul import Matmul, TriangularMatmul
 
+Hidden = dict[int, float]
+"""By value: what it is right of the diagonal of its matrices."""
 
-def triangular(graph: Graph) -> Graph:
+_NEUTRAL = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+"""By reduction: what changes nothing."""
+
+
+def products(graph: Graph, hidden: Hidden) -> Graph:
     """The same graph, with what is known of its products."""
     values = graph.values
-    hidden = _hidden(values)
     if not hidden:
         return graph
     unseen = _unseen(graph, hidden)
@@ -53,6 +60,35 @@ def triangular(graph: Graph) -> Graph:
     return replace(graph, values=tuple(found))
 
 
+def row_kernels(fused: FusedGraph, hidden: Hidden) -> FusedGraph:
+    """The same kernels; those that go through rows are told what need not be walked over."""
+    if not hidden:
+        return fused
+    return replace(
+        fused, kernels=tuple(_told(fused.graph.values, k, hidden) for k in fused.kernels)
+    )
+
+
+def _told(values: Sequence[Value], kernel: Kernel, hidden: Hidden) -> Kernel:
+    rows = kernel.rows
+    if rows is None or len(rows.shape) < 2 or rows.reduced != (len(rows.shape) - 1,):
+        return kernel
+    if rows.shape[-2] == 1:
+        return kernel
+    found = []
+    for m in kernel.members:
+        op = values[m].op
+        if isinstance(op, rd.Reduction):
+            neutral = _NEUTRAL.get(op.combine)
+            if neutral is None or hidden.get(values[m].inputs[0]) != neutral:
+                return kernel
+        elif rows.spread(rows.places[m]) and m in kernel.stores:
+            if m not in hidden or values[m].shape != rows.shape:
+                return kernel
+            found.append((m, hidden[m]))
+    return replace(kernel, rows=replace(rows, hidden=tuple(found)))
+
+
 def _is_mask(values: Sequence[Value], i: int) -> bool:
     """Whether that is ``column <= row``."""
     v = values[i]
@@ -65,9 +101,10 @@ def _is_mask(values: Sequence[Value], i: int) -> bool:
     )
 
 
-def _hidden(values: Sequence[Value]) -> dict[int, float]:
+def hidden_in(graph: Graph) -> Hidden:
     """What stands right of the diagonal of matrices, where it is one number."""
-    known: dict[int, float] = {}
+    values = graph.values
+    known: Hidden = {}
     masks = {i for i in range(len(values)) if _is_mask(values, i)}
     if not masks:
         return known
@@ -83,12 +120,13 @@ def _hidden(values: Sequence[Value]) -> dict[int, float]:
                 numbers.append(known.get(x))
             else:
                 numbers.append(None)
-        if isinstance(v.op, ew.Where) and v.inputs[0] in masks:
-            number = numbers[2] if values[v.inputs[0]].shape[-2:] == v.shape[-2:] else None
-        elif any(x in known for x in v.inputs):
-            number = _result(v, numbers)
-        else:
-            number = None
+        number = _result(v, numbers) if any(x in known for x in v.inputs) else None
+        if isinstance(v.op, ew.Where):
+            hides = v.inputs[0] in masks and values[v.inputs[0]].shape[-2:] == v.shape[-2:]
+            seen, number = numbers[1:] if hides else (None, None)
+            # Of zeros that somebody wrote there, products with infinities are NaN.
+            if number not in (-math.inf, seen):
+                number = None
         if number is not None and not math.isnan(number):
             known[i] = number
     return known
@@ -96,19 +134,17 @@ def _hidden(values: Sequence[Value]) -> dict[int, float]:
 
 def _result(v: Value, numbers: Sequence[float | None]) -> float | None:
     """What an op makes of these numbers, where None is finite and not known; None if unknown."""
-    if isinstance(v.op, ew.Mul) and 0 in numbers:
-        return 0.0
-    if isinstance(v.op, ew.Div) and numbers[0] == 0:
-        return 0.0
-    if isinstance(v.op, ew.Sub) and numbers[0] == -math.inf:
-        return -math.inf
     if None in numbers:
-        return None
+        zero = isinstance(v.op, ew.Mul) and 0 in numbers
+        if zero or (isinstance(v.op, ew.Div) and numbers[0] == 0):
+            return 0.0
+        lowest = isinstance(v.op, ew.Sub) and numbers[0] == -math.inf
+        return -math.inf if lowest else None
     with np.errstate(all="ignore"):
         return float(v.op.reference(np, *[np.asarray(n, v.dtype.name) for n in numbers]))
 
 
-def _unseen(graph: Graph, hidden: dict[int, float]) -> set[int]:
+def _unseen(graph: Graph, hidden: Hidden) -> set[int]:
     """Values of which nobody sees what stands right of the diagonal."""
     values, found = graph.values, set[int]()
     users = graph.users()

@@ -20,12 +20,15 @@ class Rows:
 
     ``shape`` is that of all elements; a row is what ``reduced`` dimensions (none of size one) span,
     the last of them innermost in memory.  ``places`` says where in the space each member of the
-    kernel lies: over all elements, or one per row.
+    kernel lies: over all elements, or one per row.  ``hidden``, if any: of matrices whose
+    lines are the rows, what right of the diagonal is known to be in members over all elements that
+    are stored; nothing else there takes part in a result.
     """
 
     shape: Shape
     reduced: tuple[int, ...]
     places: dict[int, Place] = field(default_factory=dict, compare=False)
+    hidden: tuple[tuple[int, float], ...] = ()
 
     @property
     def kept(self) -> tuple[int, ...]:

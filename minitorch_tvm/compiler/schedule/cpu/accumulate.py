@@ -31,6 +31,7 @@ from ...loops import (
     local_buffer,
     minimum,
     number,
+    quotient,
     ramp,
     seq,
     serial,
@@ -195,10 +196,13 @@ class Walk:
         light: bool = False,
         beside: Callable[[Expr, int], list[Stmt]] | None = None,
         far: Around | None = None,
+        seen: Expr | None = None,
+        hide: Callable[[Expr], Stmt] | None = None,
     ) -> None:
         """``beside(first, count)`` is done behind every so many elements of one dimension.
 
-        ``far``: which memory is stored to around the caches.
+        ``far``: which memory is stored to around the caches.  ``seen``: of one dimension, elements
+        behind so many need not be walked over, but are to be done with by ``hide``, each.
         """
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
@@ -208,6 +212,7 @@ class Walk:
         self.outer = outer or (0, number(extents[0], "outer") if told else extents[0], extents[0])
         self.lanes, self.side = lanes, side
         self._beside, self._far = beside, far
+        self._seen, self._hide = seen, hide
         *middle, inner = extents
         vectors = 1
         while 2 * vectors <= min(_VECTORS, inner // lanes):
@@ -245,6 +250,18 @@ class Walk:
         merge = [] if self.side else [s for p in self.partials for s in p.merge(self.lanes)]
         return [*begin, taken, *merge]
 
+    def _hidden(
+        self, first: Expr, count: Expr, some: Callable[[Callable[[Expr], Stmt]], list[Stmt]]
+    ) -> Stmt:
+        """So many times the walk's width of elements that take part in nothing."""
+        hide = self._hide
+        assert hide is not None
+
+        def step(q: Expr) -> Stmt:
+            return seq(some(lambda x: hide(first + q * self.width + x)))
+
+        return serial(count, step, "q")
+
     def _folded(self, taken: Stmt) -> Stmt:
         for p in self.partials:
             if p.folds:
@@ -259,24 +276,30 @@ class Walk:
         def element(start: Expr, x: Expr, repeated: int = 0) -> Stmt:
             return body((*head, start + x), x, x >= repeated if repeated else None)
 
+        def some(each: Callable[[Expr], Stmt]) -> list[Stmt]:
+            if self._far is None or self.width % LINE:
+                return [serial(self.width, each, "x")]
+            lines = range(0, self.width, LINE)
+            return [streamed(each, const(x), self._far) for x in lines]
+
         def step(q: Expr) -> Stmt:
             if self.side:
                 return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
             start = first + q * self.width
             more = [] if self._beside is None else self._beside(start, self.width)
-            if self._far is None or self.width % LINE:
-                return seq(serial(self.width, lambda x: element(start, x), "x"), more)
-            lines = [
-                streamed(partial(element, start), const(x), self._far)
-                for x in range(0, self.width, LINE)
-            ]
-            return seq(lines, more)
+            return seq(some(partial(element, start)), more)
 
         if self.side or self.width == 1:
             whole, rest = count, 0
         else:
             assert isinstance(count, int)
             whole, rest = divmod(count, self.width)
+        hidden: list[Stmt] = []
+        if self._seen is not None and whole > 1:
+            every = whole
+            whole = minimum(quotient(self._seen + (self.width - 1), self.width), every)
+            if self._hide is not None:
+                hidden = [self._hidden(first + whole * self.width, every - whole, some)]
         if folds:
             parts = [
                 in_folds(
@@ -288,6 +311,7 @@ class Walk:
             ]
         else:
             parts = [(unrolled if self.spelled else serial)(whole, step, "q")]
+        parts += hidden
         if rest:
             width = -(-rest // self.lanes) * self.lanes
             start, repeated = first + count - width, width - rest

@@ -81,7 +81,7 @@ from .gemm_tiling import (
     pitch_bytes,
     turns,
 )
-from .gemm_triangles import in_lines, in_turns
+from .gemm_triangles import in_lines, in_turns, reaches
 
 # Steps of k between the prefetch of a panel's line and its use: some 200 cycles.  Fewer where lines
 # may be apart by a power of two: the first-level cache has eight places or more for them.
@@ -191,7 +191,7 @@ class _Compute:
         # Of one there is no loop, which compiles faster.
         one = tiling.row_group == 1
         self.row_group = 1 if one else number(tiling.row_group, "group")
-        # What a tile keeps of each panel in memory of its own must be known.
+        # What a tile keeps of each in memory of its own must be known.
         keeps = self.k_parts > 1 or own or tiling.panel_group == 1
         self.panel_group = tiling.panel_group if keeps else number(tiling.panel_group, "panels")
         self.told_panels = number(self.panel_groups, "across")
@@ -385,8 +385,8 @@ class _Compute:
         begin, some = in_lines(pb.triangles.steps((i0, t.mr), None, (k0, count)), count)
 
         def row(r: Expr) -> Stmt:
-            copy = lambda k: store(strip, pb.row(bt, i0 + r, k0 + k), r, k)  # noqa: E731
-            return serial(some, copy, "k", first=begin)
+            i = i0 + r
+            return serial(some, lambda k: store(strip, pb.row(bt, i, k0 + k), r, k), first=begin)
 
         return [serial(t.mr, row, "r")], lambda r, k: load(strip, r, k)
 
@@ -535,8 +535,7 @@ class _Compute:
         steps = pb.triangles.steps((rows[1], t.mr), (panel.j0, panel.nv * lanes), (k0, count))
         loop: list[Stmt] = [] if pb.k < unroll else [loop_over(turns, steps)]
         odd = seq(step(count - 1))
-        if steps is not None:  # what is left out need not be where it would be read
-            odd = when(steps[1] >= count, odd)
+        odd = odd if steps is None else when(reaches(steps, count - 1), odd)
         if unroll > 1 and self.k is not pb.k and t.k_tail:
             loop.append(when(count % unroll != 0, odd))
         elif pb.k % unroll:

@@ -251,7 +251,7 @@ def fill_row_blocks(
         def block(b: Expr) -> Stmt:
             return serial(of, lambda k: line(k0 + first + k, b0 + b), "k")
 
-        return serial(count, block, "b")
+        return serial(pb.triangles.blocks((b0, count), mr, k0 + first + of), block, "b")
 
     if isinstance(length, int) and length <= few:
         return some(const(0), length)

@@ -72,6 +72,17 @@ class Triangles:
             stop = tvm().tirx.Select(wanted, stop + const(0), const(0))
         return begin, stop
 
+    def blocks(self, some: tuple[Expr, Expr], height: int, behind: Expr) -> Expr:
+        """How many blocks of rows, of so many from the first on, need any k before ``behind``.
+
+        What loops reach beside the triangle counts, and the last block may start early.
+        """
+        first, count = some
+        if self.rows != "upper":
+            return count
+        needed = quotient(behind + _LINE, height) + 2
+        return minimum(maximum(needed - first, 0), count)
+
 
 ALL = Triangles()
 
@@ -84,6 +95,12 @@ def in_turns(steps: Steps | None, turns: Expr, each: int) -> tuple[Expr, Expr]:
     first = quotient(begin, each)
     behind = minimum(quotient(stop + (each - 1), each), turns)
     return first, maximum(behind - first, 0)
+
+
+def reaches(steps: Steps, step: Expr) -> Expr:
+    """Whether that is one of the steps: others need not be in memory."""
+    begin, stop = steps
+    return tvm().tirx.And(tvm().tirx.LE(begin, step), tvm().tirx.LT(step, stop))
 
 
 def in_lines(steps: Steps | None, count: Expr) -> tuple[Expr, Expr]:

@@ -34,11 +34,13 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    const,
     load,
     local_buffer,
     minimum,
     number,
     prefetch,
+    quotient,
     ramp,
     seq,
     serial,
@@ -389,6 +391,8 @@ class _Block:
             light=light,
             beside=self._ahead(level, first),
             far=self.far if level == plan.walks[-1] else None,
+            seen=self._seen(first),
+            hide=self._hide(level, first),
         )
         everywhere = whole(self.space.shape)
 
@@ -411,6 +415,30 @@ class _Block:
 
         done = [self._per_row(first, finish)] if found else []
         return seq(walk.statements(body), *done)
+
+    def _seen(self, row: Expr) -> Expr | None:
+        """How many elements of a row take part in anything, if that depends on the row."""
+        if not self.space.hidden or self.side or len(self.extents) > 1:
+            return None
+        height = self.space.shape[-2]
+        return row - quotient(row, height) * height + 1
+
+    def _hide(self, level: int, row: Expr) -> Callable[[Expr], Stmt] | None:
+        """Stores what a walk is known to give for an element that takes part in nothing."""
+        walked = set(self.plan.elements(level))
+        hidden = [(m, value) for m, value in self.space.hidden if m in walked]
+        if not hidden:
+            return None
+
+        def hide(element: Expr) -> Stmt:
+            out = []
+            for m, value in hidden:
+                memory = self.code.buffer(m)
+                at = self.index(self.space.places[m], row, (element,))
+                out.append(store(memory, const(value, memory.dtype), *at))
+            return seq(out)
+
+        return hide
 
     def _ahead(self, level: int, first: Expr) -> Callable[[Expr, int], list[Stmt]] | None:
         """What a walk over a long row asks for: what the last one writes, then the next row.

@@ -1,0 +1,172 @@
+"""Causal attention leaves out what is hidden: the same bits as all of it, in less time."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import triangles
+from minitorch_tvm.compiler.schedule.cpu.gemm_triangles import Triangles
+from minitorch_tvm.core import config
+from minitorch_tvm.core.tvm_api import tvm
+from minitorch_tvm.nn import functional as F
+from minitorch_tvm.ops.matmul import TriangularMatmul
+
+Array = np.ndarray[Any, Any]
+
+
+def attend(sizes: tuple[int, int, int, int, int], dtype: str) -> list[Array]:
+    """Attention of ``batch, queries, keys, width, values' width``, and its gradients."""
+    rng = np.random.default_rng(0)
+    n, t, s, d, e = sizes
+    shapes = (n, t, d), (n, s, d), (n, s, e), (n, t, e)
+    *inputs, g = (mt.tensor(rng.standard_normal(shape).astype(dtype)) for shape in shapes)
+    for x in inputs:
+        x.requires_grad_()
+    y = F.scaled_dot_product_attention(*inputs, is_causal=True)
+    y.backward(g)
+    results = [y.detach(), *(x.grad for x in inputs)]
+    mt.eval(*results)
+    return [r.numpy().copy() for r in results if r is not None]
+
+
+def expected(sizes: tuple[int, int, int, int, int]) -> list[Array]:
+    """The same by formula, in float64."""
+    rng = np.random.default_rng(0)
+    n, t, s, d, e = sizes
+    shapes = (n, t, d), (n, s, d), (n, s, e), (n, t, e)
+    q, k, v, g = (rng.standard_normal(shape) for shape in shapes)
+    scores = np.where(np.tri(t, s) > 0, q @ k.swapaxes(1, 2) / np.sqrt(d), -np.inf)
+    p = np.exp(scores - scores.max(2, keepdims=True))
+    p /= p.sum(2, keepdims=True)
+    dp = g @ v.swapaxes(1, 2)
+    ds = p * (dp - (dp * p).sum(2, keepdims=True)) / np.sqrt(d)
+    return [p @ v, ds @ k, ds.swapaxes(1, 2) @ q, p.swapaxes(1, 2) @ g]
+
+
+def triangular() -> int:
+    """How many products of the last program are known to be triangular."""
+    values = lazy.last_executor().program.graph.values
+    return sum(isinstance(v.op, TriangularMatmul) for v in values)
+
+
+# One to many tiles, odd everywhere, more keys than queries and fewer, rows of several walks, sums
+# that are cut, rows that are copied because they are a power of two apart.
+SIZES = [
+    (2, 5, 5, 3, 3),
+    (3, 64, 64, 32, 32),
+    (2, 63, 63, 31, 17),
+    (1, 64, 80, 16, 24),
+    (2, 80, 64, 16, 24),
+    (2, 129, 129, 20, 64),
+    (1, 257, 333, 40, 100),
+    (1, 1024, 1024, 16, 16),
+    (1, 40, 40, 300, 300),
+]
+
+
+@pytest.mark.parametrize("isa", ["host", "x86-64-v3"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_the_same_bits_as_all_of_it(sizes: tuple[int, int, int, int, int], isa: str) -> None:
+    """With memory filled with NaN beforehand: what is left out is neither read nor missing."""
+    dtype = "float64" if sizes[1] == 63 else "float32"
+    with config.override(isa=isa, poison=True):
+        lazy.clear_cache()
+        part = attend(sizes, dtype)
+        assert triangular() == 6
+        lazy.clear_cache()
+        with mock.patch.object(triangles, "hidden_in", return_value={}):
+            whole = attend(sizes, dtype)
+        assert triangular() == 0
+    for a, b in zip(part, whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+    if sizes[1] * sizes[2] < 10000:
+        for a, b in zip(part, expected(sizes), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_kernels_leave_terms_out() -> None:
+    """Loops over k of all six products have other ends than those of whole matrices."""
+    seen: list[Triangles] = []
+    steps = Triangles.steps
+
+    def noted(self: Triangles, *where: Any) -> Any:
+        found = steps(self, *where)
+        if found is not None:
+            seen.append(self)
+        return found
+
+    lazy.clear_cache()
+    with mock.patch.object(Triangles, "steps", noted):
+        attend((2, 96, 96, 32, 32), "float32")
+    assert {(t.rows, t.columns, t.result) for t in seen} >= {
+        ("lower", "", ""),
+        ("upper", "", ""),
+        ("", "", "lower"),
+    }
+
+
+@pytest.mark.parametrize("rows", ["", "lower", "upper"])
+@pytest.mark.parametrize("columns", ["", "lower", "upper"])
+@pytest.mark.parametrize("result", ["", "lower", "upper"])
+def test_steps_cover_all_terms(rows: str, columns: str, result: str) -> None:
+    """By going through all tiles and blocks of k of a small product, and of its transpose."""
+    m, n, k = 11, 9, 10
+    lower = lambda i, j: j <= i  # noqa: E731
+    upper = lambda i, j: j >= i  # noqa: E731
+    fits = {"": lambda i, j: True, "lower": lower, "upper": upper}
+    some = Triangles(rows, columns, result)
+    assert some.swap().swap() == some
+    for triangle, (height, width) in ((some, (m, n)), (some.swap(), (n, m))):
+        row, column = fits[triangle.rows], fits[triangle.columns]
+        for i0 in range(0, height, 4):
+            for j0 in range(0, width, 3):
+                for k0 in range(0, k, 5):
+                    found = triangle.steps((i0, 4), (j0, 3), (k0, 5))
+                    first, behind = (0, 5) if found is None else map(_value, found)
+                    wanted = any(
+                        fits[triangle.result](i, j)
+                        for i in range(i0, i0 + 4)
+                        for j in range(j0, j0 + 3)
+                    )
+                    terms = [
+                        p
+                        for p in range(5)
+                        if any(row(i, k0 + p) for i in range(i0, i0 + 4))
+                        and any(column(k0 + p, j) for j in range(j0, j0 + 3))
+                    ]
+                    if wanted and terms:
+                        assert first <= min(terms)
+                        assert behind > max(terms)
+                    elif not wanted:
+                        assert behind <= first
+
+
+def _value(expression: Any) -> int:
+    """The number that an expression of literals is."""
+    if isinstance(expression, int):
+        return expression
+    return int(tvm().sym.Analyzer().simplify(expression))
+
+
+def test_infinite_values_of_hidden_keys_reach_no_earlier_query_for_sure() -> None:
+    """What a query sees is finite where its own keys are, whatever comes later: at least of tiles
+    that lie before (torch's tiles are the same in this)."""
+    q, k, v = (mt.randn(1, 128, 16) for _ in range(3))
+    v[:, 100:] = float("inf")
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
+    assert np.isfinite(y[:, :64]).all()
+    assert not np.isfinite(y[:, 100:]).any()
+
+
+def test_validated_programs_compute_everything() -> None:
+    """The reference knows of no triangles; it is compared with all that kernels store."""
+    lazy.clear_cache()
+    with config.override(validate=True):
+        attend((1, 33, 33, 8, 8), "float32")
+        assert triangular() == 0
