@@ -452,8 +452,9 @@ def scaled_dot_product_attention(
     ``query`` is [..., l, e], ``key`` [..., s, e], ``value`` [..., s, f]; the result is
     [..., l, f].  ``scale`` is 1 / sqrt(e) by default.  ``attn_mask`` broadcasts to [..., l, s]: a
     bool one says which keys take part (a query without any gives zeros), another is added.
-    ``is_causal`` lets query i see keys 0..i, in half the time.  ``dropout_p`` drops weights, always: pass 0.0 in
-    evaluation.  Raises RuntimeError where shapes, dtypes or options do not fit.
+    ``is_causal`` lets query i see keys 0..i, and leaves out the work for others.  ``dropout_p``
+    drops weights, always: pass 0.0 in evaluation.  Raises RuntimeError where shapes, dtypes or
+    options do not fit.
 
     >>> import minitorch_tvm as mt
     >>> x = mt.tensor([[1.0, 0.0], [0.0, 1.0]])

@@ -215,7 +215,10 @@ class Walk:
         self._seen, self._hide = seen, hide
         *middle, inner = extents
         vectors = 1
-        while 2 * vectors <= min(_VECTORS, inner // lanes):
+        most = inner // lanes
+        if seen is not None and most >= _VECTORS:
+            most //= 2  # so that there are steps to be left out; of one vector they are slow
+        while 2 * vectors <= min(_VECTORS, most):
             vectors *= 2
         self.width = side or (vectors * lanes if inner >= lanes else 1)
         each = 1 if side else self.width
