@@ -3,7 +3,8 @@
 * An injective value is *inlined* into its readers when recomputing it is cheap.
 * A reduction, product or convolution *anchors* a kernel; elementwise followers of its shape join.
 * An injective value that must be stored joins the kernel of a value it reads at its own index, or
-  starts an elementwise kernel that others may join.
+  starts an elementwise kernel that others may join.  A product's kernel may store its lines in
+  another order.
 * A reshape of something stored is another name for the same memory.
 * Kernels that work on the same rows are merged (:mod:`.fuse_rows`).
 * A long chain of elementwise values is several kernels, so that compile time is linear in it.
@@ -24,6 +25,7 @@ from ..ops import elementary as el
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import pool as pl
+from ..ops.matmul import Matmul
 from ..ops.random import RandomBits
 from .fuse_rows import merge_rows
 from .groups import LARGEST, Group, Grouping, order
@@ -180,7 +182,9 @@ class _Fuser(Grouping):
             for group in sorted({self.group_of[r] for r in reads.direct if r in self.group_of})[
                 ::-1
             ]:
-                if self._joins(v, reads, group):
+                turns = self._turns(v, group)
+                if turns or self._joins(v, reads, group):
+                    self.groups[group].turned = turns
                     self.groups[group].members.append(v)
                     self.groups[group].length += reads.length
                     self._link(group, reads)
@@ -188,9 +192,20 @@ class _Fuser(Grouping):
                     return
         self._new_group(v, anchor=False)
 
+    def _turns(self, v: int, group: int) -> bool:
+        """True if ``v`` is what a product's kernel computes, for nobody else, in another order of
+        dimensions but for the last: its lines are stored elsewhere, and stay whole."""
+        g, value = self.groups[group], self.values[v]
+        if g.anchor is None or not isinstance(self.values[g.anchor].op, Matmul) or g.turned:
+            return False
+        if not isinstance(value.op, mv.Permute) or value.op.dims[-1] != len(value.shape) - 1:
+            return False
+        (x,) = value.inputs
+        return x in g.members and x not in self.outputs and self.users[x] == [v]
+
     def _joins(self, v: int, reads: _Reads, group: int) -> bool:
         g = self.groups[group]
-        if g.shape != self.values[v].shape or not self.values[v].op.elementwise:
+        if g.turned or g.shape != self.values[v].shape or not self.values[v].op.elementwise:
             return False
         if g.length + reads.length > LARGEST:
             return False

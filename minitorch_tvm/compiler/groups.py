@@ -21,6 +21,7 @@ class Group:
     members: list[int]
     length: int  # values computed, the inlined ones included
     rows: Rows | None = None
+    turned: bool = False  # the last member is stored in another order of dimensions: nobody joins
 
 
 class Grouping:

@@ -198,13 +198,17 @@ class Evaluator:
 
     def store_all(self, index: tuple[Expr, ...]) -> Stmt:
         """Store every value the kernel stores, at ``index``."""
-        graph = self.code.graph
+        kernel, values = self.code.kernel, self.code.graph.values
         writes = []
-        for v in self.code.kernel.members:
-            element = self.read(v, index)
-            if v in self.code.kernel.stores:
-                target = self.code.buffer(v, self._shape(graph.values[v]))
-                writes.append(store(target, element, *index))
+        for v in kernel.members:
+            value, at = values[v], index
+            if isinstance(value.op, mv.Permute) and value.inputs[0] in kernel.members:
+                element = self.read(value.inputs[0], index)
+                at = tuple(index[d] for d in value.op.dims)
+            else:
+                element = self.read(v, index)
+            if v in kernel.stores:
+                writes.append(store(self.code.buffer(v, self._shape(value)), element, *at))
         # Reads come before writes: an output may stand on the memory of an input.
         return self.scope.body(*writes)
 
