@@ -54,6 +54,10 @@ _CONVOLUTIONS = (
 )
 
 
+# batch, heads, positions, width of a head
+_ATTENTION = ((16, 4, 64, 32), (4, 4, 256, 64), (1, 8, 1024, 64), (1, 4, 2048, 64))
+
+
 def product(m: int, n: int, k: int, form: str) -> Case:
     """A product of m x k and k x n; a T in ``form`` means that the operand is stored transposed."""
     a = (k, m) if form[0] == "T" else (m, k)
@@ -75,6 +79,15 @@ def _convolutions() -> Iterator[Case]:
         yield Case("conv", f"conv-{name}", (x, w), nbytes, flops, options)
         for kind in ("conv-input", "conv-weight"):
             yield Case(kind, f"{kind}-{name}", (x, w, y), nbytes, flops, options)
+
+
+def _attention() -> Iterator[Case]:
+    """Causal attention, and its three gradients together: of products, half the terms count."""
+    for shape in _ATTENTION:
+        one, name = 4 * math.prod(shape), "x".join(map(str, shape))
+        flops = 2 * math.prod(shape) * shape[2] // 2
+        yield Case("attention", f"attention-{name}", (shape,) * 3, 4 * one, 2 * flops)
+        yield Case("attention-grad", f"attention-grad-{name}", (shape,) * 4, 7 * one, 6 * flops)
 
 
 def _memory(kind: str, name: str, inputs: tuple[tuple[int, ...], ...], out: int, **o: Any) -> Case:
@@ -114,7 +127,7 @@ def _rest() -> Iterator[Case]:
 def cases() -> dict[str, Case]:
     """All of them by name."""
     products = (product(*p, f) for p in _PRODUCTS for f in ("NN", "NT", "TN", "TT"))
-    return {c.name: c for c in (*products, *_convolutions(), *_rest())}
+    return {c.name: c for c in (*products, *_convolutions(), *_attention(), *_rest())}
 
 
 def course_products() -> dict[str, Case]:
@@ -137,11 +150,23 @@ _CHAINS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _attend(lib: Any, q: Any, k: Any, v: Any) -> Any:
+    return lib.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attend_and_back(lib: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+    """One array of the gradients, which all have to be computed."""
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    return lib.stack(lib.autograd.grad(_attend(lib, *inputs), inputs, g))
+
+
 def expression(case: Case) -> Callable[..., Any]:
     """``compute(lib, *tensors)``, the same text for torch and this package."""
     o = case.options
     made: dict[str, Callable[..., Any]] = {
         "conv": lambda lib, x, w: lib.nn.functional.conv2d(x, w, **o),
+        "attention": _attend,
+        "attention-grad": _attend_and_back,
         "softmax": lambda lib, x: lib.nn.functional.softmax(x, dim=-1),
         "norm": lambda lib, x, w, b: lib.nn.functional.layer_norm(x, x.shape[-1:], w, b),
         "sum": lambda lib, x: x.sum(o["axis"]),

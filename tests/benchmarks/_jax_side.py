@@ -172,6 +172,12 @@ _CHAINS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _attend(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1) @ v
+
+
 def _function(case: Case) -> Callable[..., Any]:
     o = case.options
     if case.kind == "matmul":
@@ -189,6 +195,8 @@ def _function(case: Case) -> Callable[..., Any]:
         }
         return back.get(case.kind, conv)
     made: dict[str, Callable[..., Any]] = {
+        "attention": _attend,
+        "attention-grad": lambda q, k, v, g: jnp.stack(jax.vjp(_attend, q, k, v)[1](g)),
         "softmax": lambda x: jax.nn.softmax(x, -1),
         "norm": _norm,
         "sum": lambda x: jnp.sum(x, o["axis"]),

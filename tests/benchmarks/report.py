@@ -37,6 +37,8 @@ CLASSES = {
     "conv": "convolution, forward",
     "conv-input": "convolution, input gradient",
     "conv-weight": "convolution, weight gradient",
+    "attention": "causal attention, forward",
+    "attention-grad": "causal attention and its gradients",
     "softmax": "softmax",
     "norm": "layer norm",
     "sum": "sums",
