@@ -25,7 +25,7 @@ from .core import config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.record import record
-from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled
+from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled, too_large
 from .ir.graph import Graph
 from .ir.node import MODE, SCALAR, Node, others, traces
 from .ir.trace import Trace
@@ -318,10 +318,7 @@ def _judge(checks: list[Check]) -> list[tuple[Check, Failed]]:
     known = (c for c in checks if not c.ok.pending)
     wrong = [c for c in known if not c.ok.buffer.numpy((), c.ok.dtype).item()]
     if wrong:
-        # No recording tells of what fails.
-        MODE.trace.restart()
-        for trace in traces():
-            trace.whole = trace is MODE.trace
+        _forget_recordings()
     failed = []
     for c in wrong:
         index = c.index
@@ -479,6 +476,8 @@ def _flush(
             plan = known.plan(trace)
             _CACHE.move_to_end(known.key)
         else:
+            if _refuse_large(roots, wanted):
+                return _flush(roots, wanted, conditions)
             plan = _planned(roots, wanted, conditions)
             if not roots:
                 return None
@@ -508,6 +507,31 @@ def _flush(
         if not (finished and conditions):
             trace.restart()
     return known
+
+
+def _refuse_large(roots: dict[int, Node], wanted: Iterable[Node]) -> bool:
+    """Take what no memory can hold out of ``roots``; raises the error of one that is ``wanted``.
+
+    Whoever still holds it would otherwise wait for it with everything that he asks for.
+    """
+    found = [(n, cause) for n in roots.values() if (cause := too_large(n)) is not None]
+    if not found:
+        return False
+    _forget_recordings()
+    for node, cause in found:
+        del roots[id(node)]
+        fail(node, cause)
+    for node in wanted:
+        if isinstance(node.op, Failed):
+            raise node.op.exception()
+    return True
+
+
+def _forget_recordings() -> None:
+    """No recording tells of what fails."""
+    MODE.trace.restart()
+    for trace in traces():
+        trace.whole = trace is MODE.trace
 
 
 def computed(outputs: list[Node], results: list[Buffer]) -> None:

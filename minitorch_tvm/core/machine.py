@@ -43,6 +43,12 @@ def cache_bytes(level: int, default: int) -> int:
 
 
 @functools.cache
+def memory_bytes() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@functools.cache
 def _processor() -> dict[str, str]:
     """What Linux says of the first processor and its instructions; empty where it does not."""
     try:

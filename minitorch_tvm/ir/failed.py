@@ -1,4 +1,5 @@
-"""Values that are never computed, because what they would be computed from is known to be wrong.
+"""Values that are never computed: no memory holds them, or what they would be computed from is
+known to be wrong.
 
 A condition on data fails long after the value behind it was recorded, and the program may have kept
 that value, or what was recorded from it.  Asked for at any later time, it raises the same error.
@@ -6,14 +7,21 @@ that value, or what was recorded from it.  Asked for at any later time, it raise
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from ..core import errors
+from ..core.dtype import DType
+from ..core.machine import memory_bytes
 from ..core.record import record
+from ..core.shape import Shape, numel
 from .node import Leaf, Node
 from .op import Kind
+
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of what is stored: kernels count in 32 bits."""
 
 
 @record(eq=False)
@@ -30,6 +38,27 @@ class Failed(Leaf, kind=Kind.LEAF):
         if self.place is not None:
             error.add_note(f"recorded at {errors.describe(self.place)}")
         return error
+
+
+def too_large(node: Node) -> Failed | None:
+    """What stands for a value that no memory can hold, else None."""
+    count = numel(node.shape)
+    if count <= MOST_ELEMENTS and count * node.dtype.itemsize <= memory_bytes():
+        return None
+    error = functools.partial(_too_large, count, node.shape, node.dtype)
+    return Failed("failed", error, node.place)
+
+
+def _too_large(count: int, shape: Shape, dtype: DType) -> Exception:
+    if count > MOST_ELEMENTS:
+        return RuntimeError(
+            f"a tensor in memory has at most {MOST_ELEMENTS} elements, not {count} (shape "
+            f"{list(shape)})"
+        )
+    return RuntimeError(
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+        f"{count * dtype.itemsize} bytes. Error code 12 (Cannot allocate memory)"
+    )
 
 
 FAILED: dict[int, weakref.ref[Node]] = {}

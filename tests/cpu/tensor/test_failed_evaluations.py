@@ -505,3 +505,54 @@ def test_a_call_that_fails_for_another_reason_leaves_no_condition() -> None:
     assert w.tolist() == [5.0, 5.0, 5.0]
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):  # one that is held is tested
         (mt.tensor([1, 2]) // (mt.tensor([1, 0]) * 1)).tolist()
+
+
+# --- what no memory holds ---
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "words"),
+    [
+        ((1 << 16, (1 << 15) + 1), mt.uint8, "at most 2147483647 elements, not 2147549184"),
+        ((1 << 31,), mt.uint8, "at most 2147483647 elements, not 2147483648"),
+        ((1 << 20, 1 << 10), mt.float64, "you tried to allocate 8589934592 bytes"),
+    ],
+)
+def test_what_is_too_large_does_not_stop_others(
+    shape: tuple[int, ...], dtype: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as something holds it, everything pending is computed but that."""
+    monkeypatch.setattr(failures, "memory_bytes", lambda: 1 << 33 if dtype is mt.uint8 else 1 << 32)
+    large = mt.ones(*shape, dtype=dtype) + 1
+    small = mt.ones(3) * 2
+    assert mt.ones(2).sum().item() == 2
+    assert small.tolist() == [2, 2, 2]
+    more = small + 1
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=words) as caught:
+            large.numpy()
+        assert any("recorded at" in note for note in caught.value.__notes__)
+        with pytest.raises(RuntimeError, match=words):
+            mt.eval(large, more)
+    with pytest.raises(RuntimeError, match=words):  # what it would be computed from is not there
+        (large * 3).sum().item()
+    assert more.tolist() == [3, 3, 3]
+    del large
+    assert (more + 1).tolist() == [4, 4, 4]
+
+
+def test_large_values_that_are_not_stored_are_computed() -> None:
+    n = 60_000
+    total = (mt.arange(float(n))[:, None] * mt.ones(1, n)).amax()
+    assert total.item() == n - 1
+
+
+def test_the_same_loop_meets_large_values_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings that are recognised: one round after the other, the same error."""
+    monkeypatch.setattr(failures, "memory_bytes", lambda: 1 << 20)
+    for i in range(6):
+        large = mt.zeros(1 << 20) + i
+        small = mt.ones(4) + i
+        assert small.sum().item() == 4 + 4 * i
+        with pytest.raises(RuntimeError, match="you tried to allocate 4194304 bytes"):
+            large.realize()
