@@ -175,3 +175,20 @@ def test_validated_programs_compute_everything() -> None:
     with config.override(validate=True):
         attend((1, 33, 33, 8, 8), "float32")
         assert triangular() == 0
+
+
+@pytest.mark.parametrize("sizes", [(40, 40, 40), (30, 50, 20), (64, 16, 48)])
+@pytest.mark.parametrize("where", ["rows", "columns", "result"])
+@pytest.mark.parametrize("triangle", ["lower", "upper"])
+def test_estimates_know_how_much_is_left(
+    sizes: tuple[int, int, int], where: str, triangle: str
+) -> None:
+    m, n, k = sizes
+    some = Triangles(**{where: triangle})
+    taken = 0
+    tiles = [(i0, j0) for i0 in range(0, m, 7) for j0 in range(0, n, 16)]
+    for i0, j0 in tiles:
+        found = some.steps((i0, 7), (j0, 16), (0, k))
+        begin, stop = (0, k) if found is None else map(_value, found)
+        taken += max(stop - begin, 0)
+    assert some.share(sizes, (7, 16)) == pytest.approx(taken / (k * len(tiles)))

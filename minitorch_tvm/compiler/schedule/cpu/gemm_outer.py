@@ -188,8 +188,7 @@ class _Compute:
         self.m = pb.told_m
         self.told_blocks = number(self.blocks, "blocks")
         self.told_groups = number(self.row_groups, "groups")
-        # Of one there is no loop, which compiles faster.
-        one = tiling.row_group == 1
+        one = tiling.row_group == 1  # there is no loop then, which compiles faster
         self.row_group = 1 if one else number(tiling.row_group, "group")
         # What a tile keeps of each in memory of its own must be known.
         keeps = self.k_parts > 1 or own or tiling.panel_group == 1
@@ -532,7 +531,8 @@ class _Compute:
         turns = quotient(count, unroll)
         if isinstance(turns, int) and self.k_parts == 1 and self._unrolls(panel.nv, turns, unroll):
             turns = number(turns, "turns")
-        steps = pb.triangles.steps((rows[1], t.mr), (panel.j0, panel.nv * lanes), (k0, count))
+        columns = (panel.j0, panel.nv * lanes) if self.panels > 1 else (0, pb.n)
+        steps = pb.triangles.steps((rows[1], t.mr), columns, (k0, count))
         loop: list[Stmt] = [] if pb.k < unroll else [loop_over(turns, steps)]
         odd = seq(step(count - 1))
         odd = odd if steps is None else when(reaches(steps, count - 1), odd)

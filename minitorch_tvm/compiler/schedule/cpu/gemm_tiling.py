@@ -10,6 +10,7 @@ from ....core.record import record
 from ...loops import LINE_BYTES, PAGE_BYTES, SHORTEST, ceil_div
 from ...target import CpuTarget
 from .gemm_problem import LARGE, SQUARE, Problem
+from .gemm_triangles import ALL
 
 # Issue limits of current wide cores, per cycle; latency of a fused multiply-add in cycles.
 _FMA_PORTS, _LOAD_PORTS, _LATENCY = 2, 2, 4
@@ -456,6 +457,8 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
 
     full, last = nv
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
+    if pb.triangles != ALL:
+        cost *= pb.triangles.share((pb.m, pb.n, pb.k), (mr, full * lanes))
     if not direct:
         cost += _PACK_CYCLES * pb.k * vectors
     if packs_rows(pb, cpu, mr):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....core.record import record
 from ....core.tvm_api import tvm
-from ...loops import Expr, const, maximum, minimum, quotient
+from ...loops import Expr, ceil_div, const, maximum, minimum, quotient
 
 Steps = tuple[Expr, Expr]
 """The first of some, and the one behind the last, which may be less."""
@@ -60,7 +60,7 @@ class Triangles:
             elif self.columns == "upper":
                 end = j0 + width
                 behind = end if behind is None else minimum(behind, end)
-            if self.result == "lower":
+            if self.result == "lower" and not (isinstance(j0, int) and j0 == 0):
                 wanted = tvm().tirx.LT(j0, i0 + height)
             elif self.result == "upper":
                 wanted = tvm().tirx.LT(i0, j0 + width)
@@ -71,6 +71,18 @@ class Triangles:
         if wanted is not None:
             stop = tvm().tirx.Select(wanted, stop + const(0), const(0))
         return begin, stop
+
+    def share(self, sizes: tuple[int, int, int], tile: tuple[int, int]) -> float:
+        """About which part of all steps tiles of so many rows and columns take, of m, n and k."""
+        (m, n, k), (height, width) = sizes, tile
+        steps = _share(self.rows, m, k, height) * _share(_OTHER[self.columns], n, k, width)
+        lower, upper = (m, n, height, width), (n, m, width, height)
+        if not self.result:
+            return steps
+        lines, others, size, each = lower if self.result == "lower" else upper
+        ends = [min(first + size, others) for first in range(0, lines, size)]
+        tiles = sum(ceil_div(end, each) for end in ends) / (len(ends) * ceil_div(others, each))
+        return steps * tiles
 
     def blocks(self, some: tuple[Expr, Expr], height: int, behind: Expr) -> Expr:
         """How many blocks of rows, of so many from the first on, need any k before ``behind``.
@@ -85,6 +97,18 @@ class Triangles:
 
 
 ALL = Triangles()
+
+
+def _share(triangle: str, lines: int, k: int, size: int) -> float:
+    """Of rows' steps, which part blocks of ``size`` rows take."""
+    if not triangle:
+        return 1.0
+    firsts = range(0, lines, size)
+    if triangle == "lower":
+        taken = sum(min(first + size, k) for first in firsts)
+    else:
+        taken = sum(max(k - first, 0) for first in firsts)
+    return taken / (k * len(firsts))
 
 
 def in_turns(steps: Steps | None, turns: Expr, each: int) -> tuple[Expr, Expr]:
