@@ -166,8 +166,9 @@ def test_products_that_stay_in_caches_have_no_packing_stage(
         ((1000, 100, 256), ["gemm"]),
         # Two of them, of which a stage packs each once.
         ((1024, 512, 256), ["gemm_pack", "gemm"]),
+        ((256, 32, 784), ["gemm"]),
         # One, but packing it twice is more than a little of the product.
-        ((256, 32, 784), ["gemm_pack", "gemm"]),
+        ((128, 32, 4096), ["gemm_pack", "gemm"]),
     ],
     ids=str,
 )

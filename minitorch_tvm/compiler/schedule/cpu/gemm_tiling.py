@@ -63,7 +63,7 @@ _KEPT_SHARE, _MANY_GROUPS = 0.4, 4
 # Share of it for all rows and one panel of a tile that has all rows, and if it is transposed.
 _ALONE_SHARE, _TURNED_SHARE = 0.7, 0.5
 # Where there is one: what packing it again by every other thread may cost, against the product.
-_LITTLE = 0.03
+_LITTLE = 0.12
 # What the last tiles cost where cores differ in speed, in tiles.
 _DELAY = 0.15
 _WIDE_PART = 512  # bytes of a row that is packed for one block of k
