@@ -39,12 +39,20 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     return found
 
 
+def check_ways(s: conv.Conv, ways: Ways) -> None:
+    """All ways of each direction."""
+    ways.number = 0
+    Case(s).check()
+    # The gradient of weights, the last, is not always such a product.
+    counts = dict(zip(("y", "dx", "dw"), ways.counts, strict=False))
+    for ways.number in range(1, max(counts.values())):
+        others = [name for name, count in counts.items() if count > ways.number]
+        Case(s, directions=others).check()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_direction(name: str, ways: Ways) -> None:
-    Case(CASES[name]).check()
-    for number in range(1, max(ways.counts)):
-        ways.number = number
-        Case(CASES[name]).check()
+    check_ways(CASES[name], ways)
 
 
 @pytest.mark.parametrize("tiles", [1, 5])
@@ -54,8 +62,7 @@ def test_tiles_of_several(
 ) -> None:
     """The last one has fewer."""
     monkeypatch.setattr(conv_unfolded, "_TILES", tiles)
-    for ways.number in range(3):
-        Case(CASES[name]).check()
+    check_ways(CASES[name], ways)
 
 
 def test_all_ways_are_known(ways: Ways) -> None:
@@ -77,7 +84,7 @@ def test_fused_producer_and_epilogue(name: str, ways: Ways) -> None:
     check_fused(CASES[name])
 
 
-@pytest.mark.parametrize("name", ["second layer", "odd everything", "one by one"])
+@pytest.mark.parametrize("name", ["64 at 8", "odd everything", "one by one"])
 def test_thread_count_does_not_change_a_bit(name: str, ways: Ways) -> None:
     check_threads(CASES[name])
 
