@@ -57,13 +57,38 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", {**CASES, **OWN})
+# Of these, vectors may go on in the next row.  Of others "flat" is "rows", and made but once.
+FLATTENED = (
+    *("first layer", "whole input", "kernel is padded input", "dilated"),
+    *("short rows", "wide borders", "a vector and a half"),
+)
+
+
+def in_ways(*names: str) -> pytest.MarkDecorator:
+    """Each of these shapes along rows, and flat if it can be."""
+    found = [("rows", name) for name in names]
+    found += [("flat", name) for name in names if name in FLATTENED]
+    return pytest.mark.parametrize(("along_rows", "name"), found, indirect=["along_rows"])
+
+
+only_rows = pytest.mark.parametrize("along_rows", ["rows"], indirect=True)
+
+
+@pytest.mark.parametrize("along_rows", ["flat"], indirect=True)
+def test_which_shapes_can_be_flat(along_rows: list[Conv]) -> None:
+    shapes = {**CASES, **OWN}
+    plans = {name: conv_weight_rows.plan(s, AVX512, in_place=True) for name, s in shapes.items()}
+    assert {name for name, p in plans.items() if p is not None and p.flat} == set(FLATTENED)
+
+
+@in_ways(*CASES, *OWN)
 def test_every_shape(name: str, along_rows: list[Conv]) -> None:
     s = {**CASES, **OWN}[name]
     Case(s, directions=("dw",)).check()
     assert along_rows == ([] if conv_weight_rows.plan(s, HOST) is None else [s])
 
 
+@only_rows
 @pytest.mark.parametrize("name", OWN)
 def test_gradients_that_are_not_memory_are_copied(name: str, along_rows: list[Conv]) -> None:
     Case(OWN[name], lines=False, directions=("dw",)).check()
@@ -80,7 +105,7 @@ def test_most_shapes_fit() -> None:
     assert conv_weight_rows.plan(spec(1, 1, (4, 99), 3, (1, 31)), AVX512) is None
 
 
-@pytest.mark.parametrize("name", ["bands of some images", "rgb", "far taps"])
+@in_ways("bands of some images", "rgb", "far taps", "wide borders")
 @pytest.mark.parametrize(
     ("dtype", "cpu"),
     [*itertools.product(("float64", "float32"), (AVX2, SSE)), ("float64", HOST)],
@@ -93,13 +118,14 @@ def test_dtypes_and_machines(
     assert len(along_rows) == 1
 
 
+@only_rows
 @pytest.mark.parametrize("name", ["first layer", "rgb", "dilated and strided"])
 def test_fused_producer_and_epilogue(name: str, along_rows: list[Conv]) -> None:
     check_fused(CASES[name], ("dw",))
     assert len(along_rows) == 1
 
 
-@pytest.mark.parametrize("name", ["bands", "bands of some images", "eleven outputs"])
+@in_ways("bands", "bands of some images", "eleven outputs", "wide borders")
 def test_thread_count_does_not_change_a_bit(name: str, along_rows: list[Conv]) -> None:
     check_threads(OWN[name], ("dw",))
     assert len(along_rows) == 1

@@ -104,6 +104,7 @@ def assembly(make: Make, cpu: target.CpuTarget, monkeypatch: pytest.MonkeyPatch)
     out = make()
     with monkeypatch.context() as patch:
         patch.setattr(native, "compile_module", watched)
+        patch.setattr(native, "object_code", lambda _: b"")  # which nobody links
         patch.setattr(target, "host", lambda isa="host": cpu)
         patch.setattr(api, "compile_graph", stopped)
         with pytest.raises(_CompiledError):
