@@ -62,8 +62,10 @@ def test_every_op_has_exactly_one_row() -> None:
 @each_row
 def test_shape_dtype_value_and_reference(row: Row, rng: np.random.Generator) -> None:
     checks = []
-    for op, shapes in row.cases:
-        for dtype in row.dtypes:
+    for number, (op, shapes) in enumerate(row.cases):
+        for n, dtype in enumerate(row.dtypes):
+            if n and (number + n) % 2:
+                continue  # All cases with the first dtype; of each other one, every second.
             args = row.sample(rng, shapes, dtype)
             want = row.expected(op, args, dtype)
             what = f"{op} on {dtype} {shapes}"

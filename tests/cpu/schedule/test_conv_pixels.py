@@ -80,7 +80,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
 # Shapes of which each way to choose tiles is tried; of others the fastest and two in turn.
 VARIED = (
     *("first layer", "16 to 16", "stride 2", "rgb", "one by one stride 2", "odd everything"),
-    *("dilated", "dilated and strided", "padding past kernel", "asymmetric"),
+    "dilated and strided",
 )
 
 
@@ -97,7 +97,8 @@ def _tried(number: int, name: str) -> list[str]:
 )
 def test_every_direction(name: str, how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
-    Case(CASES[name], directions=("y", "dx")).check()
+    for direction in ("y", "dx"):  # apart, as one of them is often what it was
+        Case(CASES[name], directions=(direction,)).check()
 
 
 def test_all_layouts_are_met(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:

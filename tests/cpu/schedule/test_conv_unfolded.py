@@ -73,8 +73,11 @@ def test_all_ways_are_known(ways: Ways) -> None:
 
 
 @pytest.mark.parametrize("name", ["16 to 16", "odd everything", "dilated and strided", "rgb"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("cpu", [AVX2, HOST], ids=["avx2", "host"])
+@pytest.mark.parametrize(
+    ("dtype", "cpu"),
+    [("float64", AVX2), ("float32", AVX2), ("float64", HOST)],
+    ids=lambda value: value if isinstance(value, str) else value.mcpu,
+)
 def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, ways: Ways) -> None:
     Case(replace(CASES[name], dtype=dtype), cpu).check()
 
