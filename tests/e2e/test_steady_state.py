@@ -108,7 +108,7 @@ def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str) -> None:
     assert program.arena_bytes < program.naive_bytes
 
 
-def _train_for_10000_steps() -> None:
+def _train_for_2500_steps() -> None:
     rng = np.random.default_rng(0)
     model = mnist_models.build("mlp", course=True)
     images = mt.tensor(rng.random((1000, 1, 28, 28), np.float32))
@@ -122,25 +122,26 @@ def _train_for_10000_steps() -> None:
         for _ in range(epochs):
             mnist.train_epoch(model, optimizer, loader)
 
-    train(2)
+    train(20)
     gc.collect()
-    counts, resident, objects = _Counts(), _resident(), len(gc.get_objects())
+    objects = len(gc.get_objects())  # before memory is looked at, as the list takes some, too
+    counts, resident = _Counts(), _resident()
     programs = len(lazy.executors())
-    train(1000)
-    assert counts["native_calls"] == 10_000
+    train(250)
+    assert counts["native_calls"] == 2500
     assert counts["compiles"] == 0
     assert counts["allocations"] == 0
     assert counts["bytes_allocated"] == 0
     assert len(lazy.executors()) == programs
     gc.collect()
     # Either leak would be at least an object of 50 bytes a step.
-    assert len(gc.get_objects()) - objects < 500
-    assert _resident() - resident < 1 << 20
+    assert len(gc.get_objects()) - objects < 125
+    assert _resident() - resident < 1 << 18
 
 
 @pytest.mark.slow
-def test_memory_is_flat_over_10000_steps() -> None:
+def test_memory_is_flat_over_2500_steps() -> None:
     # In a process of its own: in one of 700 MB that other tests had left, memory of the size of a
     # few huge pages came once.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        pool.submit(_train_for_10000_steps).result()
+        pool.submit(_train_for_2500_steps).result()

@@ -121,10 +121,16 @@ def test_all_layouts_are_met(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) ->
     assert {p.regular for p in chosen.problems} == {False, True}
 
 
-@pytest.mark.parametrize("name", ["first layer", "16 to 16", "stride 2", "rgb", "dilated"])
 @pytest.mark.parametrize(
-    ("dtype", "cpu"),
-    [*itertools.product(("float64", "float32"), (SSE, AVX2)), ("float64", HOST)],
+    ("name", "dtype", "cpu"),
+    [
+        *(
+            (name, *rest)
+            for name in ("first layer", "16 to 16", "stride 2", "rgb", "dilated")
+            for rest in (("float64", AVX2), ("float64", HOST), ("float32", SSE), ("float32", AVX2))
+        ),
+        ("rgb", "float64", SSE),  # of two lanes: never
+    ],
     ids=lambda value: value if isinstance(value, str) else value.mcpu,
 )
 def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, chosen: Chosen) -> None:
@@ -248,18 +254,12 @@ def test_rows_of_taps_outside_the_image_are_left_out(step: int, chosen: Chosen) 
 
 
 @pytest.mark.parametrize("how", CHOICES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_bad_pixel_reaches_exactly_its_window(
-    bad: float, step: int, how: str, chosen: Chosen
-) -> None:
+def test_a_bad_pixel_reaches_exactly_its_window(step: int, how: str, chosen: Chosen) -> None:
     """Vectors go on behind the end of rows; nothing of that reaches a result."""
     chosen.key = CHOICES[how]
     s = spec(2, 5, (10, 13), 6, (3, 3), (step, step), (1, 1))
     case = Case(s, directions=("y", "dx"))
-    case.arrays["x"][1, 4, 4, 12] = bad
-    case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
-    found = case.run()
     read = np.zeros((s.oh, s.ow), bool)
     given = np.zeros((s.h, s.w), bool)
     for i in range(3):
@@ -272,10 +272,14 @@ def test_a_bad_pixel_reaches_exactly_its_window(
                         given[at] = True
     hit = np.zeros(case.shapes["y"], bool)
     hit[1] = read
-    np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
     back = np.zeros(case.shapes["x"], bool)
     back[0] = given
-    np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
+    for bad in (np.nan, np.inf):
+        case.arrays["x"][1, 4, 4, 12] = bad
+        case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
+        found = case.run()
+        np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
+        np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
