@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api, native
+from minitorch_tvm.ir.node import MODE
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 ROWS = ("logreg", "mlp-32", "mlp-100", "mlp-1000", "mlp-wide", "lenet", "resnet", "gpt")
@@ -33,14 +36,44 @@ def test_all_are_here(rows: Any) -> None:
     assert sorted(rows.ROWS) == sorted(ROWS)
 
 
+class _PlannedError(Exception):
+    """Ends an evaluation before its code is needed."""
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Programs, of which nothing is compiled, as their plan does not depend on that."""
+    found: list[Any] = []
+    compile_graph = api.compile_graph
+
+    def stopped(graph: Any) -> None:
+        found.append(compile_graph(graph))
+        raise _PlannedError
+
+    lazy.clear_cache()
+    monkeypatch.setattr(native.Build, "_make", lambda *_: None)
+    monkeypatch.setattr(api, "compile_graph", stopped)
+    yield found
+    MODE.trace.handles.clear()  # what was not computed is not wanted later, either
+    lazy.clear_cache()
+
+
 @pytest.mark.parametrize("name", ROWS)
-def test_arena_is_near_the_lower_bound(rows: Any, name: str) -> None:
+def test_arena_is_near_the_lower_bound(rows: Any, name: str, planned: list[Any]) -> None:
+    step, row = _step(rows, name)
+    (x, y), *_ = rows.batches(row, count=1)
+    with pytest.raises(_PlannedError):
+        step(mt.from_numpy(x), mt.from_numpy(y)).item()
+    program = planned[-1]
+    assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound
+    assert program.arena_bytes < program.naive_bytes
+
+
+@pytest.mark.parametrize("name", ["mlp-32", "lenet"])
+def test_steps_have_a_loss(rows: Any, name: str) -> None:
     step, row = _step(rows, name)
     (x, y), *_ = rows.batches(row, count=1)
     assert np.isfinite(step(mt.from_numpy(x), mt.from_numpy(y)).item())
-    program = lazy.last_executor().program
-    assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound
-    assert program.arena_bytes < program.naive_bytes
 
 
 @pytest.mark.parametrize("mebibytes", [1 / 8, 4])

@@ -291,7 +291,7 @@ def test_panels_are_packed_part_by_part(
     monkeypatch.setattr(gemm_outer, "fastest", lambda pb, cpu: (*gemm_tiling.choose(pb, cpu), pb))
     cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=16 << 10, l2_bytes=64 << 10)
     cpu = dataclasses.replace(cpu, vector_bytes=32, vector_registers=16)
-    for epilogue in ("plain", "bias_relu", "accumulate"):
+    for epilogue in ("bias_relu", "accumulate"):
         case = build(Gemm(batch, *shape, dtype, a_transposed, False), cpu=cpu, epilogue=epilogue)
         run_and_check(case, epilogue)
         assert "gemm_pack" not in case.stage_names
@@ -659,7 +659,7 @@ def test_tiles_that_are_turned(
     if narrow:
         width = 16 if mr > 8 else 32
         cpu = dataclasses.replace(cpu, vector_bytes=width, vector_registers=30)
-    for epilogue in ("plain", "bias_relu", "accumulate"):
+    for epilogue in ("bias_relu", "accumulate"):
         case = build(Gemm(1, *shape, dtype, True, True), cpu=cpu, epilogue=epilogue)
         run_and_check(case, epilogue)
     assert turned
