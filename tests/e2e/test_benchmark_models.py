@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from planned import PlannedError
 
 import minitorch_tvm as mt
-from minitorch_tvm import lazy
-from minitorch_tvm.compiler import api, native
-from minitorch_tvm.ir.node import MODE
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 ROWS = ("logreg", "mlp-32", "mlp-100", "mlp-1000", "mlp-wide", "lenet", "resnet", "gpt")
@@ -36,33 +33,11 @@ def test_all_are_here(rows: Any) -> None:
     assert sorted(rows.ROWS) == sorted(ROWS)
 
 
-class _PlannedError(Exception):
-    """Ends an evaluation before its code is needed."""
-
-
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Programs, of which nothing is compiled, as their plan does not depend on that."""
-    found: list[Any] = []
-    compile_graph = api.compile_graph
-
-    def stopped(graph: Any) -> None:
-        found.append(compile_graph(graph))
-        raise _PlannedError
-
-    lazy.clear_cache()
-    monkeypatch.setattr(native.Build, "_make", lambda *_: None)
-    monkeypatch.setattr(api, "compile_graph", stopped)
-    yield found
-    MODE.trace.handles.clear()  # what was not computed is not wanted later, either
-    lazy.clear_cache()
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_arena_is_near_the_lower_bound(rows: Any, name: str, planned: list[Any]) -> None:
     step, row = _step(rows, name)
     (x, y), *_ = rows.batches(row, count=1)
-    with pytest.raises(_PlannedError):
+    with pytest.raises(PlannedError):
         step(mt.from_numpy(x), mt.from_numpy(y)).item()
     program = planned[-1]
     assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound

@@ -194,8 +194,9 @@ def test_two_vectors_become_one_of_each_residue(
 @pytest.mark.parametrize("how", CHOICES)
 def test_bands_of_one_image(how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
-    Case(spec(1, 3, (29, 18), 7, (3, 3), padding=(1, 1)), directions=("y", "dx")).check()
-    Case(spec(1, 3, (37, 18), 7, (3, 3), (2, 2), (1, 1)), directions=("y", "dx")).check()
+    for direction in ("y", "dx"):
+        Case(spec(1, 3, (29, 18), 7, (3, 3), padding=(1, 1)), directions=(direction,)).check()
+        Case(spec(1, 3, (37, 18), 7, (3, 3), (2, 2), (1, 1)), directions=(direction,)).check()
     assert all(p.bands > 1 for p in chosen.problems if p.groups > 1)
 
 

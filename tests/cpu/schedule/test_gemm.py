@@ -399,9 +399,15 @@ def test_a_small_product_is_one_stage(
     np.testing.assert_array_equal(one.out, two.out)
 
 
-@pytest.mark.parametrize("b_transposed", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 150, 200, 90), (1, 149, 301, 89)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "b_transposed"),
+    [
+        ((1, 150, 200, 90), "float32", False),
+        ((1, 150, 200, 90), "float64", True),
+        ((1, 149, 301, 89), "float32", True),
+        ((1, 149, 301, 89), "float64", False),
+    ],
+)
 def test_rows_that_every_thread_packs(
     shape: tuple[int, ...], dtype: str, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
