@@ -273,7 +273,6 @@ def test_attention_drops_weights() -> None:
 
 
 GRADCHECKS: dict[str, tuple[Any, ...]] = {
-    "erf": (mt.erf, (7,)),
     "gelu": (F.gelu, (7,)),
     "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (7,)),
     "layer_norm": (lambda x, w, c: F.layer_norm(x, (3,), w, c), (2, 3), (3,), (3,)),

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "null" / "compiler"))
 from fused import check_fused
 
 # Poison fills memory that nobody has written; kernels and their plan are those without it.
-few = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 def reference(program: Program, dtype: str) -> list[Array]:

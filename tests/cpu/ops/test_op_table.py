@@ -132,7 +132,9 @@ def test_gradient(row: Row, rng: np.random.Generator) -> None:
     "row", [r for r in ROWS if r.grad and not r.flat], ids=lambda r: r.cls.__name__
 )
 def test_second_gradient(row: Row, rng: np.random.Generator) -> None:
-    for op, shapes in _small(row)[:2]:
+    # One shape of an op that has no attributes: its gradient is made of ops that have rows, too.
+    count = 2 if row.cases[0][0].attributes() else 1
+    for op, shapes in _small(row)[-count:]:
 
         def slope(*xs: Tensor, op: Op = op) -> tuple[Tensor, ...]:
             # The square makes the gradient of a linear op depend on its operands.
