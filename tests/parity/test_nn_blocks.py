@@ -219,7 +219,6 @@ def test_attention(q: Any, k: Any, v: Any, options: dict[str, Any]) -> None:
 
 
 HEADS: list[Any] = [
-    ({}, (4, 3, 6), None, {}),
     ({"batch_first": True}, (3, 4, 6), None, {"average_attn_weights": False}),
     ({"bias": False}, (4, 6), None, {}),
     ({"dropout": 0.0}, (5, 1, 6), (7, 1, 6), {"need_weights": False}),

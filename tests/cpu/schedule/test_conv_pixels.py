@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -126,7 +125,7 @@ def test_all_layouts_are_met(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) ->
     [
         *(
             (name, *rest)
-            for name in ("first layer", "16 to 16", "stride 2", "rgb", "dilated")
+            for name in ("first layer", "stride 2", "rgb", "dilated")
             for rest in (("float64", AVX2), ("float64", HOST), ("float32", SSE), ("float32", AVX2))
         ),
         ("rgb", "float64", SSE),  # of two lanes: never
@@ -142,8 +141,8 @@ def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, chose
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        *itertools.product(["first layer"], CHOICES),
-        *zip(["stride 2", "rgb"] * 2, list(CHOICES)[:4], strict=True),
+        *zip(["rgb", "first layer"] * 4, CHOICES, strict=False),
+        *zip(["stride 2"] * 4, CHOICES, strict=False),
     ],
 )
 def test_fused_producer_and_epilogue(name: str, how: str, chosen: Chosen) -> None:

@@ -515,8 +515,10 @@ def test_restricted_machines_compute_the_same(isa: str) -> None:
         np.testing.assert_allclose(got.numpy(), (wide**2 + 1) * 0.5 - wide, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("isa", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("isa", "stride"),
+    [("x86-64-v2", 2), ("x86-64-v3", 1), ("x86-64-v3", 2), ("x86-64-v4", 1)],
+)
 def test_restricted_machines_convolve(isa: str, stride: int) -> None:
     if not available(isa):
         pytest.skip(f"this processor is below {isa}")
