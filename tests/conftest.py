@@ -1,5 +1,6 @@
 """Every test starts from one seed and with the compiler's verifiers on."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,12 @@ hypothesis.settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     """A parametrised line evaluates many programs on purpose; in users' code that is a mistake."""
     config.addinivalue_line("filterwarnings", r"ignore:.*compiled \d+ different programs")
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: tests that collect garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,16 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from planned import PlannedError
 
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import api, native
+from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.utils.data import MNIST, SyntheticDigits
 from minitorch_tvm.utils.data.images import ImageDataset
 
@@ -28,3 +34,21 @@ def digits() -> tuple[ImageDataset, ImageDataset]:
 def few_digits() -> tuple[ImageDataset, ImageDataset]:
     """1,200 and 300 synthetic digits, for runs of a few steps."""
     return SyntheticDigits(True, 1200), SyntheticDigits(False, 300)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Programs, of which nothing is compiled, as their plan does not depend on that."""
+    found: list[Any] = []
+    compile_graph = api.compile_graph
+
+    def stopped(graph: Any) -> None:
+        found.append(compile_graph(graph))
+        raise PlannedError
+
+    lazy.clear_cache()
+    monkeypatch.setattr(native.Build, "_make", lambda *_: None)
+    monkeypatch.setattr(api, "compile_graph", stopped)
+    yield found
+    MODE.trace.handles.clear()  # what was not computed is not wanted later, either
+    lazy.clear_cache()

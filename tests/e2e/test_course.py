@@ -50,7 +50,7 @@ def test_logreg_losses_follow_float64(digits: Digits) -> None:
     optimizer = mt.optim.SGD(model.parameters(), lr=rate)
     layers = _reference_start("logreg")
     worst = 0.0
-    for _ in range(10):
+    for _ in range(5):
         mean, last = mnist.train_epoch(model, optimizer, data.train)
         expected = list(references.losses(train.data[:50_000], train.targets, layers, rate, 1000))
         worst = max(worst, abs(last - expected[-1]))

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import mnist
 import mnist_data
 import mnist_models
 import numpy as np
 import pytest
+from planned import PlannedError
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
@@ -98,17 +100,18 @@ def test_parameters_stay_in_place(few_digits: Digits) -> None:
 
 
 @pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
-def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str) -> None:
+def test_arena_is_near_the_lower_bound(few_digits: Digits, name: str, planned: list[Any]) -> None:
     data = mnist_data.batches(*few_digits, 128)
     model = mnist_models.build(name)
     optimizer = mt.optim.Adam(model.parameters())
-    mnist.train_epoch(model, optimizer, [next(iter(data.train))])
-    (program,) = mt.debug.programs()
+    with pytest.raises(PlannedError):
+        mnist.train_epoch(model, optimizer, [next(iter(data.train))])
+    (program,) = planned
     assert 0 < program.lower_bound <= program.arena_bytes <= 1.05 * program.lower_bound
     assert program.arena_bytes < program.naive_bytes
 
 
-def _train_for_10000_steps() -> None:
+def _train_for_2500_steps() -> None:
     rng = np.random.default_rng(0)
     model = mnist_models.build("mlp", course=True)
     images = mt.tensor(rng.random((1000, 1, 28, 28), np.float32))
@@ -122,25 +125,26 @@ def _train_for_10000_steps() -> None:
         for _ in range(epochs):
             mnist.train_epoch(model, optimizer, loader)
 
-    train(2)
+    train(20)
     gc.collect()
-    counts, resident, objects = _Counts(), _resident(), len(gc.get_objects())
+    objects = len(gc.get_objects())  # before memory is looked at, as the list takes some, too
+    counts, resident = _Counts(), _resident()
     programs = len(lazy.executors())
-    train(1000)
-    assert counts["native_calls"] == 10_000
+    train(250)
+    assert counts["native_calls"] == 2500
     assert counts["compiles"] == 0
     assert counts["allocations"] == 0
     assert counts["bytes_allocated"] == 0
     assert len(lazy.executors()) == programs
     gc.collect()
     # Either leak would be at least an object of 50 bytes a step.
-    assert len(gc.get_objects()) - objects < 500
-    assert _resident() - resident < 1 << 20
+    assert len(gc.get_objects()) - objects < 125
+    assert _resident() - resident < 1 << 18
 
 
 @pytest.mark.slow
-def test_memory_is_flat_over_10000_steps() -> None:
+def test_memory_is_flat_over_2500_steps() -> None:
     # In a process of its own: in one of 700 MB that other tests had left, memory of the size of a
     # few huge pages came once.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        pool.submit(_train_for_10000_steps).result()
+        pool.submit(_train_for_2500_steps).result()

@@ -219,7 +219,6 @@ def test_attention(q: Any, k: Any, v: Any, options: dict[str, Any]) -> None:
 
 
 HEADS: list[Any] = [
-    ({}, (4, 3, 6), None, {}),
     ({"batch_first": True}, (3, 4, 6), None, {"average_attn_weights": False}),
     ({"bias": False}, (4, 6), None, {}),
     ({"dropout": 0.0}, (5, 1, 6), (7, 1, 6), {"need_weights": False}),
@@ -273,7 +272,6 @@ def test_attention_drops_weights() -> None:
 
 
 GRADCHECKS: dict[str, tuple[Any, ...]] = {
-    "erf": (mt.erf, (7,)),
     "gelu": (F.gelu, (7,)),
     "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (7,)),
     "layer_norm": (lambda x, w, c: F.layer_norm(x, (3,), w, c), (2, 3), (3,), (3,)),

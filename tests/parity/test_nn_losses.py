@@ -37,7 +37,18 @@ def compare(ours: Any, theirs: Any, arrays: list[np.ndarray], **kwargs: Any) -> 
 OPTIONS = ([False, True], [-100, 2], [0.0, 0.3])
 CASES = [
     *itertools.product([(5, 4)], REDUCTIONS, *OPTIONS),
-    *itertools.product([(3, 4, 2), (2, 4, 3, 2), (4,)], ["mean"], *OPTIONS),
+    *itertools.product([(3, 4, 2)], ["mean"], *OPTIONS),
+    # Each option with each of another one.
+    *(
+        (shape, "mean", weighted, ignore, smoothing)
+        for shape in ((2, 4, 3, 2), (4,))
+        for weighted, ignore, smoothing in (
+            (False, -100, 0.0),
+            (False, 2, 0.3),
+            (True, -100, 0.3),
+            (True, 2, 0.0),
+        )
+    ),
     *itertools.product([(3, 4, 2), (2, 4, 3, 2), (4,)], ["none"], [True], [2], [0.3]),
 ]
 

@@ -29,7 +29,6 @@ elementwise_rule = import_module("minitorch_tvm.compiler.schedule.cpu.elementwis
 rows_rule = import_module("minitorch_tvm.compiler.schedule.cpu.rows")
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "logreg": (lambda: nn.Sequential(nn.Linear(60, 10)), (33, 60)),
     "mlp": (
         lambda: nn.Sequential(nn.Linear(60, 30), nn.Sigmoid(), nn.Linear(30, 10)),
         (33, 60),

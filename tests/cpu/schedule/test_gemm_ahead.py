@@ -38,10 +38,15 @@ def _run_on_one_thread(case: Case) -> None:
         configure(1, 2)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(1, 40, 400, 96), (1, 41, 401, 37), (1, 150, 333, 129), (1, 7, 290, 50)]
+    ("shape", "a_transposed", "dtype"),
+    [
+        (shape, turned, ("float32", "float64")[(number + turned) % 2])
+        for number, shape in enumerate(
+            [(1, 40, 400, 96), (1, 41, 401, 37), (1, 150, 333, 129), (1, 7, 290, 50)]
+        )
+        for turned in (False, True)
+    ],
 )
 def test_results_are_those_of_panels_packed_at_once(
     shape: tuple[int, ...], a_transposed: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +104,7 @@ def test_what_was_packed_ahead_is_multiplied(monkeypatch: pytest.MonkeyPatch) ->
     assert not one.out[..., width:].any()
 
 
-@pytest.mark.parametrize(("m", "k"), [(12, 300), (40, 1024), (250, 1024), (2000, 77)])
+@pytest.mark.parametrize(("m", "k"), [(12, 300), (40, 1024), (130, 1024), (500, 77)])
 def test_what_a_visit_packs_it_has_asked_for(
     m: int, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,10 +206,17 @@ def test_irregular_numbers_beside_what_stays(stays: str, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(case.out[~finite], want[~finite].astype(np.float32))
 
 
+# Each k with two layouts, which between them have both operands both ways.
 @pytest.mark.parametrize(
-    ("whole", "rest"), [*((64, n) for n in (1, 5, 6, 10, 11, 16, 17)), (0, 2), (0, 8), (0, 15)]
+    ("whole", "rest", "a_transposed", "b_transposed"),
+    [
+        (whole, rest, turned, turned != (number % 2 == 1))
+        for number, (whole, rest) in enumerate(
+            [*((64, n) for n in (1, 5, 6, 10, 11, 16, 17)), (0, 2), (0, 8), (0, 15)]
+        )
+        for turned in (False, True)
+    ],
 )
-@pytest.mark.parametrize(("a_transposed", "b_transposed"), LAYOUTS)
 def test_few_k_are_folded(rest: int, whole: int, a_transposed: bool, b_transposed: bool) -> None:
     k = whole + rest
     # As many products side by side as k fit into 32; beyond 16, no two do.

@@ -25,8 +25,11 @@ from minitorch_tvm.compiler.steps import ENTRY
 
 
 @pytest.mark.parametrize("name", ISAS)
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(97, 101, 89), (30, 47, 2000)], ids=["square", "deep"])
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [*(((97, 101, 89), form) for form in FORMS), *(((30, 47, 2000), f) for f in ("NT", "TN"))],
+    ids=str,
+)
 def test_products_stay_in_registers(
     name: str, form: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

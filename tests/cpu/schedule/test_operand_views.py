@@ -47,10 +47,16 @@ def problems(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
     return found
 
 
-@pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("other", [5, 52, 400])
+# Each view both ways with each width, and as either operand with each width.
+@pytest.mark.parametrize(
+    ("name", "turned", "left", "other"),
+    [
+        (name, turned, (turned + number + i) % 2 == 1, other)
+        for number, name in enumerate(VIEWS)
+        for turned in (False, True)
+        for i, other in enumerate((5, 52, 400))
+    ],
+)
 def test_views(name: str, turned: bool, left: bool, other: int, problems: list[Problem]) -> None:
     """As either operand, as it stands and transposed, of narrow and of wide products."""
     shape, view, pitch = VIEWS[name]

