@@ -25,19 +25,35 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..core.record import record
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
-from ..ir.op import intern
+from ..ir.op import Kind, intern
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
-from ..ops.matmul import Matmul, TriangularMatmul
+from ..ops.matmul import Matmul
 
 Hidden = dict[int, float]
 """By value: what it is right of the diagonal of its matrices."""
 
 _NEUTRAL = {"sum": 0.0, "max": -math.inf, "min": math.inf}
 """By reduction: what changes nothing."""
+
+
+@record(eq=False)
+class TriangularMatmul(Matmul, kind=Kind.COMPLEX):
+    """Matmul of operands with triangles of zeros, or of whose result not all is wanted.
+
+    ``left`` and ``right`` say where A and B, as they are multiplied, are not 0: ``"lower"``, on and
+    left of the diagonal, ``"upper"``, on and right of it, ``""``, anywhere; ``result`` where the
+    product is wanted: elsewhere it is any finite number.  No zero needs to be multiplied, so an
+    infinity that only meets zeros need not make a NaN.
+    """
+
+    left: str
+    right: str
+    result: str
 
 
 def products(graph: Graph, hidden: Hidden) -> Graph:

@@ -96,19 +96,3 @@ class Matmul(Op, kind=Kind.COMPLEX):
             d = f.matmul(ct, a, True, self.ta) if self.tb else f.matmul(a, ct, not self.ta, False)
             d_b = f.unbroadcast(d, b.shape)
         return d_a, d_b
-
-
-@record(eq=False)
-class TriangularMatmul(Matmul, kind=Kind.COMPLEX):
-    """The same of operands with triangles of zeros, or where not all of the result is wanted.
-
-    ``left`` and ``right`` say where A and B, as they are multiplied, are not 0: ``"lower"``, on and
-    left of the diagonal, ``"upper"``, on and right of it, ``""``, anywhere; ``result`` where the
-    product is wanted: elsewhere it is any finite number.  No zero needs to be multiplied, so an
-    infinity that only meets zeros need not make a NaN.  Programs are recorded without; the compiler
-    finds them (:mod:`minitorch_tvm.compiler.triangles`).
-    """
-
-    left: str
-    right: str
-    result: str

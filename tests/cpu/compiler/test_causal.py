@@ -15,7 +15,6 @@ from minitorch_tvm.compiler.schedule.cpu.gemm_triangles import Triangles
 from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.nn import functional as F
-from minitorch_tvm.ops.matmul import TriangularMatmul
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +51,7 @@ def expected(sizes: tuple[int, int, int, int, int]) -> list[Array]:
 def triangular() -> int:
     """How many products of the last program are known to be triangular."""
     values = lazy.last_executor().program.graph.values
-    return sum(isinstance(v.op, TriangularMatmul) for v in values)
+    return sum(isinstance(v.op, triangles.TriangularMatmul) for v in values)
 
 
 # One to many tiles, odd everywhere, more keys than queries and fewer, rows of several walks, sums

@@ -12,7 +12,6 @@ from minitorch_tvm.compiler.canonicalize import canonicalize
 from minitorch_tvm.compiler.fuse import fuse
 from minitorch_tvm.ir.graph import Graph, verify
 from minitorch_tvm.nn import functional as F
-from minitorch_tvm.ops.matmul import TriangularMatmul
 
 MASK = """
     %0 = buffer() : float32[2, 5, 5]
@@ -128,7 +127,7 @@ def test_attention_and_its_gradients() -> None:
     graph = attention_step()
     hidden = triangles.hidden_in(graph)
     after = triangles.products(graph, hidden)
-    ops = [v.op for v in after.values if isinstance(v.op, TriangularMatmul)]
+    ops = [v.op for v in after.values if isinstance(v.op, triangles.TriangularMatmul)]
     assert sorted((op.left, op.right, op.result) for op in ops) == [
         ("", "", "lower"),  # scores, and the gradient of the weights
         ("", "", "lower"),

@@ -7,11 +7,12 @@ import importlib
 from ....core.shape import Shape, numel
 from ....ops import conv as cv
 from ....ops import elementwise as ew
-from ....ops.matmul import Matmul, TriangularMatmul
+from ....ops.matmul import Matmul
 from ...loops import Expr, Stage, Stmt
 from ...lower import Accessor, KernelCode, accessor
 from ...streams import passing_result
 from ...target import CpuTarget
+from ...triangles import TriangularMatmul
 from .gemm import Gemm, gemm_stages
 from .gemm_triangles import ALL, Triangles
 
