@@ -350,17 +350,18 @@ def load_first(element: Expr, lanes: int, count: Expr) -> Expr:
     return t.call_llvm_intrin(vector, "llvm.masked.load", t.address_of(element), inside, zero)
 
 
-def prefetch(element: Expr, *, write: bool = False, beyond: int = 0) -> Stmt:
+def prefetch(element: Expr, *, write: bool = False, beyond: int = 0, nearest: bool = True) -> Stmt:
     """Ask for the cache line of an element, which need not exist; to ``write`` it, if so.
 
     Or of what is so many bytes ``beyond`` one that is loaded, too: that is in the same register.
+    Into the ``nearest`` cache, or the second-level one, which can wait for more lines at a time.
     """
     t = tvm().tirx
     address = t.address_of(element)
     if beyond:
         address = t.handle_add_byte_offset(address, beyond)
-    access, everywhere, data = const(int(write)), const(3), const(1)
-    call = t.call_llvm_intrin("void", "llvm.prefetch", address, access, everywhere, data)
+    access, level, data = const(int(write)), const(3 if nearest else 2), const(1)
+    call = t.call_llvm_intrin("void", "llvm.prefetch", address, access, level, data)
     return t.Evaluate(call)
 
 

@@ -48,6 +48,7 @@ from .gemm_problem import Problem, batch_and_part, zeros
 _TILES = 64
 _LONG = 16  # vectors along k
 _NEAR = 0.5  # of the first-level cache, for the columns that several passes read
+_FAR = 0.5  # of the second-level cache: columns that are more are asked for ahead
 _MOST_COLUMNS = 8
 
 
@@ -160,7 +161,7 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     near = max(1, int(_NEAR * cpu.l1_bytes) // (nc * lanes * pb.itemsize))
     depth = steps if passes == 1 else min(steps, near)
     visits = ceil_div(steps, depth)
-    far = passes > 1 and pb.n * pb.k * pb.itemsize > 2 * cpu.l2_bytes
+    far = passes > 1 and pb.n * pb.k * pb.itemsize > _FAR * cpu.l2_bytes
     # A pass hands its sums on at once, unless there are more visits to come.
     sums = local_buffer((passes if visits > 1 else 1, nr * nc, lanes), pb.dtype, "sums")
 
@@ -212,7 +213,8 @@ def dot_stages(pb: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
             found = []
             for c in range(0, nc, passes):
                 column = j0 + minimum(q + c, nc - 1) + t.Select(over, const(nc), const(0))
-                found.append(prefetch(pb.col(bt, (later + k) * lanes, column)))
+                line = pb.col(bt, (later + k) * lanes, column)
+                found.append(prefetch(line, nearest=False))
             return found
 
         nothing = zeros(pb.dtype, lanes)
