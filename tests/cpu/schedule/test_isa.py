@@ -339,7 +339,7 @@ def test_passes_over_columns_ask_for_the_next(monkeypatch: pytest.MonkeyPatch) -
 
     def asks(rows: int, columns: int) -> int:
         a, b = (mt.tensor(rng.random((n, 1024), dtype=np.float32)) for n in (rows, columns))
-        return assembly(lambda: [a @ b.T], cpu, monkeypatch).count("prefetcht0")
+        return assembly(lambda: [a @ b.T], cpu, monkeypatch).count("prefetcht1")
 
     # Some rows are multiplied in passes over columns that are near; one row has but one pass.
     assert asks(16, 1024) > 0
