@@ -80,9 +80,30 @@ def row_kernels(fused: FusedGraph, hidden: Hidden) -> FusedGraph:
     """The same kernels; those that go through rows are told what need not be walked over."""
     if not hidden:
         return fused
+    hidden = _unread(fused.graph, hidden)
     return replace(
         fused, kernels=tuple(_told(fused.graph.values, k, hidden) for k in fused.kernels)
     )
+
+
+def _unread(graph: Graph, hidden: Hidden) -> Hidden:
+    """Those of which nobody reads what is hidden, but triangular products and sums of zeros.
+
+    To whoever does, it is what it is computed to be: NaN in a row of NaN, say.
+    """
+    values, users, outputs = graph.values, graph.users(), set(graph.outputs)
+    found: Hidden = {}
+
+    def reads(user: int, i: int) -> bool:
+        op = values[user].op
+        if isinstance(op, rd.Reduction):
+            return _NEUTRAL.get(op.combine) != hidden[i]
+        return user not in found and not isinstance(op, TriangularMatmul)
+
+    for i in sorted(hidden, reverse=True):
+        if i not in outputs and not any(reads(user, i) for user in users[i]):
+            found[i] = hidden[i]
+    return found
 
 
 def _told(values: Sequence[Value], kernel: Kernel, hidden: Hidden) -> Kernel:

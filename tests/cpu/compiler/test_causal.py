@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,9 +14,11 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import target, triangles
 from minitorch_tvm.compiler.schedule.cpu.gemm_triangles import Triangles
+from minitorch_tvm.compiler.schedule.cpu.rows import _Block
 from minitorch_tvm.core import config
 from minitorch_tvm.core.tvm_api import tvm
 from minitorch_tvm.nn import functional as F
+from minitorch_tvm.ops.attention import attention_weights
 
 Array = np.ndarray[Any, Any]
 
@@ -95,36 +98,13 @@ def test_the_same_bits_as_all_of_it(sizes: tuple[int, int, int, int, int], isa: 
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
-def test_kernels_leave_terms_out() -> None:
-    """Loops over k of all six products have other ends than those of whole matrices."""
-    seen: list[Triangles] = []
-    steps = Triangles.steps
-
-    def noted(self: Triangles, *where: Any) -> Any:
-        found = steps(self, *where)
-        if found is not None:
-            seen.append(self)
-        return found
-
-    lazy.clear_cache()
-    with mock.patch.object(Triangles, "steps", noted):
-        attend((2, 96, 96, 32, 32), "float32")
-    assert {(t.rows, t.columns, t.result) for t in seen} >= {
-        ("lower", "", ""),
-        ("upper", "", ""),
-        ("", "", "lower"),
-    }
-
-
 @pytest.mark.parametrize("rows", ["", "lower", "upper"])
 @pytest.mark.parametrize("columns", ["", "lower", "upper"])
 @pytest.mark.parametrize("result", ["", "lower", "upper"])
 def test_steps_cover_all_terms(rows: str, columns: str, result: str) -> None:
     """By going through all tiles and blocks of k of a small product, and of its transpose."""
     m, n, k = 11, 9, 10
-    lower = lambda i, j: j <= i  # noqa: E731
-    upper = lambda i, j: j >= i  # noqa: E731
-    fits = {"": lambda i, j: True, "lower": lower, "upper": upper}
+    fits = {"": lambda i, j: True, "lower": operator.ge, "upper": operator.le}
     some = Triangles(rows, columns, result)
     assert some.swap().swap() == some
     for triangle, (height, width) in ((some, (m, n)), (some.swap(), (n, m))):
@@ -159,14 +139,70 @@ def _value(expression: Any) -> int:
     return int(tvm().sym.Analyzer().simplify(expression))
 
 
-def test_infinite_values_of_hidden_keys_reach_no_earlier_query_for_sure() -> None:
-    """What a query sees is finite where its own keys are, whatever comes later: at least of tiles
-    that lie before (torch's tiles are the same in this)."""
-    q, k, v = (mt.randn(1, 128, 16) for _ in range(3))
-    v[:, 100:] = float("inf")
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
-    assert np.isfinite(y[:, :64]).all()
-    assert not np.isfinite(y[:, 100:]).any()
+def with_infinite(values: slice, cotangents: slice) -> list[Array]:
+    """Attention over 256 positions and its gradients, of infinite values and cotangents there."""
+    q, k, v, g = (mt.randn(2, 256, 64) for _ in range(4))
+    v[:, values], g[:, cotangents] = float("inf"), float("inf")
+    mt.eval(q, k, v, g)
+    lazy.clear_cache()
+    for x in (q, k, v):
+        x.requires_grad_()
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    dq, dk, dv = mt.autograd.grad(y, (q, k, v), g)
+    return [t.detach().numpy() for t in (y, dq, dk, dv)]
+
+
+NONE = slice(0, 0)
+
+
+def test_terms_of_hidden_keys_are_left_out() -> None:
+    """0 times infinity is NaN, so what is finite has not met it."""
+    y, *_ = with_infinite(slice(200, 256), NONE)
+    assert np.isfinite(y[:, :128]).all()
+    assert not np.isfinite(y[:, 200:]).any()
+
+
+def test_terms_of_queries_that_do_not_see_a_key_are_left_out() -> None:
+    """Of keys' sums over queries, and of the rows that are packed for them."""
+    *_, dv = with_infinite(NONE, slice(0, 64))
+    assert np.isfinite(dv[:, 160:]).all()
+    assert not np.isfinite(dv[:, :64]).any()
+
+
+def test_results_behind_the_diagonal_are_left_out() -> None:
+    """The gradient of weights would be infinite there, and rows go through all of it."""
+    with mock.patch.object(_Block, "_seen", return_value=None):
+        _, dq, *_ = with_infinite(slice(200, 256), NONE)
+    assert np.isfinite(dq[:, :128]).all()
+    assert not np.isfinite(dq[:, 200:]).any()
+
+
+def test_rows_end_at_the_diagonal() -> None:
+    """The same where products compute everything."""
+    with mock.patch.object(Triangles, "steps", return_value=None):
+        _, dq, *_ = with_infinite(slice(200, 256), NONE)
+    assert np.isfinite(dq[:, :128]).all()
+    assert not np.isfinite(dq[:, 200:]).any()
+
+
+def test_what_the_user_sees_is_what_arithmetic_says() -> None:
+    """Rows of NaN are NaN to their end, and hidden zeros times infinity are NaN."""
+    q, k, other = mt.randn(4, 256, 16), mt.randn(4, 256, 16), mt.ones(4, 256, 256)
+    q[:, 10, 3], other[:, 20, 200] = float("nan"), float("inf")
+    mt.eval(q, k, other)
+    lazy.clear_cache()
+    weights = mt.Tensor._wrap(attention_weights(q.node, k.node, None, True, 1.0))
+    scaled = weights * other
+    mt.eval(weights, scaled)
+    assert triangles.hidden_in(lazy.last_executor().program.graph)  # the mask is known
+    found = weights.numpy()
+    assert np.isnan(found[:, 10]).all()
+    assert np.isnan(scaled.numpy()[:, 20, 200]).all()
+    want = q.numpy().astype(np.float64) @ k.numpy().astype(np.float64).swapaxes(1, 2)
+    want = np.where(np.tri(256) > 0, want, -np.inf)
+    want = np.exp(want - want.max(-1, keepdims=True))
+    want /= want.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
 
 
 def test_validated_programs_compute_everything() -> None:
