@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.record import record
+from ..core.shape import MOST_ELEMENTS
 from ..core.tvm_api import tvm
 
 Expr = Any  # tvm PrimExpr
@@ -229,7 +230,7 @@ def pointer_type(dtype: str) -> Any:
 
 
 # Elements of memory that a function is given: positions of 32 bits reach them all, or do not.
-NEAR, _FAR = (1 << 31) - 1, 1 << 62
+NEAR, _FAR = MOST_ELEMENTS, 1 << 62
 
 
 def _memory(shape: Sequence[int], dtype: str, name: str, scope: str, wide: bool = False) -> Memory:

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 
 Shape = tuple[int, ...]
 
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of a tensor in memory: kernels count in 32 bits."""
+
 
 class Size(tuple[int, ...]):
     """A shape as users see it: a tuple that prints as PyTorch's and counts its elements.

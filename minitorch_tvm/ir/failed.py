@@ -16,12 +16,9 @@ from ..core import errors
 from ..core.dtype import DType
 from ..core.machine import memory_bytes
 from ..core.record import record
-from ..core.shape import Shape, numel
+from ..core.shape import MOST_ELEMENTS, Shape, numel
 from .node import Leaf, Node
 from .op import Kind
-
-MOST_ELEMENTS = (1 << 31) - 1
-"""Of what is stored: kernels count in 32 bits."""
 
 
 @record(eq=False)
