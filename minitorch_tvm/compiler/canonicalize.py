@@ -195,6 +195,42 @@ def _trivial_sum(r: Rewriter, v: Value) -> int | None:
     return None
 
 
+def _part_of_insert(r: Rewriter, v: Value) -> int | None:
+    """Of what is inserted into something, a part of one of them is a part of that one.
+
+    So it is with a sum of two such: what gradients are made of where several parts were used.
+    """
+    if not isinstance(v.op, mv.Slice) or any(step != 1 for step in v.op.steps):
+        return None
+    whole = r.values[v.inputs[0]]
+    if isinstance(whole.op, ew.Add):
+        if not all(isinstance(r.values[x].op, mv.Insert) for x in whole.inputs):
+            return None
+        parts = [_within(r, v.op, x, v) for x in whole.inputs]
+        if parts[0] is None or parts[1] is None:
+            return None
+        return r.make(ew.Add(), (parts[0], parts[1]), v)
+    return _within(r, v.op, v.inputs[0], v)
+
+
+def _within(r: Rewriter, op: mv.Slice, x: int, like: Value) -> int | None:
+    """A part of ``x``, an Insert, that comes from one of its inputs only."""
+    whole = r.values[x]
+    if not isinstance(whole.op, mv.Insert) or any(step != 1 for step in whole.op.steps):
+        return None
+    base, piece = whole.inputs
+    shape, starts = r.values[piece].shape, whole.op.starts
+    ends = tuple(s + n for s, n in zip(starts, shape, strict=True))
+    cut = list(zip(op.starts, op.stops, starts, ends, strict=True))
+    if any(stop <= start or first >= end for first, stop, start, end in cut):
+        return r.make(op, (base,), like)
+    if any(first < start or stop > end for first, stop, start, end in cut):
+        return None
+    first = tuple(a - s for a, _, s, _ in cut)
+    stops = tuple(b - s for _, b, s, _ in cut)
+    return r.make(mv.Slice(first, stops, op.steps), (piece,), like)
+
+
 RULES: tuple[Rule, ...] = (
     _identity,  # first: the others need not look through copies
     _fold,
@@ -203,6 +239,7 @@ RULES: tuple[Rule, ...] = (
     _division,
     _transposes,
     _trivial_sum,
+    _part_of_insert,
     divided_slice,
     divided_insert,
 )

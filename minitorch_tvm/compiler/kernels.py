@@ -172,7 +172,8 @@ class Kernels:
         return compiled.function
 
     def _add(self, symbol: str, function: object) -> None:
-        self._pieces[symbol] = self._build.add(symbol, function)
+        add = self._build.add_alone if symbol in self._helpers else self._build.add
+        self._pieces[symbol] = add(symbol, function)
 
     def entry(self, workers: int, cpu: CpuTarget, timed: bool) -> Piece:
         """What programs of so many workers have in common, compiled or being compiled."""

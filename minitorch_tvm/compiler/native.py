@@ -160,6 +160,17 @@ class Build:
             self.close()
         return piece
 
+    def add_alone(self, symbol: str, function: Any) -> Piece:
+        """Compile a function that others call, apart from them.
+
+        Of memory that has a name here and another one there TVM tells LLVM that it is not the same:
+        true of a call, but not once LLVM puts the function's body in its place.
+        """
+        piece = Piece({symbol: function})
+        piece.work = _FUNCTION + count_statements(function.body)
+        self._work += piece.work
+        return self._submit(piece, _LEVEL)
+
     def expect(self, made: int, kernels: int) -> None:
         """So many kernels have been added; behind the next one at most so many will come."""
         if made:

@@ -231,20 +231,12 @@ def _sequence(
 ) -> tuple[Node, list[Node]]:
     """(states [t, n, h], those after the last step) of one layer in one direction."""
     w, own, *biases = [p.node for p in weights]
-    steps, n, _ = x.shape
     if cell == "gru":  # whose biases of the states are multiplied by a gate
         sums = net.linear(x, w, biases[0] if biases else None)
-        offset = biases[1] if biases else b.full_like(x, 0.0)
-        xs = (sums, b.expand(offset, (steps, n, own.shape[0])), own, *state)
-    else:
-        sums = net.linear(x, w, d.add(*biases) if biases else None)
-        xs = (sums, own, *state)
-    y = rc.recurrence(cell, reverse, *xs)
-    final = [_entry(y, 0 if reverse else steps - 1)]
-    if cell == "lstm":
-        final.append(_entry(y, steps))
-        y = b.slice(y, (0, 0, 0), (steps, *y.shape[1:]), (1, 1, 1))
-    return y, final
+        offset = biases[1] if biases else b.full((own.shape[0],), 0.0, own.dtype)
+        return rc.recurrence(cell, reverse, sums, own, *state, offset)
+    sums = net.linear(x, w, d.add(*biases) if biases else None)
+    return rc.recurrence(cell, reverse, sums, own, *state)
 
 
 class RNN(RNNBase):

@@ -1,17 +1,83 @@
-"""Recurrent layers: all time steps of one direction of one layer as one op."""
+"""Recurrent layers: all time steps of one direction of one layer are one op, and so are gradients.
+
+A step needs the one before, so an op per step would be hundreds of kernels that each wait for all
+threads.  As one op the steps are a loop in one kernel, of any length.
+"""
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 from ..core import dtype as dt
 from ..core.record import record
-from ..ir.node import Node, apply, scalar
-from ..ir.op import Kind, Spec, intern
+from ..ir.build import Build
+from ..ir.node import MODE, Node, apply, scalar
+from ..ir.op import Kind, Op, Spec, intern
+from ..ir.te import TE, Tensor
 from . import build as b
-from .composite import Expandable
 from .gather import take
 
 GATES = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3}
 """Rows of the weights, in hidden sizes."""
+
+KEPT = {"tanh": 0, "relu": 0, "lstm": 4, "gru": 4}
+"""Values per step and state that gradients are made of: i, f, g, o; r, z, n, h U_n.T + b."""
+
+WIDTH = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 4}
+"""Cotangents per step and state: those of the sums, of a GRU r, z, r n (of the product), n."""
+
+
+@record
+class Layout:
+    """Where a recurrence leaves what: numbers of rows f[n, h] of its result.
+
+    States first, one more than steps, then an LSTM's c (only the last one, if nothing is kept for
+    gradients), then what is kept, plane by plane.  ``steps`` may be an expression.
+    """
+
+    cell: str
+    reverse: bool
+    keeps: bool
+    steps: Any
+
+    def time(self, step: Any) -> Any:
+        """The element of the sequence that is read ``step`` steps after the first."""
+        return self.steps - 1 - step if self.reverse else step
+
+    def before(self, step: Any) -> Any:
+        """The row of the state that a step starts from; c is :attr:`cells` rows further on."""
+        return self.steps - step if self.reverse else step
+
+    def after(self, step: Any) -> Any:
+        """The row of the state that a step makes."""
+        return self.before(step + 1)
+
+    @property
+    def outputs(self) -> Any:
+        """The first row of the states after steps, in the order of time."""
+        return 0 if self.reverse else 1
+
+    @property
+    def cells(self) -> Any:
+        """The first row of an LSTM's c."""
+        return self.steps + 1
+
+    def cell_row(self, state_row: Any) -> Any:
+        """The row of c beside that of a state."""
+        return self.cells + state_row if self.keeps else self.cells
+
+    def kept(self, plane: int, time: Any) -> Any:
+        """The row of a value that is kept of a step."""
+        first = self.cells + (self.steps + 1 if self.cell == "lstm" else 0)
+        return first + self.steps * plane + time
+
+    @property
+    def rows(self) -> Any:
+        """How many rows there are."""
+        if self.keeps:
+            return self.kept(KEPT[self.cell], 0)
+        return self.cells + (1 if self.cell == "lstm" else 0)
 
 
 def _part(x: Node, axis: int, start: int, stop: int) -> Node:
@@ -20,9 +86,9 @@ def _part(x: Node, axis: int, start: int, stop: int) -> Node:
     return b.slice(x, starts, stops, [1] * len(x.shape))
 
 
-def _last(x: Node) -> Node:
-    """x[-1]."""
-    return b.reshape(_part(x, 0, x.shape[0] - 1, x.shape[0]), x.shape[1:])
+def row(x: Node, number: int) -> Node:
+    """x[number]."""
+    return b.reshape(_part(x, 0, number, number + 1), x.shape[1:])
 
 
 def _stacked(xs: list[Node]) -> Node:
@@ -65,8 +131,7 @@ def lstm_cell(sums: Node, state: State) -> tuple[State, State]:
     i, f, g, o = _columns(sums, 4)
     i, f, g, o = _sigmoid(i), _sigmoid(f), _tanh(g), _sigmoid(o)
     c = b.add(b.mul(f, state[1]), b.mul(i, g))
-    bounded = _tanh(c)
-    return (b.mul(o, bounded), c), (i, f, g, o, bounded)
+    return (b.mul(o, _tanh(c)), c), (i, f, g, o)
 
 
 def gru_cell(x: Node, hidden: Node, state: State) -> tuple[State, State]:
@@ -82,13 +147,143 @@ def plain_cell(sums: Node, kind: str) -> Node:
     return _tanh(sums) if kind == "tanh" else apply(b.RELU, sums)
 
 
-@record(eq=False)
-class Recurrence(Expandable, kind=Kind.COMPOSITE):
-    """recurrence(x: f[t, n, g h], u: f[t, n, g h], w: f[g h, h], h0: f[n, h], ...) -> f[t, n, h].
+def _lstm_back(dh: Node, dc: Node, c: State, kept: State) -> tuple[Node, Node]:
+    """Cotangents of the sums [n, 4 h] and of c before; ``c`` is that before and after."""
+    i, f, g, o = kept
+    bounded = _tanh(c[1])
+    dc = b.add(dc, _of_tanh(b.mul(dh, o), bounded))
+    parts = [
+        _of_sigmoid(b.mul(dc, g), i),
+        _of_sigmoid(b.mul(dc, c[0]), f),
+        _of_tanh(b.mul(dc, i), g),
+        _of_sigmoid(b.mul(dh, bounded), o),
+    ]
+    return b.cat(parts, 1), b.mul(dc, f)
 
-    x is the product of the inputs, h w.T + u that of the states; ``cell`` says how both make the
-    next state.  An LSTM also takes c0: f[n, h], and its last c follows the t states.  u only exists
-    for a GRU, as elsewhere x takes it up.  Numbers 0, 1, ... t - 1 follow, by which steps are read.
+
+def _gru_back(dh: Node, before: Node, kept: State) -> tuple[Node, Node]:
+    """Cotangents [n, 4 h], see :data:`WIDTH`, and of h beside the product."""
+    r, z, n, hn = kept
+    dn = _of_tanh(b.mul(dh, _complement(z)), n)
+    dz = _of_sigmoid(b.mul(dh, b.sub(before, n)), z)
+    dr = _of_sigmoid(b.mul(dn, hn), r)
+    return b.cat([dr, dz, b.mul(dn, r), dn], 1), b.mul(dh, z)
+
+
+def _plain_back(dh: Node, h: Node, kind: str) -> Node:
+    if kind == "tanh":
+        return _of_tanh(dh, h)
+    zero = b.full_like(h, 0.0)
+    return b.where(b.le(h, zero), zero, dh)
+
+
+@record(eq=False)
+class Recurrence(Op, kind=Kind.OPAQUE):
+    """recurrence(x: f[t, n, g h], w: f[g h, h], h0: f[n, h], ...) -> f[rows, n, h].
+
+    x is the product of the inputs, h w.T that of the states; ``cell`` says how both make the next
+    state.  Last comes c0: f[n, h] of an LSTM, and of a GRU u: f[3 h], which is added to h w.T.
+    What the rows are says :class:`Layout`.  With ``keeps`` the result holds what gradients need;
+    the op is differentiated by its states, and an LSTM's last c, only.
+    """
+
+    cell: str
+    reverse: bool
+    keeps: bool
+
+    @property
+    def name(self) -> str:
+        return {"lstm": "Lstm", "gru": "Gru"}.get(self.cell, "Rnn")
+
+    def layout(self, steps: Any) -> Layout:
+        """Where what is, if there are so many steps."""
+        return Layout(self.cell, self.reverse, self.keeps, steps)
+
+    def infer(self, *inputs: Spec) -> Spec:
+        x, _, h0 = inputs[:3]
+        return Spec((self.layout(x.shape[0]).rows, *h0.shape), x.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} has a schedule of its own")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        x, w, h, *last = xs
+        at = self.layout(len(x))
+        out = np.zeros((at.rows, *h.shape), x.dtype)
+        out[at.before(0)] = h
+        c = last[0] if self.cell == "lstm" else None
+        if c is not None and self.keeps:
+            out[at.cell_row(at.before(0))] = c
+        for step in range(len(x)):
+            t, hidden = at.time(step), h @ w.T
+            kept: list[Any] = []
+            if self.cell == "gru":
+                xs_, hs = np.split(x[t], 3, 1), np.split(hidden + last[0], 3, 1)
+                r, z = (_logistic(np, xs_[i] + hs[i]) for i in range(2))
+                n = np.tanh(xs_[2] + r * hs[2])
+                h, kept = n + z * (h - n), [r, z, n, hs[2]]
+            elif self.cell == "lstm":
+                i, f, g, o = np.split(x[t] + hidden, 4, 1)
+                i, f, g, o = _logistic(np, i), _logistic(np, f), np.tanh(g), _logistic(np, o)
+                c = f * c + i * g
+                h, kept = o * np.tanh(c), [i, f, g, o]
+                out[at.cell_row(at.after(step))] = c
+            else:
+                sums = x[t] + hidden
+                h = np.tanh(sums) if self.cell == "tanh" else np.maximum(sums, 0)
+            out[at.after(step)] = h
+            for plane, value in enumerate(kept if self.keeps else ()):
+                out[at.kept(plane, t)] = value
+        return out
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        x, w, h0 = xs[:3]
+        steps, n, rows = x.shape
+        h, at = h0.shape[1], self.layout(steps)
+        outputs = _part(ct, 0, at.outputs, at.outputs + steps)
+        last = row(ct, at.cell_row(at.before(steps))) if self.cell == "lstm" else None
+        if MODE.trace.grad_enabled or not self.keeps:
+            # Of an op's gradient as one op there is no derivative, so it is made of others.
+            back, states = _unrolled(self, outputs, last, *xs)
+        else:
+            op = intern(RecurrenceBackward(self.cell, self.reverse))
+            back = apply(op, outputs, w, y, *([] if last is None else [last]))
+            states = y
+        # Reshaped first, a part is one in memory.
+        flat = b.reshape(back, ((steps + 1) * n, back.shape[2]))
+        every = _part(flat, 0, 0, steps * n)
+        of_hidden = _part(every, 1, 0, rows)
+        of_x = every
+        if self.cell == "gru":
+            of_x = b.cat([_part(every, 1, 0, 2 * h), _part(every, 1, 3 * h, 4 * h)], 1)
+        ends = _part(flat, 0, steps * n, (steps + 1) * n)
+        first = n if self.reverse else 0
+        states = b.reshape(states, (states.shape[0] * n, h))
+        before = _part(states, 0, first, first + steps * n)
+        found: list[Node | None] = [
+            b.reshape(of_x, x.shape),
+            b.matmul(of_hidden, before, True, False) if w.requires_grad else None,
+            _part(ends, 1, 0, h),
+        ]
+        if self.cell == "lstm":
+            found.append(_part(ends, 1, h, 2 * h))
+        if self.cell == "gru":
+            found.append(b.sum(of_hidden, (0,), False) if xs[3].requires_grad else None)
+        return tuple(found)
+
+
+def _logistic(np: ModuleType, x: Any) -> Any:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+@record(eq=False)
+class RecurrenceBackward(Op, kind=Kind.OPAQUE):
+    """(ct: f[t, n, h], w: f[g h, h], y: f[rows, n, h], ...) -> f[t + 1, n, width h].
+
+    Cotangents of what a :class:`Recurrence` that keeps adds up in each step, from those of its
+    states; of an LSTM also that of the last c: f[n, h].  In the last row are those of h0, and of
+    c0 beside it; what is behind them there is not defined.
     """
 
     cell: str
@@ -96,117 +291,115 @@ class Recurrence(Expandable, kind=Kind.COMPOSITE):
 
     @property
     def name(self) -> str:
-        return {"lstm": "Lstm", "gru": "Gru"}.get(self.cell, "Rnn")
+        return {"lstm": "LstmBackward", "gru": "GruBackward"}.get(self.cell, "RnnBackward")
+
+    def layout(self, steps: Any) -> Layout:
+        """Where in ``y`` what is, if there are so many steps."""
+        return Layout(self.cell, self.reverse, True, steps)
 
     def infer(self, *inputs: Spec) -> Spec:
-        t, n, _ = inputs[0].shape
-        last = len(inputs) - t  # numbers follow
-        steps = t + 1 if self.cell == "lstm" else t
-        return Spec((steps, n, inputs[last - 1].shape[-1]), inputs[0].dtype)
+        steps, n, h = inputs[0].shape
+        return Spec((steps + 1, n, WIDTH[self.cell] * h), inputs[0].dtype)
 
-    def _order(self, count: int) -> list[int]:
-        order = list(range(count))
-        return order[::-1] if self.reverse else order
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} has a schedule of its own")
 
-    def _taken(
-        self, xs: tuple[Node, ...]
-    ) -> tuple[Node, Node | None, Node, State, tuple[Node, ...]]:
-        """x, u (if any), w, state, numbers."""
-        own = len(xs) - xs[0].shape[0]
-        if self.cell == "gru":
-            return xs[0], xs[1], xs[2], xs[3:own], xs[own:]
-        return xs[0], None, xs[1], xs[2:own], xs[own:]
-
-    def _run(self, xs: tuple[Node, ...]) -> tuple[list[State], list[State]]:
-        """States before each step and after the last, and what gradients are made of."""
-        x, u, w, state, numbers = self._taken(xs)
-        states, kept = [state], []
-        for t in self._order(x.shape[0]):
-            # At a position that is a number of the program all steps have the same kernels; a slice
-            # would make some for each.
-            now, hidden = take(x, numbers[t], 0), b.matmul(state[0], w, False, True)
-            own: State = ()
-            if u is not None:
-                state, own = gru_cell(now, b.add(hidden, take(u, numbers[t], 0)), state)
-            elif self.cell == "lstm":
-                state, own = lstm_cell(b.add(hidden, now), state)
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        ct, w, y, *last = xs
+        steps, n, h = ct.shape
+        at = self.layout(steps)
+        out = np.zeros((steps + 1, n, WIDTH[self.cell] * h), ct.dtype)
+        later = np.zeros((n, h), ct.dtype)
+        rest = last[0] if last else later
+        for step in reversed(range(steps)):
+            t, before, after = at.time(step), at.before(step), at.after(step)
+            dh = ct[t] + later
+            kept = [y[at.kept(plane, t)] for plane in range(KEPT[self.cell])]
+            if self.cell == "lstm":
+                i, f, g, o = kept
+                bounded = np.tanh(y[at.cell_row(after)])
+                dc = rest + dh * o * (1 - bounded * bounded)
+                parts = [dc * g * i * (1 - i), dc * y[at.cell_row(before)] * f * (1 - f)]
+                parts += [dc * i * (1 - g * g), dh * bounded * o * (1 - o)]
+                rest, beside = dc * f, 0
+            elif self.cell == "gru":
+                r, z, m, hm = kept
+                dm = dh * (1 - z) * (1 - m * m)
+                parts = [dm * hm * r * (1 - r), dh * (y[before] - m) * z * (1 - z), dm * r, dm]
+                beside = dh * z
             else:
-                state = (plain_cell(b.add(hidden, now), self.cell),)
-            states.append(state)
-            kept.append(own)
-        return states, kept
+                s = y[after]
+                parts = [dh * (1 - s * s) if self.cell == "tanh" else np.where(s <= 0, 0, dh)]
+                beside = 0
+            out[t] = np.concatenate(parts, 1)
+            later = out[t][:, : len(w)] @ w + beside
+        out[steps][:, :h] = later
+        if last:
+            out[steps][:, h : 2 * h] = rest
+        return out
 
-    def expand(self, *xs: Node) -> Node:
-        states, _ = self._run(xs)
-        hs = [s[0] for s in states[1:]]
-        hs = hs[::-1] if self.reverse else hs
-        return _stacked([*hs, states[-1][1]] if self.cell == "lstm" else hs)
 
-    def _step_back(
-        self, dh: Node, rest: State, before: State, after: State, own: State
-    ) -> tuple[Node, Node, Node | None, State]:
-        """Cotangents of x, of the product of the states, of h beside that product, and of c."""
-        if self.cell == "lstm":
-            i, f, g, o, bounded = own
-            dc = b.add(rest[0], _of_tanh(b.mul(dh, o), bounded))
-            parts = [
-                _of_sigmoid(b.mul(dc, g), i),
-                _of_sigmoid(b.mul(dc, before[1]), f),
-                _of_tanh(b.mul(dc, i), g),
-                _of_sigmoid(b.mul(dh, bounded), o),
-            ]
-            sums = b.cat(parts, 1)
-            return sums, sums, None, (b.mul(dc, f),)
-        if self.cell == "gru":
-            r, z, n, hn = own
-            dn = _of_tanh(b.mul(dh, _complement(z)), n)
-            dz = _of_sigmoid(b.mul(dh, b.sub(before[0], n)), z)
-            dr = _of_sigmoid(b.mul(dn, hn), r)
-            hidden = b.cat([dr, dz, b.mul(dn, r)], 1)
-            return b.cat([dr, dz, dn], 1), hidden, b.mul(dh, z), ()
-        h = after[0]
-        if self.cell == "tanh":
-            sums = _of_tanh(dh, h)
+def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[Node, Node]:
+    """What :class:`RecurrenceBackward` gives, and states in its order, by an op for each step."""
+    x, w, h0 = xs[:3]
+    steps, at = x.shape[0], op.layout(x.shape[0])
+    # At a position that is a number of the program all steps have the same kernels; a slice would
+    # make some for each.
+    numbers = [scalar(t, dt.int64) for t in range(steps)]
+    state: State = (h0, xs[3]) if op.cell == "lstm" else (h0,)
+    states, kept = [state], []
+    for step in range(steps):
+        now = take(x, numbers[at.time(step)], 0)
+        hidden = b.matmul(state[0], w, False, True)
+        own: State = ()
+        if op.cell == "gru":
+            state, own = gru_cell(now, b.add(hidden, xs[3]), state)
+        elif op.cell == "lstm":
+            state, own = lstm_cell(b.add(hidden, now), state)
         else:
-            zero = b.full_like(h, 0.0)
-            sums = b.where(b.le(h, zero), zero, dh)
-        return sums, sums, None, ()
-
-    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node | None:
-        x, _, w, _, numbers = self._taken(inputs)
-        count = x.shape[0]
-        states, kept = self._run(inputs)
-        rest: State = (_last(ct),) if self.cell == "lstm" else ()
-        later: Node | None = None
-        of_x: dict[int, Node] = {}
-        of_hidden: dict[int, Node] = {}
-        order = self._order(count)
-        for step in reversed(range(count)):
-            t = order[step]
-            dh = take(ct, numbers[t], 0) if later is None else b.add(take(ct, numbers[t], 0), later)
-            of_x[t], of_hidden[t], beside, rest = self._step_back(
-                dh, rest, states[step], states[step + 1], kept[step]
-            )
-            later = b.matmul(of_hidden[t], w, False, False)
-            later = later if beside is None else b.add(later, beside)
-        name = ("x", "u", "w", "h") if self.cell == "gru" else ("x", "w", "h", "c")
-        if name[index] == "x":
-            return _stacked([of_x[t] for t in range(count)])
-        if name[index] == "u":
-            return _stacked([of_hidden[t] for t in range(count)])
-        if name[index] == "h":
-            return later
-        if name[index] == "c":
-            return rest[0]
-        # One product over all steps, instead of as many sums of products; its left operand is what
-        # the gradients of inputs are made of, too.
-        left = _stacked([of_hidden[t] for t in range(count)])
-        right = _stacked([states[order.index(t)][0] for t in range(count)])
-        left, right = (b.reshape(m, (count * m.shape[1], m.shape[2])) for m in (left, right))
-        return b.matmul(left, right, True, False)
+            state = (plain_cell(b.add(hidden, now), op.cell),)
+        states.append(state)
+        kept.append(own)
+    later: Node | None = None
+    dc = last
+    found: dict[int, Node] = {}
+    for step in reversed(range(steps)):
+        t = at.time(step)
+        dh = take(ct, numbers[t], 0)
+        dh = dh if later is None else b.add(dh, later)
+        beside: Node | None = None
+        if op.cell == "lstm":
+            assert dc is not None
+            c = (states[step][1], states[step + 1][1])
+            found[t], dc = _lstm_back(dh, dc, c, kept[step])
+        elif op.cell == "gru":
+            found[t], beside = _gru_back(dh, states[step][0], kept[step])
+        else:
+            found[t] = _plain_back(dh, states[step + 1][0], op.cell)
+        later = b.matmul(_part(found[t], 1, 0, w.shape[0]), w, False, False)
+        later = later if beside is None else b.add(later, beside)
+    assert later is not None
+    ends = later
+    if op.cell == "lstm":
+        assert dc is not None
+        ends = b.cat([later, dc, later, later], 1)
+    elif op.cell == "gru":
+        ends = b.cat([later] * 4, 1)
+    hs = [s[0] for s in states]
+    return (
+        _stacked([*(found[t] for t in range(steps)), ends]),
+        _stacked(hs[::-1] if op.reverse else hs),
+    )
 
 
-def recurrence(cell: str, reverse: bool, *xs: Node) -> Node:
-    """Records :class:`Recurrence`."""
-    numbers = [scalar(t, dt.int64) for t in range(xs[0].shape[0])]
-    return apply(intern(Recurrence(cell, reverse)), *xs, *numbers)
+def recurrence(cell: str, reverse: bool, *xs: Node) -> tuple[Node, list[Node]]:
+    """(states f[t, n, h] after each step, the last ones: h, of an LSTM also c)."""
+    keeps = MODE.trace.grad_enabled and any(x.requires_grad for x in xs)
+    op = Recurrence(cell, reverse, keeps)
+    rows, steps = apply(intern(op), *xs), xs[0].shape[0]
+    at = op.layout(steps)
+    y = _part(rows, 0, at.outputs, at.outputs + steps)
+    final = [row(y, at.time(steps - 1))]
+    if cell == "lstm":
+        final.append(row(rows, at.cell_row(at.before(steps))))
+    return y, final

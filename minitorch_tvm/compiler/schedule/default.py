@@ -18,6 +18,7 @@ from ..lower import KernelCode
 from ..target import CpuTarget
 from .cpu.combine import Combine
 from .cpu.elementwise import elementwise
+from .cpu.recurrence import recurrence
 from .cpu.scan import scan
 from .cpu.sort import sort
 
@@ -109,7 +110,7 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         assert stages is not None
         return "default", stages
     # What goes from element to element, a tensor expression cannot say.
-    for rule in (scan, sort):
+    for rule in (scan, sort, recurrence):
         stages = rule(code, cpu)
         if stages is not None:
             return "default", stages

@@ -13,6 +13,7 @@ from . import gemm_tiling
 from .elementwise import elementwise
 from .generic import generic
 from .product import convolution, product
+from .recurrence import recurrence
 from .reduction import reduction
 from .rows import rows
 from .scan import scan
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     scatter,  # gradients of gathers
     scan,  # running sums
     sort,
+    recurrence,  # layers that go on from step to step
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )
