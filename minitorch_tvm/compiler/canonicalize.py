@@ -31,7 +31,7 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
 from ..ops.matmul import Matmul
-from .reshapes import between, divided_insert, divided_slice
+from .reshapes import between, divided_insert, divided_slice, merged_slice
 
 CLONE = intern(ew.Clone())
 
@@ -241,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     _trivial_sum,
     _part_of_insert,
     divided_slice,
+    merged_slice,
     divided_insert,
 )
 

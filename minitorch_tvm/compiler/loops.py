@@ -366,7 +366,9 @@ def prefetch(element: Expr, *, write: bool = False, beyond: int = 0, nearest: bo
     return t.Evaluate(call)
 
 
-def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> list[Stmt]:
+def ask(
+    make: Callable[[], object], least: int = 0, beyond: bool = False, nearest: bool = True
+) -> list[Stmt]:
     """Ask for the cache lines that an expression which ``make`` builds will load.
 
     Of memory of at least so many elements, and where the expression is not needed to know the
@@ -384,7 +386,7 @@ def ask(make: Callable[[], object], least: int = 0, beyond: bool = False) -> lis
     for memory, element in found:
         if memory.count < least:
             continue
-        statement = prefetch(element, write=memory.overwritten)
+        statement = prefetch(element, write=memory.overwritten, nearest=nearest)
         used = tvm().tirx.analysis.undefined_vars(statement, [])
         loaded = [m.raw for m, _ in found if not m.raw.same_as(memory.raw)] if beyond else []
         if not any(v.same_as(name) for v in used for name in (*named, *loaded)):

@@ -122,6 +122,36 @@ def divided_slice(r: Rewriter, v: Value) -> int | None:
     return r.make(mv.Slice(starts, stops, steps), (source,), v)
 
 
+def merged_slice(r: Rewriter, v: Value) -> int | None:
+    """The same where dimensions become one, of which all but the first are whole."""
+    if not isinstance(v.op, mv.Reshape) or not numel(v.shape):
+        return None
+    piece = r.values[v.inputs[0]]
+    if not isinstance(piece.op, mv.Slice) or not _in_memory(r, piece.inputs[0]):
+        return None
+    op, whole = piece.op, r.values[piece.inputs[0]].shape
+    groups = _refined(v.shape, piece.shape)
+    if groups is None:
+        return None
+    shape: list[int] = []
+    starts: list[int] = []
+    steps: list[int] = []
+    at = 0
+    for group in groups:
+        inner, own = numel(group[1:]), slice(at, at + len(group))
+        at += len(group)
+        if group[1:] != whole[own][1:] or (len(group) > 1 and op.steps[own][0] != 1):
+            return None
+        shape.append(whole[own][0] * inner)
+        starts.append(op.starts[own][0] * inner)
+        steps.append(op.steps[own][0])
+    stops = (
+        start + (n - 1) * step + 1 for start, n, step in zip(starts, v.shape, steps, strict=True)
+    )
+    source = r.make(mv.Reshape(tuple(shape)), piece.inputs, v)
+    return r.make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), (source,), v)
+
+
 def divided_insert(r: Rewriter, v: Value) -> int | None:
     """What is permuted, reshaped and inserted into a constant is inserted as it is permuted."""
     if not isinstance(v.op, mv.Insert) or not numel(v.shape):

@@ -14,17 +14,18 @@ for every length).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
+from ....core.dtype import DType
 from ....core.record import record
 from ....core.shape import numel
 from ....core.tvm_api import tvm
 from ....ops.movement import Permute
-from ....ops.recurrent import GATES, KEPT, Layout, Recurrence, RecurrenceBackward
+from ....ops.recurrent import GATES, KEPT, Recurrence, RecurrenceBackward
 from ...dialect import Scope
 from ...loops import (
+    LINE_BYTES,
     Expr,
     Helper,
     Memory,
@@ -32,6 +33,7 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    ask,
     below,
     bind,
     ceil_div,
@@ -43,6 +45,7 @@ from ...loops import (
     number,
     parallel_stage,
     pointer_buffer,
+    prefetch,
     ramp,
     seq,
     serial,
@@ -58,16 +61,20 @@ from ...target import CpuTarget
 _WIDEST = 4
 """Most vectors of a panel."""
 
+_AHEAD = 16
+"""Lines of a panel between the request for one and its use."""
+
 Read = Callable[..., Expr]
-Cell = Callable[[Scope, Expr, Expr, Expr, Read], list[Stmt]]
+Rows = tuple[Expr, Expr]
+"""Of a thread: the number of the first, and how many."""
 
 
 @record
 class _Sizes:
     """How rows and columns are divided; ``told`` sizes are numbers of the stage."""
 
-    cpu: CpuTarget
     dtype: str
+    itemsize: int
     steps: int
     n: int
     h: int
@@ -83,11 +90,11 @@ class _Sizes:
 
     @classmethod
     def of(
-        cls, cpu: CpuTarget, dtype: str, itemsize: int, sizes: tuple[int, int, int], gates: int, k: int
+        cls, cpu: CpuTarget, dtype: DType, sizes: tuple[int, int, int], gates: int, k: int
     ) -> _Sizes:
         """``gates``: vectors whose sums a cell needs at once; ``k``: terms of each."""
-        steps, n, h = sizes
-        lanes = cpu.lanes(itemsize)
+        _, n, h = sizes
+        lanes = cpu.lanes(dtype.itemsize)
         count = ceil_div(h, lanes)
         panels = ceil_div(count, max(1, _WIDEST // gates))
         blocks = ceil_div(count, panels)
@@ -103,7 +110,18 @@ class _Sizes:
         tall = ceil_div(rows, most(nv))
         mr = ceil_div(rows, tall)
         return cls(
-            cpu, dtype, steps, n, h, lanes, blocks, panels, gates, k, mr, nv, rows, tall * mr
+            dtype.name,
+            dtype.itemsize,
+            *sizes,
+            lanes,
+            blocks,
+            panels,
+            gates,
+            k,
+            mr,
+            nv,
+            rows,
+            tall * mr,
         )
 
     @property
@@ -119,19 +137,6 @@ class _Sizes:
     @property
     def tiles(self) -> int:
         return ceil_div(self.n, self.rows)
-
-
-def _reader(code: KernelCode, v: int, shape: tuple[Expr, ...]) -> Read:
-    """Elements of a value in a scope; in memory, by sizes that may be told."""
-    value = code.graph.values[v]
-    if code.is_memory(v):
-        memory = replace(code.buffer(v), shape=shape)
-        return lambda _, *index: load(memory, *index)
-    if isinstance(value.op, Permute) and code.is_memory(value.inputs[0]):
-        places = [value.op.dims.index(d) for d in range(len(shape))]
-        turned = replace(code.buffer(value.inputs[0]), shape=tuple(shape[p] for p in places))
-        return lambda _, *index: load(turned, *(index[p] for p in places))
-    return lambda scope, *index: code.evaluator(scope).read(v, index)
 
 
 def _multiply(z: _Sizes) -> Helper:
@@ -163,7 +168,12 @@ def _multiply(z: _Sizes) -> Helper:
                     for v, (vector, _) in enumerate(vectors):
                         own = acc[r, v]
                         updates.append(store(own, load(own, every) + value * vector, every))
-                return seq([known for _, known in vectors], updates)
+                lines = range(0, z.nv * z.lanes * z.itemsize, LINE_BYTES)
+                first = load(panel, left, k, 0)
+                asks = [
+                    prefetch(first, beyond=at + _AHEAD * len(lines) * LINE_BYTES) for at in lines
+                ]
+                return seq(asks, [known for _, known in vectors], updates)
 
             return seq(
                 [alloc(m) for m in acc.values()],
@@ -180,396 +190,458 @@ def _multiply(z: _Sizes) -> Helper:
     return Helper(f"recurrence_{z.dtype}_{z.mr}_{z.nv}_{z.width}_{z.k}", make)
 
 
+@record(frozen=False)
+class _Here:
+    """One state of one sequence behind the product of a step, and what is computed there."""
+
+    scope: Scope
+    sums: Memory
+    row: Expr  # of the register tile
+    own: Expr  # of the thread
+    i: Expr  # of the batch
+    j: Expr
+    columns: Sequence[Expr]  # of sums: of each gate
+
+    def sum(self, gate: int = 0) -> Expr:
+        """The product's sum for a gate, or what was put in its place."""
+        return self.scope.keep(load(self.sums, self.row, self.columns[gate]))
+
+    def hold(self, gate: int, value: Expr) -> Stmt:
+        """Put a value in the place of a sum."""
+        return store(self.sums, value, self.row, self.columns[gate])
+
+    def add(self, a: Expr, b: Expr) -> Expr:
+        return self.scope.keep(self.scope.add(a, b))
+
+    def sub(self, a: Expr, b: Expr) -> Expr:
+        return self.scope.keep(self.scope.sub(a, b))
+
+    def mul(self, *factors: Expr) -> Expr:
+        """Their product, from the left."""
+        value = factors[0]
+        for factor in factors[1:]:
+            value = self.scope.keep(self.scope.mul(value, factor))
+        return value
+
+    def sigmoid(self, x: Expr) -> Expr:
+        return self.scope.keep(self.scope.sigmoid(x))
+
+    def tanh(self, x: Expr) -> Expr:
+        return self.scope.keep(self.scope.tanh(x))
+
+    def complement(self, x: Expr) -> Expr:
+        """1 - x."""
+        return self.sub(const(1.0, str(x.ty.dtype)), x)
+
+
+Cell = Callable[[_Here], Sequence[Stmt]]
+Walk = Callable[[Cell], Stmt]
+
+
 class _Kernel:
     """What both directions share: packed weights, products, loops."""
 
-    def __init__(self, code: KernelCode, z: _Sizes, layout: Callable[[Expr], Layout]) -> None:
-        self.code, self.z = code, z
+    name: str
+
+    def __init__(self, code: KernelCode, z: _Sizes, op: Recurrence | RecurrenceBackward) -> None:
+        self.code, self.z, self.cell = code, z, op.cell
         self.steps, self.n = number(z.steps, "steps"), number(z.n, "batch")
-        self.each = number(z.rows, "each")
-        self.at = layout(self.steps)
+        self.each, self.padded = number(z.rows, "each"), number(z.padded, "padded")
+        self.at = op.layout(self.steps)
+        anchor = code.anchor
+        width = anchor.shape[2]
+        self.result = replace(code.buffer(code.kernel.anchor), shape=(self.rows, self.n, width))
         builder = code.builder
-        shape = (z.panels, z.parts, z.k, z.nv * z.lanes)
+        shape: tuple[int, ...] = (z.panels, z.parts, z.k, z.nv * z.lanes)
         self.packed = builder.scratch_buffer(shape, z.dtype, "weight")
         # What products read, twice: a step makes the next while others still need the last.
-        self.row = z.padded * z.k  # elements of a thread's
         shape = (2, z.tiles, z.padded, z.k)
         self.state = replace(
             builder.scratch_buffer(shape, z.dtype, "state"),
-            shape=(2, number(z.tiles, "tiles"), number(z.padded, "padded"), z.k),
+            shape=(2, number(z.tiles, "tiles"), self.padded, z.k),
         )
         self.sums = local_buffer((z.mr, z.width * z.lanes), z.dtype, "sums")
         self.multiply = _multiply(z)
 
-    def along(self, j0: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+    @property
+    def rows(self) -> Expr:
+        """How many rows the result has."""
+        raise NotImplementedError
+
+    def weight(self, k: Expr, p: Expr, v: Expr, c: Expr, scope: Scope) -> Expr:
+        """Term ``k`` of lane ``c`` of a panel's vector, 0 behind the last state."""
+        raise NotImplementedError
+
+    def start(self, tile: Expr, rows: Rows) -> Stmt:
+        """What comes before the first step."""
+        raise NotImplementedError
+
+    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+        """One step."""
+        raise NotImplementedError
+
+    @property
+    def turns(self) -> Expr:
+        """How many there are."""
+        return self.steps
+
+    def reader(self, v: int, *shape: Expr) -> Read:
+        """Elements of a value in a scope; in memory, by sizes that may be told."""
+        code = self.code
+        value = code.graph.values[v]
+        if code.is_memory(v):
+            memory = replace(code.buffer(v), shape=shape)
+            return lambda _, *index: load(memory, *index)
+        if isinstance(value.op, Permute) and code.is_memory(value.inputs[0]):
+            places = [value.op.dims.index(d) for d in range(len(shape))]
+            turned = replace(code.buffer(value.inputs[0]), shape=tuple(shape[p] for p in places))
+            return lambda _, *index: load(turned, *(index[p] for p in places))
+        return lambda scope, *index: code.evaluator(scope).read(v, index)
+
+    def stages(self) -> list[Stage]:
+        """Pack the weight, then take each thread's rows through all steps."""
+        z = self.z
+
+        def pack(t: Expr) -> Stmt:
+            p, v = t // z.width, t % z.width
+
+            def lane(c: Expr, k: Expr) -> Stmt:
+                scope = Scope()
+                value = self.weight(k, p, v, c, scope)
+                place = (p, v // z.nv, k, v % z.nv * z.lanes + c)
+                return scope.body(store(self.packed, value, *place))
+
+            return grid((z.lanes, z.k), lane, "c")
+
+        def tile(t: Expr) -> Stmt:
+            first, one = bind("first", below(t * self.each, z.n))
+            count, other = bind("count", minimum(self.each, self.n - first))
+            zero = const(0.0, z.dtype)
+
+            def clear(half: Expr, r: Expr, k: Expr) -> Stmt:
+                return store(self.state, zero, half, t, r, k)
+
+            return seq(
+                [one, other, alloc(self.sums)],
+                grid((2, self.padded, z.k), clear, "z"),
+                self.start(t, (first, count)),
+                serial(self.turns, lambda turn: self.turn(t, (first, count), turn), "turn"),
+            )
+
+        return [
+            parallel_stage("recurrence_pack", z.panels * z.width, pack),
+            replace(parallel_stage(self.name, z.tiles, tile), helpers=(self.multiply,)),
+        ]
+
+    def _along(self, j0: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body(lane)`` for the states from ``j0`` on that a vector has, if there are any."""
         z = self.z
-        wide = z.dtype == "float32" and z.lanes > 1
-
-        def whole() -> Stmt:
-            return vectorized(z.lanes, body) if wide else serial(z.lanes, body, "lane")
-
+        spare = z.panels * z.blocks > ceil_div(z.h, z.lanes)  # vectors behind the last state
         rest = z.h % z.lanes
-        if not rest and z.panels * z.blocks * z.lanes == z.h:
-            return whole()
-        some = serial(rest, body, "lane") if rest else None
-        if z.h < z.lanes:
-            return some if z.blocks == 1 else when(j0 < z.h, some)
-        if some is not None:
-            some = when(j0 < z.h, some) if z.panels * z.blocks > ceil_div(z.h, z.lanes) else some
-        return when(j0 + z.lanes <= z.h, whole(), some)
+        parts: list[tuple[Expr, Stmt]] = []
+        if z.h >= z.lanes:
+            # In float64, elementary functions are calls, one for each element.
+            loop = vectorized if z.dtype == "float32" else serial
+            parts.append((j0 + z.lanes <= z.h, loop(z.lanes, body, "lane")))
+        if rest:
+            parts.append((j0 < z.h, serial(rest, body, "lane")))
+        *others, (condition, last) = parts
+        if spare:
+            last = when(condition, last)
+        for condition, part in others:
+            last = when(condition, part, last)
+        return last
 
-    def product(self, tile: Expr, half: Expr, panel: Expr, first: Expr, terms: Expr) -> Stmt:
-        """Sums of ``terms`` products of ``mr`` rows of the state from ``first`` on and a panel."""
-        starts = [
-            load(self.state, half, tile, first, 0),
-            load(self.packed, panel, 0, 0, 0),
-            load(self.sums, 0, 0),
-        ]
-        return self.multiply.call(*map(tvm().tirx.address_of, starts), terms)
-
-    def cells(
+    def step(
         self,
         tile: Expr,
-        rows: tuple[Expr, Expr],
+        rows: Rows,
         half: Expr,
         terms: Expr,
-        cell: Cell | tuple[Cell, Expr, Cell],
+        cells: Sequence[Cell],
+        done: Callable[[Stmt, Walk], Stmt] = lambda walks, _: walks,
     ) -> Stmt:
-        """``cell(scope, row of the thread, row of the batch, state, sum)`` for each state.
+        """Products of ``half`` of the memory for states, and what cells make of them.
 
-        Behind the product of ``half`` of the memory for states.  ``rows``: of a thread, the first
-        and how many.  Of two cells the first one is meant under a condition.
+        ``done(statements, walk)``: what is behind a product, of the cells' walks over its states;
+        ``walk(cell)`` is another.
         """
-        z = self.z
-        start, count = rows
+        z, (start, count) = self.z, rows
 
         def block(panel: Expr, tall: Expr) -> Stmt:
             first = tall * z.mr
+            height = minimum(z.mr, count - first)
 
-            def row(cell: Cell, r: Expr) -> Stmt:
-                own = first + r
+            def here(r: Expr, b: Expr, c: Expr) -> _Here:
+                columns = [(b + g * z.blocks) * z.lanes + c for g in range(z.gates)]
+                j, own = (panel * z.blocks + b) * z.lanes + c, first + r
+                return _Here(Scope(), self.sums, r, own, start + own, j, columns)
 
-                def some(b: Expr) -> Stmt:
-                    j0 = (panel * z.blocks + b) * z.lanes
-
+            def walk(cell: Cell) -> Stmt:
+                def at(r: Expr, b: Expr) -> Stmt:
                     def lane(c: Expr) -> Stmt:
-                        scope = Scope()
+                        place = here(r, b, c)
+                        return place.scope.body(*cell(place))
 
-                        def total(gate: int) -> Expr:
-                            return load(self.sums, r, (b + gate * z.blocks) * z.lanes + c)
+                    return self._along((panel * z.blocks + b) * z.lanes, lane)
 
-                        return scope.body(*cell(scope, own, start + own, j0 + c, total))
+                return grid((height, z.blocks), at, "r")
 
-                    return self.along(j0, lane)
+            def asks(r: Expr, b: Expr) -> Stmt:
+                def make() -> None:
+                    for cell in cells:
+                        cell(here(r, b, const(0)))
 
-                return serial(z.blocks, some, "b")
+                return seq(ask(make, nearest=False))
 
-            def rows(cell: Cell) -> Stmt:
-                return serial(minimum(z.mr, count - first), partial(row, cell), "r")
-
-            if isinstance(cell, tuple):
-                done = when(cell[1], rows(cell[0]), rows(cell[2]))
-            else:
-                done = rows(cell)
-            return seq(self.product(tile, half, panel, first, terms), done)
-
-        tall = number(z.padded // z.mr, "tall")
-        return serial(
-            z.panels, lambda p: serial(tall, lambda i: block(p, i), "tall"), "panel"
-        )
-
-    def stage(self, name: str, body: Callable[[Expr], Stmt]) -> Stage:
-        """A stage that takes the rows of each thread through all steps."""
-        return replace(parallel_stage(name, self.z.tiles, body), helpers=(self.multiply,))
-
-    def put(self, p: Expr, v: Expr, k: Expr, c: Expr, value: Expr) -> Stmt:
-        """Store a lane of a panel's vector ``v``."""
-        z = self.z
-        return store(self.packed, value, p, v // z.nv, k, v % z.nv * z.lanes + c)
-
-    def rows_of(self, tile: Expr) -> tuple[Expr, Expr, list[Stmt]]:
-        """(first row of a tile, how many, statements that find them)."""
-        first, one = bind("first", below(tile * self.each, self.z.n))
-        count, other = bind("count", minimum(self.each, self.n - first))
-        return first, count, [one, other]
-
-    def clear(self, tile: Expr) -> Stmt:
-        """Zeros for rows that fill up register tiles."""
-        z = self.z
-
-        def one(half: Expr, r: Expr, k: Expr) -> Stmt:
-            return store(self.state, const(0.0, z.dtype), half, tile, r, k)
-
-        return grid((2, number(z.padded, "padded"), z.k), one, "z")
-
-
-def _pack_columns(kernel: _Kernel, w: Read) -> Stage:
-    """Panels of w [k, h] as it is."""
-    z = kernel.z
-    wide = z.panels * z.width * z.lanes
-
-    def tile(t: Expr) -> Stmt:
-        p, v = t // z.width, t % z.width
-
-        def element(k: Expr, c: Expr) -> Stmt:
-            scope = Scope()
-            column = t * z.lanes + c
-            if wide == z.h:
-                return scope.body(kernel.put(p, v, k, c, w(scope, k, column)))
-            inside = w(scope, k, minimum(column, z.h - 1))
-            value = tvm().tirx.Select(column < z.h, inside, const(0.0, z.dtype))
-            return scope.body(kernel.put(p, v, k, c, value))
-
-        return grid((z.k, z.lanes), element, "k")
-
-    return parallel_stage("recurrence_pack", z.panels * z.width, tile)
-
-
-def _pack_gates(kernel: _Kernel, w: Read) -> Stage:
-    """Panels of w.T, w: [gates h, h]: beside each other all gates of some states."""
-    z = kernel.z
-    vectors = z.panels * z.width
-
-    def tile(t: Expr) -> Stmt:
-        p, v = t // z.width, t % z.width
-        gate, b = v // z.blocks, v % z.blocks
-
-        def element(c: Expr, k: Expr) -> Stmt:
-            j = (p * z.blocks + b) * z.lanes + c
-            scope = Scope()
-            inside = w(scope, gate * z.h + minimum(j, z.h - 1), k)
-            value = tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
-            return scope.body(kernel.put(p, v, k, c, value))
-
-        return grid((z.lanes, z.k), element, "c")
-
-    return parallel_stage("recurrence_pack", vectors, tile)
-
-
-def _one(dtype: str) -> Expr:
-    return const(1.0, dtype)
-
-
-def _forward(code: KernelCode, cpu: CpuTarget, op: Recurrence) -> list[Stage]:
-    values, anchor = code.graph.values, code.anchor
-    x, w, h0, *last = anchor.inputs
-    steps, n, _ = values[x].shape
-    h, dtype = values[h0].shape[1], anchor.dtype
-    gates = GATES[op.cell]
-    z = _Sizes.of(cpu, dtype.name, dtype.itemsize, (steps, n, h), gates, h)
-    kernel = _Kernel(code, z, op.layout)
-    at = kernel.at
-    result = replace(code.buffer(code.kernel.anchor), shape=(at.rows, kernel.n, h))
-    inputs = _reader(code, x, (kernel.steps, kernel.n, gates * h))
-    start = _reader(code, h0, (kernel.n, h))
-    other = _reader(code, last[0], (kernel.n, h) if op.cell == "lstm" else (gates * h,)) if last else None
-
-    def cell(step: Expr, after: Expr) -> Callable[..., list[Stmt]]:
-        time = at.time(step)
-
-        def of(scope: Scope, own: Expr, i: Expr, j: Expr, total: Read) -> list[Stmt]:
-            def given(gate: int) -> Expr:
-                return scope.keep(inputs(scope, time, i, gate * h + j))
-
-            kept: list[Expr] = []
-            stores: list[Stmt] = []
-            if op.cell == "lstm":
-                sums = [scope.keep(scope.add(total(g), given(g))) for g in range(4)]
-                gi, f, o = (scope.keep(scope.sigmoid(sums[g])) for g in (0, 1, 3))
-                g = scope.keep(scope.tanh(sums[2]))
-                before = scope.keep(load(result, at.cell_row(at.before(step)), i, j))
-                c = scope.keep(scope.add(scope.mul(f, before), scope.mul(gi, g)))
-                new = scope.keep(scope.mul(o, scope.tanh(c)))
-                kept = [gi, f, g, o]
-                stores.append(store(result, c, at.cell_row(at.after(step)), i, j))
-            elif op.cell == "gru":
-                assert other is not None
-                hidden = [
-                    scope.keep(scope.add(total(g), other(scope, g * h + j))) for g in range(3)
-                ]
-                r, u = (
-                    scope.keep(scope.sigmoid(scope.keep(scope.add(given(g), hidden[g]))))
-                    for g in range(2)
-                )
-                m = scope.keep(
-                    scope.tanh(scope.keep(scope.add(scope.mul(r, hidden[2]), given(2))))
-                )
-                before = scope.keep(load(result, at.before(step), i, j))
-                new = scope.keep(scope.add(scope.mul(u, scope.sub(before, m)), m))
-                kept = [r, u, m, hidden[2]]
-            else:
-                sums = [scope.keep(scope.add(total(0), given(0)))]
-                zero = const(0.0, z.dtype)
-                new = (
-                    scope.tanh(sums[0]) if op.cell == "tanh" else scope.maximum(sums[0], zero)
-                )
-                new = scope.keep(new)
-            stores += [
-                store(result, new, at.after(step), i, j),
-                store(kernel.state, new, after, tile_of[0], own, j),
+            starts = [
+                load(self.state, half, tile, first, 0),
+                load(self.packed, panel, 0, 0, 0),
+                load(self.sums, 0, 0),
             ]
-            if op.keeps:
-                stores += [
-                    store(result, value, at.kept(plane, time), i, j)
-                    for plane, value in enumerate(kept)
-                ]
-            return stores
+            product = self.multiply.call(*map(tvm().tirx.address_of, starts), terms)
+            # What cells read arrives meanwhile.
+            return seq(
+                grid((height, z.blocks), asks, "a"),
+                product,
+                done(seq(*map(walk, cells)), walk),
+            )
 
-        return of
+        return grid((z.panels, number(z.padded // z.mr, "tall")), block, "p")
 
-    tile_of: list[Expr] = []
 
-    def tile(t: Expr) -> Stmt:
-        tile_of[:] = [t]
-        first, count, known = kernel.rows_of(t)
+class _Forward(_Kernel):
+    """States of all steps."""
 
-        def begin(r: Expr, j: Expr) -> Stmt:
-            scope = Scope()
-            value = scope.keep(start(scope, first + r, j))
+    name = "recurrence"
+
+    def __init__(self, code: KernelCode, cpu: CpuTarget, op: Recurrence) -> None:
+        x, w, h0, *other = code.anchor.inputs
+        steps, n, _ = code.graph.values[x].shape
+        h, gates = code.anchor.shape[2], GATES[op.cell]
+        self.keeps = op.keeps
+        super().__init__(code, _Sizes.of(cpu, code.anchor.dtype, (steps, n, h), gates, h), op)
+        self.inputs = self.reader(x, self.steps, self.n, gates * h)
+        self.w = self.reader(w, gates * h, h)
+        self.h0 = self.reader(h0, self.n, h)
+        if op.cell == "lstm":
+            self.c0 = self.reader(other[0], self.n, h)
+        if op.cell == "gru":
+            self.offset = self.reader(other[0], gates * h)
+
+    @property
+    def rows(self) -> Expr:
+        return self.at.rows
+
+    def weight(self, k: Expr, p: Expr, v: Expr, c: Expr, scope: Scope) -> Expr:
+        z = self.z
+        j = (p * z.blocks + v % z.blocks) * z.lanes + c
+        inside = self.w(scope, v // z.blocks * z.h + minimum(j, z.h - 1), k)
+        return tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
+
+    def start(self, tile: Expr, rows: Rows) -> Stmt:
+        def one(r: Expr, j: Expr) -> Stmt:
+            scope, i = Scope(), rows[0] + r
+            value = scope.keep(self.h0(scope, i, j))
             stores = [
-                store(result, value, at.before(0), first + r, j),
-                store(kernel.state, value, 0, t, r, j),
+                store(self.result, value, self.at.before(0), i, j),
+                store(self.state, value, 0, tile, r, j),
             ]
-            if op.cell == "lstm":
-                assert other is not None
-                c = scope.keep(other(scope, first + r, j))
-                stores.append(store(result, c, at.cell_row(at.before(0)), first + r, j))
+            if self.cell == "lstm":
+                c = scope.keep(self.c0(scope, i, j))
+                stores.append(store(self.result, c, self.at.cell_row(self.at.before(0)), i, j))
             return scope.body(*stores)
 
-        def step(s: Expr) -> Stmt:
-            half, after = s % 2, (s + 1) % 2
-            return kernel.cells(t, (first, count), half, z.k, cell(s, after))
+        return grid((rows[1], self.z.h), one, "i")
 
-        return seq(
-            known,
-            alloc(kernel.sums),
-            kernel.clear(t),
-            grid((count, h), begin, "i"),
-            serial(kernel.steps, step, "step"),
-        )
+    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+        at, result, h = self.at, self.result, self.z.h
+        time, before, after = at.time(turn), at.before(turn), at.after(turn)
 
-    pack = _pack_gates(kernel, _reader(code, w, (gates * h, h)))
-    return [pack, kernel.stage("recurrence", tile)]
+        def given(here: _Here, gate: int) -> Expr:
+            return here.scope.keep(self.inputs(here.scope, time, here.i, gate * h + here.j))
+
+        def put(here: _Here, value: Expr) -> list[Stmt]:
+            return [
+                store(result, value, after, here.i, here.j),
+                store(self.state, value, (turn + 1) % 2, tile, here.own, here.j),
+            ]
+
+        def keep(here: _Here, values: dict[int, Expr]) -> list[Stmt]:
+            kept = [(at.kept(plane, time), value) for plane, value in values.items()]
+            return [store(result, v, row, here.i, here.j) for row, v in kept if self.keeps]
+
+        def lstm_gates(here: _Here) -> list[Stmt]:
+            sums = [here.add(here.sum(g), given(here, g)) for g in range(4)]
+            i, f, o = (here.sigmoid(sums[g]) for g in (0, 1, 3))
+            g = here.tanh(sums[2])
+            c = here.scope.keep(load(result, at.cell_row(before), here.i, here.j))
+            new = here.add(here.scope.mul(f, c), here.scope.mul(i, g))
+            cell = store(result, new, at.cell_row(after), here.i, here.j)
+            kept = keep(here, {0: i, 1: f, 2: g, 3: o})
+            return [cell, *kept, here.hold(0, new), here.hold(1, o)]
+
+        def lstm_state(here: _Here) -> list[Stmt]:
+            return put(here, here.mul(here.sum(1), here.tanh(here.sum(0))))
+
+        def gru_gates(here: _Here) -> list[Stmt]:
+            hidden = [
+                here.add(here.sum(g), self.offset(here.scope, g * h + here.j)) for g in range(3)
+            ]
+            r, u = (here.sigmoid(here.add(given(here, g), hidden[g])) for g in range(2))
+            new = here.add(here.scope.mul(r, hidden[2]), given(here, 2))
+            kept = keep(here, {0: r, 1: u, 3: hidden[2]})
+            return [*kept, here.hold(0, new), here.hold(1, u)]
+
+        def gru_state(here: _Here) -> list[Stmt]:
+            n = here.tanh(here.sum(0))
+            h = here.scope.keep(load(result, before, here.i, here.j))
+            new = here.add(here.scope.mul(here.sum(1), here.sub(h, n)), n)
+            return [*keep(here, {2: n}), *put(here, new)]
+
+        def plain(here: _Here) -> list[Stmt]:
+            total = here.add(here.sum(), given(here, 0))
+            if self.cell == "tanh":
+                return put(here, here.tanh(total))
+            zero = const(0.0, self.z.dtype)
+            return put(here, here.scope.keep(here.scope.maximum(total, zero)))
+
+        # In two walks where elementary functions follow each other: a core looks ahead far enough
+        # to compute several of one, but not of both.
+        cells: dict[str, list[Cell]] = {
+            "lstm": [lstm_gates, lstm_state],
+            "gru": [gru_gates, gru_state],
+        }
+        walks = cells.get(self.cell, [plain])
+        terms = const(self.z.k)
+        return self.step(tile, rows, turn % 2, terms, walks)
 
 
-def _backward(code: KernelCode, cpu: CpuTarget, op: RecurrenceBackward) -> list[Stage]:
-    values, anchor = code.graph.values, code.anchor
-    ct, w, y, *last = anchor.inputs
-    steps, n, h = values[ct].shape
-    dtype, width = anchor.dtype, anchor.shape[2]
-    gates = GATES[op.cell]
-    z = _Sizes.of(cpu, dtype.name, dtype.itemsize, (steps, n, h), 1, gates * h)
-    kernel = _Kernel(code, z, op.layout)
-    at = kernel.at
-    result = replace(
-        code.buffer(code.kernel.anchor), shape=(kernel.steps + 1, kernel.n, width)
-    )
-    given = _reader(code, ct, (kernel.steps, kernel.n, h))
-    known = _reader(code, y, (at.rows, kernel.n, h))
-    of_last = _reader(code, last[0], (kernel.n, h)) if last else None
-    end = kernel.steps  # the result's row for what goes on from step to step
-    tile_of: list[Expr] = []
+class _Backward(_Kernel):
+    """Cotangents of all steps, from the last to the first.
 
-    def cell(step: Expr, after: Expr) -> Callable[..., list[Stmt]]:
-        time, one = at.time(step), _one(z.dtype)
+    A product here is that of a later step's, so there is one more, for those of h0.
+    """
 
-        def of(scope: Scope, own: Expr, i: Expr, j: Expr, total: Read) -> list[Stmt]:
-            def kept(plane: int) -> Expr:
-                return scope.keep(known(scope, at.kept(plane, time), i, j))
+    name = "recurrence_back"
 
-            def product(*factors: Expr) -> Expr:
-                value = factors[0]
-                for factor in factors[1:]:
-                    value = scope.keep(scope.mul(value, factor))
-                return value
+    def __init__(self, code: KernelCode, cpu: CpuTarget, op: RecurrenceBackward) -> None:
+        ct, w, y, *last = code.anchor.inputs
+        steps, n, h = code.graph.values[ct].shape
+        self.gates = GATES[op.cell]
+        sizes = _Sizes.of(cpu, code.anchor.dtype, (steps, n, h), 1, self.gates * h)
+        super().__init__(code, sizes, op)
+        self.ct = self.reader(ct, self.steps, self.n, h)
+        self.w = self.reader(w, self.gates * h, h)
+        self.known = self.reader(y, self.at.rows, self.n, h)
+        self.last = self.reader(last[0], self.n, h) if last else None
 
-            def slope(v: Expr) -> Expr:  # of a logistic function, by its value
-                return scope.keep(scope.mul(v, scope.keep(scope.sub(one, v))))
+    @property
+    def rows(self) -> Expr:
+        return self.steps + 1
 
-            def slope_of_tanh(v: Expr) -> Expr:
-                return scope.keep(scope.sub(one, scope.keep(scope.mul(v, v))))
+    @property
+    def turns(self) -> Expr:
+        return self.steps + 1
 
-            dh = scope.keep(scope.add(given(scope, time, i, j), total(0)))
-            stores: list[Stmt] = []
-            if op.cell == "lstm":
-                gi, f, g, o = (kept(p) for p in range(KEPT[op.cell]))
-                c = scope.keep(known(scope, at.cell_row(at.after(step)), i, j))
-                before = scope.keep(known(scope, at.cell_row(at.before(step)), i, j))
-                bounded = scope.keep(scope.tanh(c))
-                rest = scope.keep(load(result, end, i, h + j))
-                dc = scope.keep(scope.add(product(dh, o, slope_of_tanh(bounded)), rest))
-                parts = [
-                    product(dc, g, slope(gi)),
-                    product(dc, before, slope(f)),
-                    product(dc, gi, slope_of_tanh(g)),
-                    product(dh, bounded, slope(o)),
-                ]
-                stores.append(store(result, product(dc, f), end, i, h + j))
-            elif op.cell == "gru":
-                r, u, m, hm = (kept(p) for p in range(KEPT[op.cell]))
-                dh = scope.keep(scope.add(dh, load(result, end, i, j)))
-                before = scope.keep(known(scope, at.before(step), i, j))
-                dm = product(dh, scope.keep(scope.sub(one, u)), slope_of_tanh(m))
-                parts = [
-                    product(dm, hm, slope(r)),
-                    product(dh, scope.keep(scope.sub(before, m)), slope(u)),
-                    product(dm, r),
-                    dm,
-                ]
-                stores.append(store(result, product(dh, u), end, i, j))
-            else:
-                s = scope.keep(known(scope, at.after(step), i, j))
-                zero = const(0.0, z.dtype)
-                parts = [
-                    product(dh, slope_of_tanh(s))
-                    if op.cell == "tanh"
-                    else scope.keep(scope.select(s <= zero, zero, dh))
-                ]
+    def weight(self, k: Expr, p: Expr, v: Expr, c: Expr, scope: Scope) -> Expr:
+        z = self.z
+        j = (p * z.width + v) * z.lanes + c
+        inside = self.w(scope, k, minimum(j, z.h - 1))
+        return tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
+
+    def start(self, tile: Expr, rows: Rows) -> Stmt:
+        # In the last row of the result goes on from step to step what adds to cotangents of c, or
+        # of h beside the product.
+        if self.cell not in ("lstm", "gru"):
+            return seq()
+
+        def one(r: Expr, j: Expr) -> Stmt:
+            scope, i = Scope(), rows[0] + r
+            if self.last is not None:
+                value = self.last(scope, i, j)
+                return scope.body(store(self.result, value, self.steps, i, self.z.h + j))
+            return store(self.result, const(0.0, self.z.dtype), self.steps, i, j)
+
+        return grid((rows[1], self.z.h), one, "i")
+
+    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+        at, result, h, end = self.at, self.result, self.z.h, self.steps
+        step = self.steps - 1 - turn
+        time, before, after = at.time(step), at.before(step), at.after(step)
+
+        def known(here: _Here, row: Expr) -> Expr:
+            return here.scope.keep(self.known(here.scope, row, here.i, here.j))
+
+        def kept(here: _Here) -> list[Expr]:
+            return [known(here, at.kept(plane, time)) for plane in range(KEPT[self.cell])]
+
+        def of_sigmoid(here: _Here, y: Expr) -> Expr:
+            return here.mul(y, here.complement(y))
+
+        def of_tanh(here: _Here, y: Expr) -> Expr:
+            return here.complement(here.mul(y, y))
+
+        def of_state(here: _Here) -> Expr:
+            return here.add(here.sum(), self.ct(here.scope, time, here.i, here.j))
+
+        def put(here: _Here, parts: Sequence[Expr]) -> list[Stmt]:
+            stores = []
             for gate, value in enumerate(parts):
-                stores.append(store(result, value, time, i, gate * h + j))
-                if gate < gates:
-                    stores.append(
-                        store(kernel.state, value, after, tile_of[0], own, gate * h + j)
-                    )
+                column = gate * h + here.j
+                stores.append(store(result, value, time, here.i, column))
+                if gate < self.gates:
+                    half = (turn + 1) % 2
+                    stores.append(store(self.state, value, half, tile, here.own, column))
             return stores
 
-        return of
+        def lstm(here: _Here) -> list[Stmt]:
+            dh, (i, f, g, o) = of_state(here), kept(here)
+            bounded = here.tanh(known(here, at.cell_row(after)))
+            rest = here.scope.keep(load(result, end, here.i, h + here.j))
+            dc = here.add(here.mul(dh, o, of_tanh(here, bounded)), rest)
+            parts = [
+                here.mul(dc, g, of_sigmoid(here, i)),
+                here.mul(dc, known(here, at.cell_row(before)), of_sigmoid(here, f)),
+                here.mul(dc, i, of_tanh(here, g)),
+                here.mul(dh, bounded, of_sigmoid(here, o)),
+            ]
+            on = store(result, here.mul(dc, f), end, here.i, h + here.j)
+            return [on, *put(here, parts)]
 
-    def finish(scope: Scope, own: Expr, i: Expr, j: Expr, total: Read) -> list[Stmt]:
-        value = total(0)
-        if op.cell == "gru":
-            value = scope.add(value, load(result, end, i, j))
-        return [store(result, scope.keep(value), end, i, j)]
+        def gru(here: _Here) -> list[Stmt]:
+            beside = here.scope.keep(load(result, end, here.i, here.j))
+            dh, (r, u, n, hn) = here.add(of_state(here), beside), kept(here)
+            dn = here.mul(dh, here.complement(u), of_tanh(here, n))
+            change = here.sub(known(here, before), n)
+            parts = [
+                here.mul(dn, hn, of_sigmoid(here, r)),
+                here.mul(dh, change, of_sigmoid(here, u)),
+                here.mul(dn, r),
+                dn,
+            ]
+            on = store(result, here.mul(dh, u), end, here.i, here.j)
+            return [on, *put(here, parts)]
 
-    def tile(t: Expr) -> Stmt:
-        tile_of[:] = [t]
-        first, count, found = kernel.rows_of(t)
+        def plain(here: _Here) -> list[Stmt]:
+            dh, y = of_state(here), known(here, after)
+            if self.cell == "tanh":
+                return put(here, [here.mul(dh, of_tanh(here, y))])
+            zero = const(0.0, self.z.dtype)
+            return put(here, [here.scope.keep(here.scope.select(y <= zero, zero, dh))])
 
-        def begin(r: Expr, j: Expr) -> Stmt:
-            scope = Scope()
-            nothing = const(0.0, z.dtype)
-            if of_last is not None:
-                return scope.body(store(result, of_last(scope, first + r, j), end, first + r, h + j))
-            return store(result, nothing, end, first + r, j)
+        def finish(here: _Here) -> list[Stmt]:
+            value = here.sum()
+            if self.cell == "gru":
+                value = here.add(value, load(result, end, here.i, here.j))
+            return [store(result, value, end, here.i, here.j)]
 
-        def turn(u: Expr) -> Stmt:
-            half, after = u % 2, (u + 1) % 2
-            terms = tvm().tirx.Select(u > 0, const(z.k), const(0))
-            back = cell(kernel.steps - 1 - u, after)
-            return kernel.cells(t, (first, count), half, terms, (back, u < kernel.steps, finish))
+        def done(walks: Stmt, walk: Walk) -> Stmt:
+            return when(turn < self.steps, walks, walk(finish))
 
-        # One turn more: behind the last product are the cotangents of h0.
-        return seq(
-            found,
-            alloc(kernel.sums),
-            kernel.clear(t),
-            grid((count, h), begin, "i"),
-            serial(kernel.steps + 1, turn, "turn"),
-        )
-
-    pack = _pack_columns(kernel, _reader(code, w, (gates * h, h)))
-    return [pack, kernel.stage("recurrence_back", tile)]
+        cells: dict[str, Cell] = {"lstm": lstm, "gru": gru}
+        terms = tvm().tirx.Select(turn > 0, const(self.z.k), const(0))
+        return self.step(tile, rows, turn % 2, terms, [cells.get(self.cell, plain)], done)
 
 
 def recurrence(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -581,4 +653,5 @@ def recurrence(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         return None
     if numel(code.anchor.shape) == 0:
         return []
-    return _forward(code, cpu, op) if isinstance(op, Recurrence) else _backward(code, cpu, op)
+    kernel = _Forward(code, cpu, op) if isinstance(op, Recurrence) else _Backward(code, cpu, op)
+    return kernel.stages()
