@@ -21,6 +21,7 @@ from ..ops import movement as mv
 from ..ops import reduction as rd
 from ..ops.gather import Take
 from ..ops.matmul import Matmul
+from ..ops.recurrent import Recurrence, RecurrenceBackward
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
@@ -292,6 +293,9 @@ def flops(graph: Graph, kernel: Kernel) -> int:
     if kernel.anchor is None:
         return 0
     v = graph.values[kernel.anchor]
+    if isinstance(v.op, (Recurrence, RecurrenceBackward)):
+        shape, weight = (graph.values[i].shape for i in v.inputs[:2])
+        return 2 * shape[0] * shape[1] * numel(weight)
     if v.op.kind is Kind.COMPLEX:
         x, w = (graph.values[i] for i in v.inputs)
         out = numel(v.shape)
@@ -331,7 +335,7 @@ def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
 # what is issued beside it.
 _PLAIN, _ELEMENTARY, _MULTIPLY = 1.0, 10.0, 0.7
 _CACHED_BYTES = 48  # that one core moves in a cycle, out of the second-level cache
-_VECTOR_RULES = ("rows", "transpose", "elementwise", "product", "reduction")
+_VECTOR_RULES = ("rows", "transpose", "elementwise", "product", "reduction", "recurrence")
 
 
 def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> float:
@@ -342,7 +346,8 @@ def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> floa
         value = values[v]
         elements = max(map(numel, (value.shape, *(values[x].shape for x in value.inputs))))
         each = _ELEMENTARY if isinstance(value.op, ew.Float) else _PLAIN
-        if v == anchor and value.op.kind is Kind.COMPLEX:
+        multiplies = isinstance(value.op, (Recurrence, RecurrenceBackward))
+        if v == anchor and (multiplies or value.op.kind is Kind.COMPLEX):
             elements, each = flops(fused.graph, kernel) // 2, _MULTIPLY
         lanes = cpu.lanes(value.dtype.itemsize) if rule in _VECTOR_RULES else 1
         arithmetic += elements * each / lanes

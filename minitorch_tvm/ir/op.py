@@ -69,7 +69,8 @@ class Op(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{k}={v}" for k, v in self.attributes().items())
+        shown = {k: repr(v) if isinstance(v, str) else v for k, v in self.attributes().items()}
+        inside = ", ".join(f"{k}={v}" for k, v in shown.items())
         return f"{self.name}({inside})" if inside else self.name
 
     @abstractmethod

@@ -183,8 +183,8 @@ class Recurrence(Op, kind=Kind.OPAQUE):
 
     x is the product of the inputs, h w.T that of the states; ``cell`` says how both make the next
     state.  Last comes c0: f[n, h] of an LSTM, and of a GRU u: f[3 h], which is added to h w.T.
-    What the rows are says :class:`Layout`.  With ``keeps`` the result holds what gradients need;
-    the op is differentiated by its states, and an LSTM's last c, only.
+    What the rows are says :class:`Layout`.  With ``keeps`` the result holds what gradients need, by
+    which it is not differentiated.
     """
 
     cell: str
@@ -263,7 +263,7 @@ class Recurrence(Op, kind=Kind.OPAQUE):
         found: list[Node | None] = [
             b.reshape(of_x, x.shape),
             b.matmul(of_hidden, before, True, False) if w.requires_grad else None,
-            _part(ends, 1, 0, h),
+            b.add(_part(ends, 1, 0, h), row(ct, at.before(0))) if h0.requires_grad else None,
         ]
         if self.cell == "lstm":
             found.append(_part(ends, 1, h, 2 * h))
@@ -283,7 +283,7 @@ class RecurrenceBackward(Op, kind=Kind.OPAQUE):
 
     Cotangents of what a :class:`Recurrence` that keeps adds up in each step, from those of its
     states; of an LSTM also that of the last c: f[n, h].  In the last row are those of h0, and of
-    c0 beside it; what is behind them there is not defined.
+    c0 beside it, and zeros behind them.
     """
 
     cell: str

@@ -6,6 +6,7 @@ schedules are compared with.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...core.dtype import DType
@@ -111,7 +112,7 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         return "default", stages
     # What goes from element to element, a tensor expression cannot say.
     for rule in (scan, sort, recurrence):
-        stages = rule(code, cpu)
+        stages = rule(code, replace(cpu, vector_bytes=1))
         if stages is not None:
             return "default", stages
     tensors: dict[int, Any] = {}

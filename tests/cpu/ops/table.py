@@ -4,6 +4,7 @@ import table_elementary
 import table_elementwise
 import table_gather
 import table_movement
+import table_recurrent
 import table_scan
 import table_windows
 from row import Row
@@ -15,4 +16,5 @@ ROWS: tuple[Row, ...] = (
     + table_windows.ROWS
     + table_gather.ROWS
     + table_scan.ROWS
+    + table_recurrent.ROWS
 )

@@ -190,6 +190,70 @@ def test_reshaped_slices(name: str) -> None:
     assert ops(text) == [*order, "Exp"]
 
 
+MERGED = {  # starts and stops of a slice of [4, 3, 5], its new shape, whether it is merged before
+    "first steps": ((0, 0, 0), (2, 3, 5), (6, 5), True),
+    "later steps": ((1, 0, 0), (4, 3, 5), (9, 5), True),
+    "and some columns": ((1, 0, 2), (4, 3, 4), (9, 2), True),
+    "all in one": ((1, 0, 0), (3, 3, 5), (30,), True),
+    "some rows of each": ((0, 1, 0), (4, 3, 5), (8, 5), False),
+    "columns in one": ((0, 0, 1), (4, 3, 5), (4, 12), False),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_slices_whose_dimensions_become_one(name: str) -> None:
+    starts, stops, shape, merged = MERGED[name]
+    size = [b - a for a, b in zip(starts, stops, strict=True)]
+    text = (
+        f"%0 = buffer() : float32[4, 3, 5]\n"
+        f"%1 = Slice(starts={starts}, stops={stops}, steps=(1, 1, 1))(%0) : float32{size}\n"
+        f"%2 = Reshape(shape={shape})(%1) : float32{list(shape)}\n"
+        f"%3 = Exp(%2) : float32{list(shape)} -> out0"
+    )
+    order = ["Reshape", "Slice"] if merged else ["Slice", "Reshape"]
+    assert ops(text) == [*order, "Exp"]
+
+
+PARTS = {  # of [6], into which three elements are inserted from 2 on: start, stop, what is left
+    "inside": (3, 5, ["Slice"]),
+    "all of it": (2, 5, []),
+    "before": (0, 2, ["Full"]),
+    "behind": (5, 6, ["Full"]),
+    "both": (1, 4, ["Full", "Insert", "Slice"]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_what_is_inserted(name: str) -> None:
+    start, stop, left = PARTS[name]
+    n = stop - start
+    text = (
+        "%0 = buffer() : float32[3]\n"
+        "%1 = Full(shape=(6,), value=0.5, dtype=mt.float32)() : float32[6]\n"
+        "%2 = Insert(starts=(2,), steps=(1,))(%1, %0) : float32[6]\n"
+        f"%3 = Slice(starts=({start},), stops=({stop},), steps=(1,))(%2) : float32[{n}]\n"
+        f"%4 = Exp(%3) : float32[{n}] -> out0"
+    )
+    if left == ["Full"]:
+        assert ops(text) == ["Full"]  # of a constant
+    else:
+        assert ops(text) == [*left, "Exp"]
+
+
+def test_parts_of_a_sum_of_what_is_inserted() -> None:
+    """As gradients of two parts of a result are."""
+    text = (
+        "%0 = buffer() : float32[3]\n"
+        "%1 = buffer() : float32[2]\n"
+        "%2 = Full(shape=(6,), value=0.0, dtype=mt.float32)() : float32[6]\n"
+        "%3 = Insert(starts=(0,), steps=(1,))(%2, %0) : float32[6]\n"
+        "%4 = Insert(starts=(4,), steps=(1,))(%2, %1) : float32[6]\n"
+        "%5 = Add(%3, %4) : float32[6]\n"
+        "%6 = Slice(starts=(0,), stops=(3,), steps=(1,))(%5) : float32[3] -> out0"
+    )
+    assert ops(text) == ["Full", "Add"]
+
+
 def test_a_slice_of_what_is_computed_stays_small() -> None:
     """Reshaping all of it would need memory for all of it."""
     text = (

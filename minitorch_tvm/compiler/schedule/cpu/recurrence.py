@@ -22,7 +22,7 @@ from ....core.record import record
 from ....core.shape import numel
 from ....core.tvm_api import tvm
 from ....ops.movement import Permute
-from ....ops.recurrent import GATES, KEPT, Recurrence, RecurrenceBackward
+from ....ops.recurrent import GATES, KEPT, WIDTH, Recurrence, RecurrenceBackward
 from ...dialect import Scope
 from ...loops import (
     LINE_BYTES,
@@ -136,7 +136,16 @@ class _Sizes:
 
     @property
     def tiles(self) -> int:
+        """Threads that take part."""
         return ceil_div(self.n, self.rows)
+
+    def vector(self, number: Expr) -> Expr:
+        """Index of a vector."""
+        return ramp(number * self.lanes, self.lanes) if self.lanes > 1 else number
+
+    def lanes_of(self, value: Expr) -> Expr:
+        """A vector of one value."""
+        return splat(value, self.lanes) if self.lanes > 1 else value
 
 
 def _multiply(z: _Sizes) -> Helper:
@@ -151,20 +160,17 @@ def _multiply(z: _Sizes) -> Helper:
         panel = pointer_buffer((z.parts, z.k, z.nv * z.lanes), z.dtype, "panel")
         sums = pointer_buffer((z.mr, z.width * z.lanes), z.dtype, "sums")
         terms = var("terms")
-        every, nothing = ramp(0, z.lanes), splat(const(0.0, z.dtype), z.lanes)
+        every, nothing = z.vector(0), z.lanes_of(const(0.0, z.dtype))
         tile = [(r, v) for r in range(z.mr) for v in range(z.nv)]
 
         def part(left: Expr) -> Stmt:
             acc = {at: local_buffer((z.lanes,), z.dtype, "acc") for at in tile}
 
-            def columns(v: int) -> Expr:
-                return ramp(v * z.lanes, z.lanes)
-
             def term(k: Expr) -> Stmt:
-                vectors = [bind("column", load(panel, left, k, columns(v))) for v in range(z.nv)]
+                vectors = [bind("column", load(panel, left, k, z.vector(v))) for v in range(z.nv)]
                 updates = []
                 for r in range(z.mr):
-                    value = splat(load(state, r, k), z.lanes)
+                    value = z.lanes_of(load(state, r, k))
                     for v, (vector, _) in enumerate(vectors):
                         own = acc[r, v]
                         updates.append(store(own, load(own, every) + value * vector, every))
@@ -180,7 +186,7 @@ def _multiply(z: _Sizes) -> Helper:
                 [store(m, nothing, every) for m in acc.values()],
                 serial(terms, term, "k"),
                 [
-                    store(sums, load(m, every), r, ramp((left * z.nv + v) * z.lanes, z.lanes))
+                    store(sums, load(m, every), r, z.vector(left * z.nv + v))
                     for (r, v), m in acc.items()
                 ],
             )
@@ -248,8 +254,8 @@ class _Kernel:
         self.steps, self.n = number(z.steps, "steps"), number(z.n, "batch")
         self.each, self.padded = number(z.rows, "each"), number(z.padded, "padded")
         self.at = op.layout(self.steps)
-        anchor = code.anchor
-        width = anchor.shape[2]
+        assert code.kernel.anchor is not None
+        width = code.anchor.shape[2]
         self.result = replace(code.buffer(code.kernel.anchor), shape=(self.rows, self.n, width))
         builder = code.builder
         shape: tuple[int, ...] = (z.panels, z.parts, z.k, z.nv * z.lanes)
@@ -341,7 +347,7 @@ class _Kernel:
         parts: list[tuple[Expr, Stmt]] = []
         if z.h >= z.lanes:
             # In float64, elementary functions are calls, one for each element.
-            loop = vectorized if z.dtype == "float32" else serial
+            loop = vectorized if z.dtype == "float32" and z.lanes > 1 else serial
             parts.append((j0 + z.lanes <= z.h, loop(z.lanes, body, "lane")))
         if rest:
             parts.append((j0 < z.h, serial(rest, body, "lane")))
@@ -553,15 +559,16 @@ class _Backward(_Kernel):
     def start(self, tile: Expr, rows: Rows) -> Stmt:
         # In the last row of the result goes on from step to step what adds to cotangents of c, or
         # of h beside the product.
-        if self.cell not in ("lstm", "gru"):
-            return seq()
-
         def one(r: Expr, j: Expr) -> Stmt:
-            scope, i = Scope(), rows[0] + r
+            scope, i, h = Scope(), rows[0] + r, self.z.h
+            parts = [const(0.0, self.z.dtype)] * WIDTH[self.cell]
             if self.last is not None:
-                value = self.last(scope, i, j)
-                return scope.body(store(self.result, value, self.steps, i, self.z.h + j))
-            return store(self.result, const(0.0, self.z.dtype), self.steps, i, j)
+                parts[1] = scope.keep(self.last(scope, i, j))
+            stores = [
+                store(self.result, value, self.steps, i, part * h + j)
+                for part, value in enumerate(parts)
+            ]
+            return scope.body(*stores)
 
         return grid((rows[1], self.z.h), one, "i")
 
