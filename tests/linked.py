@@ -43,7 +43,7 @@ class Linked:
         functions = Functions(made.__setitem__)
         calls = []
         for stage in stages:
-            function, buffers, numbers = functions.of(stage)
+            function, buffers, (numbers,) = functions.of(stage)
             places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
             calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
         assembly = assemble(calls, workers)

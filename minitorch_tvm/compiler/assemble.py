@@ -139,8 +139,9 @@ class Functions:
         self._known: dict[Any, Function] = {}
         self._helpers: set[str] = set()
 
-    def of(self, stage: Stage) -> tuple[Function, list[Buffer], tuple[int, ...]]:
-        """The function of a stage, the buffers whose addresses it takes, and what it is told."""
+    def of(self, stage: Stage) -> tuple[Function, list[Buffer], list[tuple[int, ...]]]:
+        """The function of a stage, the buffers whose addresses it takes, and what it is told in
+        each turn."""
         buffers, told = free_variables(stage.body)
         queue = var("queue", "uint64") if stage.queue is None else stage.queue
         taken, known = _know(told)
@@ -160,7 +161,11 @@ class Functions:
             self._known[key] = function
         for helper in stage.helpers:
             self.need(helper)
-        return function, buffers, tuple(value for _, value in told)
+        turns = [
+            tuple(turn if v.same_as(stage.turn) else value for v, value in told)
+            for turn in range(stage.turns)
+        ]
+        return function, buffers, turns
 
     def need(self, helper: Helper) -> None:
         """Make a helper, unless it is there."""

@@ -216,9 +216,9 @@ class Kernels:
         rule, stages = self._schedule(code)
         infos, used = [], []
         for stage in stages:
-            function, buffers, numbers = self.functions.of(stage)
+            function, buffers, turns = self.functions.of(stage)
             arguments = tuple(_argument(code, b) for b in buffers)
-            infos.append(StageInfo(stage.tiles, function, arguments, numbers))
+            infos += [StageInfo(stage.tiles, function, arguments, numbers) for numbers in turns]
             piece = self._pieces[function.symbol]
             compiled = _Compiled(function, piece)
             used.append(self._compiled.setdefault(function.structure, compiled))

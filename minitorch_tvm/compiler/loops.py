@@ -54,7 +54,8 @@ class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
 
     With ``queue``, the body runs once per thread: it computes ``tile`` and then the tiles that it
-    takes from there (:func:`.queues.stage_with_start`).
+    takes from there (:func:`.queues.stage_with_start`).  With ``turn``, a :func:`number`, the stage
+    runs ``turns`` times, and is told 0, 1, ... for it.
     """
 
     name: str
@@ -63,6 +64,8 @@ class Stage:
     body: Stmt
     helpers: tuple[Helper, ...] = ()
     queue: Var | None = None
+    turn: Var | None = None
+    turns: int = 1
 
 
 @record(frozen=False)

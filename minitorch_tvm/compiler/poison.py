@@ -17,7 +17,7 @@ from .schedule.cpu.elementwise import GRAIN, tiled
 def _fill(functions: Functions, offset: int, nbytes: int) -> StageCall:
     words = pointer_buffer((nbytes // 4,), "int32", "poison")
     stage = tiled("poison", nbytes // 4, GRAIN, lambda i: store(words, const(-1), i))
-    function, _, numbers = functions.of(stage)
+    function, _, (numbers,) = functions.of(stage)
     place = Place(ARENA_SLOT, offset, nbytes)
     return StageCall(stage.tiles, function, (place,), numbers=numbers)
 

@@ -80,7 +80,7 @@ class Kernel:
         functions = Functions(made.__setitem__)
         calls = []
         for stage in stages:
-            function, used, numbers = functions.of(stage)
+            function, used, (numbers,) = functions.of(stage)
             places = tuple(map(place, used))
             calls.append(StageCall(stage.tiles, function, places, numbers=numbers))
         assembly = assemble(calls, usable_cores())

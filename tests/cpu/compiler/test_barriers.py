@@ -23,7 +23,7 @@ def _calls(dependent: bool, tiles: int = 8) -> list[StageCall]:
     calls = []
     functions = Functions(lambda symbol, function: None)
     for name, source, to in (("first", a, b), ("second", b if dependent else c, d)):
-        function, buffers, numbers = functions.of(_copy(name, source, to))
+        function, buffers, (numbers,) = functions.of(_copy(name, source, to))
         slots = [[m.same_as(buffer) for m in order].index(True) for buffer in buffers]
         places = [Place(n, nbytes=32, written=order[n] is to) for n in slots]
         calls.append(StageCall(tiles, function, tuple(places), numbers=numbers))

@@ -209,7 +209,7 @@ def test_stages_that_differ_in_what_they_are_told_share_a_function() -> None:
     stages, functions, symbols = _told([5, 7, 16383])
     found = [functions.of(stage) for stage in stages]
     assert len({function for function, _, _ in found}) == len(symbols) == 1
-    assert [numbers for _, _, numbers in found] == [(5,), (7,), (16383,)]
+    assert [turns for _, _, turns in found] == [[(5,)], [(7,)], [(16383,)]]
 
 
 def test_functions_know_about_how_large_a_number_may_be() -> None:

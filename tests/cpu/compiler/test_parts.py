@@ -39,7 +39,7 @@ def _build(build: native.Build, stages: int) -> native.Piece:
     for number in range(stages):
         # Each adds another constant, or equal ones would share a function.
         stage = parallel_stage("add", 64, lambda t, n=number: store(b, load(a, t) + float(n), t))
-        function, buffers, numbers = functions.of(stage)
+        function, buffers, (numbers,) = functions.of(stage)
         places = [Place([m.same_as(buffer) for m in (a, b)].index(True)) for buffer in buffers]
         calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
     build.entry(entry_functions(2, target.host()))

@@ -50,7 +50,7 @@ def product(ta: bool, tb: bool, a: str, b: str, shape: str) -> str:
 def test_operands_whose_zeros_are_known(line: str, left: str, right: str) -> None:
     (op,) = found(EXP + line)
     assert op.startswith("TriangularMatmul(")
-    assert op.endswith(f"left={left}, right={right}, result=)")
+    assert op.endswith(f"left={left!r}, right={right!r}, result='')")
 
 
 UNKNOWN = {
@@ -107,7 +107,7 @@ def test_results_that_are_hidden(output: str, other: str, result: str | None) ->
     (op,) = found(SCORES.format(output=output, other=other))
     wanted = "Matmul(ta=False, tb=True)"
     if result is not None:
-        wanted = f"Triangular{wanted[:-1]}, left=, right=, result={result})"
+        wanted = f"Triangular{wanted[:-1]}, left='', right='', result={result!r})"
     assert op == wanted
 
 

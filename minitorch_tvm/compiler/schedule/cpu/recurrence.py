@@ -3,12 +3,14 @@
 Pattern: Recurrence and RecurrenceBackward.  A step is a product of the state [n, h] and the weight,
 and what the cell makes of it; the next one needs the result.  Strategy: a thread owns rows of the
 state, that is some sequences of the batch, and takes them through all steps, so that threads never
-wait for each other.  Weights are packed once, in panels of all gates of some states: behind its
-product, a cell has all that it needs.  Products are computed in register tiles as others are, put
-down in a tile of memory and read from there, in vectors, by the cell.
+wait for each other.  Where the weight is more than a core's cache holds, or there is one sequence,
+a thread owns panels of the weight instead, and every step is a stage.  Weights are packed once, in
+panels of all gates of some states: behind its product, a cell has all that it needs.  Products are
+computed in register tiles as others are, put down in a tile of memory and read from there, in
+vectors, by the cell.
 
-The number of steps and that of sequences are told.  Rejected: a kernel per step and product (a
-barrier for each takes as long as the product of a small batch, and hundreds of kernels are planned
+The number of steps and that of sequences are told.  Rejected: a kernel for each product and each
+cell (a barrier takes as long as the product of a small batch, and hundreds of kernels are planned
 for every length).
 """
 
@@ -65,8 +67,11 @@ _AHEAD = 16
 """Lines of a panel between the request for one and its use."""
 
 Read = Callable[..., Expr]
-Rows = tuple[Expr, Expr]
-"""Of a thread: the number of the first, and how many."""
+# Bytes that a core reads in a cycle from its second-level cache, and from behind it; cycles that
+# threads need to wait for each other.
+_NEAR, _FAR, _BARRIER = 40, 6, 6000
+_SHARE = 0.75
+"""Of the second-level cache, for weights that are to stay there."""
 
 
 @record
@@ -87,6 +92,7 @@ class _Sizes:
     nv: int
     rows: int  # of a thread
     padded: int
+    by_columns: bool  # threads share out states, not sequences
 
     @classmethod
     def of(
@@ -98,8 +104,9 @@ class _Sizes:
         count = ceil_div(h, lanes)
         panels = ceil_div(count, max(1, _WIDEST // gates))
         blocks = ceil_div(count, panels)
-        rows = ceil_div(n, min(cpu.workers, n))
         width = gates * blocks
+        by_columns = _by_columns(cpu, n, k, panels * width, dtype.itemsize)
+        rows = n if by_columns else ceil_div(n, min(cpu.workers, n))
 
         def most(nv: int) -> int:  # rows of a register tile
             return max(1, (cpu.vector_registers - nv - 1) // nv)
@@ -122,6 +129,7 @@ class _Sizes:
             nv,
             rows,
             tall * mr,
+            by_columns,
         )
 
     @property
@@ -146,6 +154,23 @@ class _Sizes:
     def lanes_of(self, value: Expr) -> Expr:
         """A vector of one value."""
         return splat(value, self.lanes) if self.lanes > 1 else value
+
+
+def _by_columns(cpu: CpuTarget, n: int, k: int, vectors: int, itemsize: int) -> bool:
+    """Whether a step is over sooner if each thread computes some states of all sequences.
+
+    Then each reads its part of the weight only, but waits for the others behind every step.
+    """
+
+    def cycles(rows: int, columns: int) -> float:
+        nbytes = columns * cpu.lanes(itemsize) * k * itemsize
+        speed = _NEAR if nbytes <= _SHARE * cpu.l2_bytes else _FAR
+        return max(rows * columns * k / 2, nbytes / speed)
+
+    if cpu.workers == 1:
+        return False
+    rows = cycles(ceil_div(n, min(cpu.workers, n)), vectors)
+    return cycles(n, ceil_div(vectors, cpu.workers)) + _BARRIER < rows
 
 
 def _multiply(z: _Sizes) -> Helper:
@@ -194,6 +219,16 @@ def _multiply(z: _Sizes) -> Helper:
         return Parts([state.raw, panel.raw, sums.raw], [terms], serial(z.parts, part, "part"))
 
     return Helper(f"recurrence_{z.dtype}_{z.mr}_{z.nv}_{z.width}_{z.k}", make)
+
+
+@record
+class _Place:
+    """What a thread computes of a step: rows of the batch, and a panel, or all of them."""
+
+    tile: Expr  # whose memory for states it uses
+    start: Expr
+    count: Expr
+    panel: Expr | None = None
 
 
 @record(frozen=False)
@@ -278,18 +313,16 @@ class _Kernel:
         """Term ``k`` of lane ``c`` of a panel's vector, 0 behind the last state."""
         raise NotImplementedError
 
-    def start(self, tile: Expr, rows: Rows) -> Stmt:
+    def start(self, place: _Place) -> Stmt:
         """What comes before the first step."""
         raise NotImplementedError
 
-    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+    def turn(self, place: _Place, turn: Expr) -> Stmt:
         """One step."""
         raise NotImplementedError
 
-    @property
-    def turns(self) -> Expr:
-        """How many there are."""
-        return self.steps
+    more = 0
+    """Turns behind the last step."""
 
     def reader(self, v: int, *shape: Expr) -> Read:
         """Elements of a value in a scope; in memory, by sizes that may be told."""
@@ -319,24 +352,37 @@ class _Kernel:
 
             return grid((z.lanes, z.k), lane, "c")
 
-        def tile(t: Expr) -> Stmt:
+        def start(place: _Place) -> Stmt:
+            def clear(half: Expr, r: Expr, k: Expr) -> Stmt:
+                return store(self.state, const(0.0, z.dtype), half, place.tile, r, k)
+
+            return seq(grid((2, self.padded, z.k), clear, "z"), self.start(place))
+
+        def rows(t: Expr) -> Stmt:
             first, one = bind("first", below(t * self.each, z.n))
             count, other = bind("count", minimum(self.each, self.n - first))
-            zero = const(0.0, z.dtype)
+            place = _Place(t, first, count)
+            turns = serial(self.steps + self.more, lambda turn: self.turn(place, turn), "turn")
+            return seq([one, other, alloc(self.sums)], start(place), turns)
 
-            def clear(half: Expr, r: Expr, k: Expr) -> Stmt:
-                return store(self.state, zero, half, t, r, k)
+        packing = parallel_stage("recurrence_pack", z.panels * z.width, pack)
+        if not z.by_columns:
+            whole = parallel_stage(self.name, z.tiles, rows)
+            return [packing, replace(whole, helpers=(self.multiply,))]
+        turn, every = number(0, "turn"), _Place(const(0), const(0), self.n)
 
-            return seq(
-                [one, other, alloc(self.sums)],
-                grid((2, self.padded, z.k), clear, "z"),
-                self.start(t, (first, count)),
-                serial(self.turns, lambda turn: self.turn(t, (first, count), turn), "turn"),
-            )
+        def columns(t: Expr) -> Stmt:
+            return seq(alloc(self.sums), self.turn(replace(every, panel=t), turn))
 
         return [
-            parallel_stage("recurrence_pack", z.panels * z.width, pack),
-            replace(parallel_stage(self.name, z.tiles, tile), helpers=(self.multiply,)),
+            packing,
+            parallel_stage("recurrence_start", 1, lambda _: start(every)),
+            replace(
+                parallel_stage(f"{self.name}_step", z.panels, columns),
+                helpers=(self.multiply,),
+                turn=turn,
+                turns=z.steps + self.more,
+            ),
         ]
 
     def _along(self, j0: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
@@ -360,8 +406,7 @@ class _Kernel:
 
     def step(
         self,
-        tile: Expr,
-        rows: Rows,
+        at: _Place,
         half: Expr,
         terms: Expr,
         cells: Sequence[Cell],
@@ -372,26 +417,26 @@ class _Kernel:
         ``done(statements, walk)``: what is behind a product, of the cells' walks over its states;
         ``walk(cell)`` is another.
         """
-        z, (start, count) = self.z, rows
+        z = self.z
 
         def block(panel: Expr, tall: Expr) -> Stmt:
             first = tall * z.mr
-            height = minimum(z.mr, count - first)
+            height = minimum(z.mr, at.count - first)
 
             def here(r: Expr, b: Expr, c: Expr) -> _Here:
                 columns = [(b + g * z.blocks) * z.lanes + c for g in range(z.gates)]
                 j, own = (panel * z.blocks + b) * z.lanes + c, first + r
-                return _Here(Scope(), self.sums, r, own, start + own, j, columns)
+                return _Here(Scope(), self.sums, r, own, at.start + own, j, columns)
 
             def walk(cell: Cell) -> Stmt:
-                def at(r: Expr, b: Expr) -> Stmt:
+                def vector(r: Expr, b: Expr) -> Stmt:
                     def lane(c: Expr) -> Stmt:
-                        place = here(r, b, c)
-                        return place.scope.body(*cell(place))
+                        state = here(r, b, c)
+                        return state.scope.body(*cell(state))
 
                     return self._along((panel * z.blocks + b) * z.lanes, lane)
 
-                return grid((height, z.blocks), at, "r")
+                return grid((height, z.blocks), vector, "r")
 
             def asks(r: Expr, b: Expr) -> Stmt:
                 def make() -> None:
@@ -401,7 +446,7 @@ class _Kernel:
                 return seq(ask(make, nearest=False))
 
             starts = [
-                load(self.state, half, tile, first, 0),
+                load(self.state, half, at.tile, first, 0),
                 load(self.packed, panel, 0, 0, 0),
                 load(self.sums, 0, 0),
             ]
@@ -413,7 +458,10 @@ class _Kernel:
                 done(seq(*map(walk, cells)), walk),
             )
 
-        return grid((z.panels, number(z.padded // z.mr, "tall")), block, "p")
+        tall = number(z.padded // z.mr, "tall")
+        if at.panel is not None:
+            return serial(tall, lambda i: block(at.panel, i), "tall")
+        return grid((z.panels, tall), block, "p")
 
 
 class _Forward(_Kernel):
@@ -445,22 +493,22 @@ class _Forward(_Kernel):
         inside = self.w(scope, v // z.blocks * z.h + minimum(j, z.h - 1), k)
         return tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
 
-    def start(self, tile: Expr, rows: Rows) -> Stmt:
+    def start(self, place: _Place) -> Stmt:
         def one(r: Expr, j: Expr) -> Stmt:
-            scope, i = Scope(), rows[0] + r
+            scope, i = Scope(), place.start + r
             value = scope.keep(self.h0(scope, i, j))
             stores = [
                 store(self.result, value, self.at.before(0), i, j),
-                store(self.state, value, 0, tile, r, j),
+                store(self.state, value, 0, place.tile, r, j),
             ]
             if self.cell == "lstm":
                 c = scope.keep(self.c0(scope, i, j))
                 stores.append(store(self.result, c, self.at.cell_row(self.at.before(0)), i, j))
             return scope.body(*stores)
 
-        return grid((rows[1], self.z.h), one, "i")
+        return grid((place.count, self.z.h), one, "i")
 
-    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+    def turn(self, place: _Place, turn: Expr) -> Stmt:
         at, result, h = self.at, self.result, self.z.h
         time, before, after = at.time(turn), at.before(turn), at.after(turn)
 
@@ -470,7 +518,7 @@ class _Forward(_Kernel):
         def put(here: _Here, value: Expr) -> list[Stmt]:
             return [
                 store(result, value, after, here.i, here.j),
-                store(self.state, value, (turn + 1) % 2, tile, here.own, here.j),
+                store(self.state, value, (turn + 1) % 2, place.tile, here.own, here.j),
             ]
 
         def keep(here: _Here, values: dict[int, Expr]) -> list[Stmt]:
@@ -520,7 +568,7 @@ class _Forward(_Kernel):
         }
         walks = cells.get(self.cell, [plain])
         terms = const(self.z.k)
-        return self.step(tile, rows, turn % 2, terms, walks)
+        return self.step(place, turn % 2, terms, walks)
 
 
 class _Backward(_Kernel):
@@ -529,7 +577,7 @@ class _Backward(_Kernel):
     A product here is that of a later step's, so there is one more, for those of h0.
     """
 
-    name = "recurrence_back"
+    name, more = "recurrence_back", 1
 
     def __init__(self, code: KernelCode, cpu: CpuTarget, op: RecurrenceBackward) -> None:
         ct, w, y, *last = code.anchor.inputs
@@ -546,21 +594,17 @@ class _Backward(_Kernel):
     def rows(self) -> Expr:
         return self.steps + 1
 
-    @property
-    def turns(self) -> Expr:
-        return self.steps + 1
-
     def weight(self, k: Expr, p: Expr, v: Expr, c: Expr, scope: Scope) -> Expr:
         z = self.z
         j = (p * z.width + v) * z.lanes + c
         inside = self.w(scope, k, minimum(j, z.h - 1))
         return tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
 
-    def start(self, tile: Expr, rows: Rows) -> Stmt:
+    def start(self, place: _Place) -> Stmt:
         # In the last row of the result goes on from step to step what adds to cotangents of c, or
         # of h beside the product.
         def one(r: Expr, j: Expr) -> Stmt:
-            scope, i, h = Scope(), rows[0] + r, self.z.h
+            scope, i, h = Scope(), place.start + r, self.z.h
             parts = [const(0.0, self.z.dtype)] * WIDTH[self.cell]
             if self.last is not None:
                 parts[1] = scope.keep(self.last(scope, i, j))
@@ -570,9 +614,9 @@ class _Backward(_Kernel):
             ]
             return scope.body(*stores)
 
-        return grid((rows[1], self.z.h), one, "i")
+        return grid((place.count, self.z.h), one, "i")
 
-    def turn(self, tile: Expr, rows: Rows, turn: Expr) -> Stmt:
+    def turn(self, place: _Place, turn: Expr) -> Stmt:
         at, result, h, end = self.at, self.result, self.z.h, self.steps
         step = self.steps - 1 - turn
         time, before, after = at.time(step), at.before(step), at.after(step)
@@ -599,7 +643,7 @@ class _Backward(_Kernel):
                 stores.append(store(result, value, time, here.i, column))
                 if gate < self.gates:
                     half = (turn + 1) % 2
-                    stores.append(store(self.state, value, half, tile, here.own, column))
+                    stores.append(store(self.state, value, half, place.tile, here.own, column))
             return stores
 
         def lstm(here: _Here) -> list[Stmt]:
@@ -648,7 +692,7 @@ class _Backward(_Kernel):
 
         cells: dict[str, Cell] = {"lstm": lstm, "gru": gru}
         terms = tvm().tirx.Select(turn > 0, const(self.z.k), const(0))
-        return self.step(tile, rows, turn % 2, terms, [cells.get(self.cell, plain)], done)
+        return self.step(place, turn % 2, terms, [cells.get(self.cell, plain)], done)
 
 
 def recurrence(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
