@@ -93,6 +93,7 @@ class _Sizes:
     rows: int  # of a thread
     padded: int
     by_columns: bool  # threads share out states, not sequences
+    workers: int
 
     @classmethod
     def of(
@@ -130,6 +131,7 @@ class _Sizes:
             rows,
             tall * mr,
             by_columns,
+            cpu.workers,
         )
 
     @property
@@ -223,12 +225,12 @@ def _multiply(z: _Sizes) -> Helper:
 
 @record
 class _Place:
-    """What a thread computes of a step: rows of the batch, and a panel, or all of them."""
+    """What a thread computes of a step: some rows of the batch, some panels."""
 
     tile: Expr  # whose memory for states it uses
     start: Expr
     count: Expr
-    panel: Expr | None = None
+    panels: tuple[Expr, Expr]  # the first and how many
 
 
 @record(frozen=False)
@@ -237,19 +239,18 @@ class _Here:
 
     scope: Scope
     sums: Memory
-    row: Expr  # of the register tile
-    own: Expr  # of the thread
+    own: Expr  # the row of the thread
     i: Expr  # of the batch
     j: Expr
-    columns: Sequence[Expr]  # of sums: of each gate
+    places: Sequence[tuple[Expr, ...]]  # of the sum of each gate
 
     def sum(self, gate: int = 0) -> Expr:
         """The product's sum for a gate, or what was put in its place."""
-        return self.scope.keep(load(self.sums, self.row, self.columns[gate]))
+        return self.scope.keep(load(self.sums, *self.places[gate]))
 
     def hold(self, gate: int, value: Expr) -> Stmt:
         """Put a value in the place of a sum."""
-        return store(self.sums, value, self.row, self.columns[gate])
+        return store(self.sums, value, *self.places[gate])
 
     def add(self, a: Expr, b: Expr) -> Expr:
         return self.scope.keep(self.scope.add(a, b))
@@ -301,7 +302,11 @@ class _Kernel:
             builder.scratch_buffer(shape, z.dtype, "state"),
             shape=(2, number(z.tiles, "tiles"), self.padded, z.k),
         )
-        self.sums = local_buffer((z.mr, z.width * z.lanes), z.dtype, "sums")
+        shape = (z.tiles, z.panels, z.padded, z.width * z.lanes)
+        self.sums = replace(
+            builder.scratch_buffer(shape, z.dtype, "sums"),
+            shape=(z.tiles, z.panels, self.padded, z.width * z.lanes),
+        )
         self.multiply = _multiply(z)
 
     @property
@@ -361,24 +366,26 @@ class _Kernel:
         def rows(t: Expr) -> Stmt:
             first, one = bind("first", below(t * self.each, z.n))
             count, other = bind("count", minimum(self.each, self.n - first))
-            place = _Place(t, first, count)
+            place = _Place(t, first, count, (const(0), z.panels))
             turns = serial(self.steps + self.more, lambda turn: self.turn(place, turn), "turn")
-            return seq([one, other, alloc(self.sums)], start(place), turns)
+            return seq([one, other], start(place), turns)
 
         packing = parallel_stage("recurrence_pack", z.panels * z.width, pack)
         if not z.by_columns:
             whole = parallel_stage(self.name, z.tiles, rows)
             return [packing, replace(whole, helpers=(self.multiply,))]
-        turn, every = number(0, "turn"), _Place(const(0), const(0), self.n)
+        turn, every = number(0, "turn"), _Place(const(0), const(0), self.n, (const(0), z.panels))
+        share = ceil_div(z.panels, z.workers)
 
         def columns(t: Expr) -> Stmt:
-            return seq(alloc(self.sums), self.turn(replace(every, panel=t), turn))
+            some = (t * share, minimum(share, z.panels - t * share))
+            return self.turn(replace(every, panels=some), turn)
 
         return [
             packing,
             parallel_stage("recurrence_start", 1, lambda _: start(every)),
             replace(
-                parallel_stage(f"{self.name}_step", z.panels, columns),
+                parallel_stage(f"{self.name}_step", ceil_div(z.panels, share), columns),
                 helpers=(self.multiply,),
                 turn=turn,
                 turns=z.steps + self.more,
@@ -417,51 +424,48 @@ class _Kernel:
         ``done(statements, walk)``: what is behind a product, of the cells' walks over its states;
         ``walk(cell)`` is another.
         """
-        z = self.z
+        z, (p0, panels) = self.z, at.panels
 
-        def block(panel: Expr, tall: Expr) -> Stmt:
+        def product(p: Expr, tall: Expr) -> Stmt:
             first = tall * z.mr
-            height = minimum(z.mr, at.count - first)
-
-            def here(r: Expr, b: Expr, c: Expr) -> _Here:
-                columns = [(b + g * z.blocks) * z.lanes + c for g in range(z.gates)]
-                j, own = (panel * z.blocks + b) * z.lanes + c, first + r
-                return _Here(Scope(), self.sums, r, own, at.start + own, j, columns)
-
-            def walk(cell: Cell) -> Stmt:
-                def vector(r: Expr, b: Expr) -> Stmt:
-                    def lane(c: Expr) -> Stmt:
-                        state = here(r, b, c)
-                        return state.scope.body(*cell(state))
-
-                    return self._along((panel * z.blocks + b) * z.lanes, lane)
-
-                return grid((height, z.blocks), vector, "r")
-
-            def asks(r: Expr, b: Expr) -> Stmt:
-                def make() -> None:
-                    for cell in cells:
-                        cell(here(r, b, const(0)))
-
-                return seq(ask(make, nearest=False))
-
             starts = [
                 load(self.state, half, at.tile, first, 0),
-                load(self.packed, panel, 0, 0, 0),
-                load(self.sums, 0, 0),
+                load(self.packed, p0 + p, 0, 0, 0),
+                load(self.sums, at.tile, p0 + p, first, 0),
             ]
-            product = self.multiply.call(*map(tvm().tirx.address_of, starts), terms)
-            # What cells read arrives meanwhile.
-            return seq(
-                grid((height, z.blocks), asks, "a"),
-                product,
-                done(seq(*map(walk, cells)), walk),
-            )
+            return self.multiply.call(*map(tvm().tirx.address_of, starts), terms)
 
-        tall = number(z.padded // z.mr, "tall")
-        if at.panel is not None:
-            return serial(tall, lambda i: block(at.panel, i), "tall")
-        return grid((z.panels, tall), block, "p")
+        def here(r: Expr, p: Expr, b: Expr, c: Expr) -> _Here:
+            columns = [(b + g * z.blocks) * z.lanes + c for g in range(z.gates)]
+            places = [(at.tile, p0 + p, r, column) for column in columns]
+            j = ((p0 + p) * z.blocks + b) * z.lanes + c
+            return _Here(Scope(), self.sums, r, at.start + r, j, places)
+
+        def asks(r: Expr, p: Expr, b: Expr) -> list[Stmt]:
+            """For what a row's cells will read."""
+
+            def make() -> None:
+                for cell in cells:
+                    cell(here(minimum(r, at.count - 1), p, b, const(0)))
+
+            return ask(make, nearest=False)
+
+        def walk(cell: Cell) -> Stmt:
+            def vector(r: Expr, p: Expr, b: Expr) -> Stmt:
+                def lane(c: Expr) -> Stmt:
+                    state = here(r, p, b, c)
+                    return state.scope.body(*cell(state))
+
+                ahead = asks(r + 1, p, b) if cell is cells[0] else []
+                return seq(ahead, self._along(((p0 + p) * z.blocks + b) * z.lanes, lane))
+
+            return grid((at.count, panels, z.blocks), vector, "r")
+
+        return seq(
+            grid((panels, z.blocks), lambda p, b: seq(asks(const(0), p, b)), "a"),
+            grid((panels, number(z.padded // z.mr, "tall")), product, "p"),
+            done(seq(*map(walk, cells)), walk),
+        )
 
 
 class _Forward(_Kernel):
