@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,15 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.native import Build
+from minitorch_tvm.compiler.schedule import cpu
 from minitorch_tvm.core import config
+from minitorch_tvm.core import dtype as dt
 
 Array = np.ndarray[Any, Any]
+
+recurrence = sys.modules[f"{cpu.__name__}.recurrence"]
 
 # States, sequences, steps: whole vectors and parts of one, panels that are not full, register tiles
 # of which rows are left, one sequence, more than a register tile of them for each thread.
@@ -42,9 +49,14 @@ def _case(kind: str, h: int, n: int, steps: int, **options: Any) -> tuple[Any, A
 
 @pytest.mark.parametrize("isa", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_sizes(kind: str, isa: str) -> None:
-    """With memory filled with NaN beforehand; the truth is the same layer by numpy, in float64."""
+def test_sizes(kind: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory filled with NaN beforehand; the truth is the same layer by numpy, in float64.
+
+    Threads share out sequences or states, in turns, whatever pays.
+    """
     for number, (h, n, steps) in enumerate(SIZES):
+        by_columns = bool((number + len(isa) + len(kind)) % 2)
+        monkeypatch.setattr(recurrence, "_by_columns", lambda *_, own=by_columns: own)
         options: dict[str, Any] = {"bidirectional": True} if number % 3 == 1 else {}
         if kind == "RNN" and number % 2:
             options["nonlinearity"] = "relu"
@@ -62,6 +74,22 @@ def test_sizes(kind: str, isa: str) -> None:
             assert error < 5e-6, f"{kind} {h} {n} {steps}: result {i} is {error} off"
 
 
+def test_states_are_shared_out_where_no_cache_holds_the_weight() -> None:
+    machine = dataclasses.replace(target.host(), l2_bytes=2 << 20, workers=2, vector_bytes=64)
+
+    def by_columns(h: int, n: int, workers: int = 2) -> bool:
+        own = dataclasses.replace(machine, workers=workers)
+        found: bool = recurrence._Sizes.of(own, dt.float32, (10, n, h), 4, h).by_columns
+        return found
+
+    assert by_columns(512, 1)
+    assert by_columns(1024, 16)
+    assert not by_columns(1024, 16, workers=1)
+    assert not by_columns(64, 1)
+    assert not by_columns(128, 20)
+    assert not by_columns(512, 64)
+
+
 def test_default_schedule() -> None:
     """TVM's own, without vectors, of the same loops."""
     for kind in ("LSTM", "GRU"):
@@ -74,18 +102,20 @@ def test_default_schedule() -> None:
             np.testing.assert_allclose(a, b, 1e-5, 1e-6)
 
 
-def test_threads_do_not_change_bits() -> None:
+def test_threads_do_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x, weights = _case("LSTM", 40, 9, 5)
     found, threads = [], mt.get_num_threads()
     try:
-        for count in (1, threads):
+        for count, by_columns in ((1, False), (threads, False), (threads, True)):
+            monkeypatch.setattr(recurrence, "_by_columns", lambda *_, own=by_columns: own)
             mt.set_num_threads(count)
             lazy.clear_cache()
             found.append(_used(layer, x, weights, mt.float32))
     finally:
         mt.set_num_threads(threads)
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_array_equal(a, b)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.fixture
@@ -103,12 +133,17 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_another_length_compiles_no_recurrence(
-    compiled: list[tuple[str, ...]], batch_first: bool
+    compiled: list[tuple[str, ...]],
+    batch_first: bool,
+    by_columns: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(recurrence, "_by_columns", lambda *_: by_columns)
     layer = mt.nn.GRU(3, 20, batch_first=batch_first)
-    counts = []
+    counts, wanted = [], 8 if by_columns else 6
     for steps in (4, 9):
         compiled.clear()
         shape = (2, steps, 3) if batch_first else (steps, 2, 3)
@@ -116,7 +151,7 @@ def test_another_length_compiles_no_recurrence(
         mt.eval(*mt.autograd.grad(loss, list(layer.parameters())))
         counts.append(len(lazy.last_executor().program.kernels))
         names = [name for names in compiled for name in names]
-        assert sum(name.startswith("recurrence") for name in names) == (6 if steps == 4 else 0)
+        assert sum(name.startswith("recurrence") for name in names) == (wanted if steps == 4 else 0)
     assert counts[0] == counts[1] < 20
 
 

@@ -69,7 +69,8 @@ _AHEAD = 16
 Read = Callable[..., Expr]
 # Bytes that a core reads in a cycle from its second-level cache, and from behind it; cycles that
 # threads need to wait for each other.
-_NEAR, _FAR, _BARRIER = 40, 6, 6000
+_NEAR, _FAR, _BARRIER = 40, 8, 6000
+_TOGETHER = 1.1
 _SHARE = 0.75
 """Of the second-level cache, for weights that are to stay there."""
 
@@ -164,15 +165,17 @@ def _by_columns(cpu: CpuTarget, n: int, k: int, vectors: int, itemsize: int) -> 
     Then each reads its part of the weight only, but waits for the others behind every step.
     """
 
-    def cycles(rows: int, columns: int) -> float:
+    def cycles(rows: int, columns: int) -> tuple[float, float]:
+        """Of multiply-adds, and of reading the weight."""
         nbytes = columns * cpu.lanes(itemsize) * k * itemsize
         speed = _NEAR if nbytes <= _SHARE * cpu.l2_bytes else _FAR
-        return max(rows * columns * k / 2, nbytes / speed)
+        return rows * columns * k / 2, nbytes / speed
 
     if cpu.workers == 1:
         return False
-    rows = cycles(ceil_div(n, min(cpu.workers, n)), vectors)
-    return cycles(n, ceil_div(vectors, cpu.workers)) + _BARRIER < rows
+    apart = max(cycles(ceil_div(n, min(cpu.workers, n)), vectors))
+    # What all read at a time comes sooner than what each reads alone, which adds up.
+    return sum(cycles(n, ceil_div(vectors, cpu.workers))) + _BARRIER < _TOGETHER * apart
 
 
 def _multiply(z: _Sizes) -> Helper:
