@@ -10,6 +10,7 @@ what lies on top takes its turn earlier, and all are chosen again.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -18,13 +19,11 @@ import numpy as np
 from ..core.record import record
 from ..ir.kernel import FusedGraph
 from ..ir.program import Placement
-from .homes import Homes, Offsets
+from .homes import Homes
 
 ALIGNMENT = 64
 # As much of the lower bound may be used, so that lines are reused by who used them last.
 _SPACE = 1.05
-# How often places are looked for, from each of two orders on; less often for many values.
-_TRIES, _TRIED = 8, 600
 
 
 @record
@@ -105,24 +104,51 @@ def _end(placements: Sequence[Placement]) -> int:
     return max((p.offset + p.nbytes for p in placements), default=0)
 
 
-class _Ranges:
-    """Everything placed so far."""
+Gaps = list[tuple[int, int]]
+"""Where a gap begins, and the last place in it where a value fits."""
 
-    def __init__(self, count: int) -> None:
-        self.placements: list[Placement] = []
-        self._all = np.zeros((4, count), np.int64)  # first kernel, last kernel, offset, end
+
+class _Few:
+    """Everything placed so far, in the order of offsets; of many, :class:`_Many` is faster."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[int, int, int, int]] = []  # offset, end, first kernel, last kernel
 
     def add(self, r: Request, offset: int) -> None:
-        self._all[:, len(self.placements)] = r.first, r.last, offset, offset + r.nbytes
-        self.placements.append(_placement(r, offset))
+        """Place a request."""
+        if r.nbytes:
+            bisect.insort(self._all, (offset, offset + r.nbytes, r.first, r.last))
 
-    def gaps(self, r: Request) -> tuple[Offsets, Offsets]:
-        """Where gaps between what is alive together with ``r`` begin, and where all but the last
-        end."""
-        first, last, low, high = self._all[:, : len(self.placements)]
+    def gaps(self, r: Request) -> Gaps:
+        """Those between what is alive together with ``r`` that have room for it; the last is behind
+        all of it, and ends where it begins."""
+        found, free, n = [], 0, r.nbytes
+        for low, high, first, last in self._all:
+            if first <= r.last and last >= r.first:
+                if low - free >= n:
+                    found.append((free, low - n))
+                free = max(free, high)
+        return [*found, (free, free)]
+
+
+class _Many:
+    """The same, with arrays."""
+
+    def __init__(self, count: int) -> None:
+        self._all, self._count = np.zeros((4, count), np.int64), 0
+
+    def add(self, r: Request, offset: int) -> None:
+        self._all[:, self._count] = r.first, r.last, offset, offset + r.nbytes
+        self._count += 1
+
+    def gaps(self, r: Request) -> Gaps:
+        first, last, low, high = self._all[:, : self._count]
         busy = np.flatnonzero((first <= r.last) & (last >= r.first) & (high > low))
         busy = busy[np.argsort(low[busy], kind="stable")]
-        return np.concatenate([[0], np.maximum.accumulate(high[busy])]), low[busy]
+        free, ends = np.concatenate([[0], np.maximum.accumulate(high[busy])]), low[busy] - r.nbytes
+        fits = np.flatnonzero(free[:-1] <= ends)
+        end = int(free[-1])
+        return [*zip(free[fits].tolist(), ends[fits].tolist(), strict=True), (end, end)]
 
 
 def _tried(
@@ -133,10 +159,11 @@ def _tried(
     What lies on top takes its turn earlier the next time.
     """
     best: list[Placement] = []
-    for key in (_area, _size):
+    few = len(requests) <= _MANY
+    for key, tries in _ORDERS.items():
         order = sorted(requests, key=key)
-        for _ in range(min(_TRIES, 1 + _TRIED // (len(order) + 1))):
-            found = _placed(order, homes())
+        for _ in range(min(tries, 1 + _TRIED // (len(order) + 1))):
+            found = _placed(order, homes(), _Few() if few else _Many(len(order)))
             if not best or _end(found) < _end(best):
                 best = found
             if _end(found) <= enough:
@@ -155,25 +182,34 @@ def _size(r: Request) -> tuple[int, int, int]:
     return -r.nbytes, r.first, r.value
 
 
-def _placed(order: Sequence[Request], homes: Homes | None) -> list[Placement]:
+def _start(r: Request) -> tuple[int, int, int]:
+    """In the order of time; where little things stay long, such as a mask, the best beginning."""
+    return r.first, -r.nbytes, r.value
+
+
+# How often places are looked for, from each of some orders on; less often for many values.
+_ORDERS, _TRIED = {_area: 8, _size: 8, _start: 24}, 1500
+_MANY = 128
+
+
+def _placed(order: Sequence[Request], homes: Homes | None, placed: _Few | _Many) -> list[Placement]:
     """Places in the smallest gaps, or of large values where most of their lines are at home."""
-    ranges, end = _Ranges(len(order)), 0
+    placements, end = [], 0
     for r in order:
-        low, high = ranges.gaps(r)
+        *gaps, (last, _) = placed.gaps(r)
         # Beyond all that lives at the same time, too, if others are there.
-        high = np.append(high, max(end, low[-1] + r.nbytes)) - r.nbytes
-        fits = np.flatnonzero(low <= high)
-        if len(fits) > 1 and low[-1] + r.nbytes > end:
-            fits = fits[:-1]
-        low, high = low[fits], high[fits]
+        if not gaps or last + r.nbytes <= end:
+            gaps.append((last, max(end - r.nbytes, last)))
         if homes is None or not homes.keeps(r.nbytes):
-            offset = int(low[np.argmin(high - low)])
+            offset = min(gaps, key=lambda gap: gap[1] - gap[0])[0]
         else:
+            low, high = np.array(gaps, np.int64).T
             offset = homes.best(r.nbytes, low, high)
             homes.settle(r.nbytes, offset)
-        ranges.add(r, offset)
+        placed.add(r, offset)
+        placements.append(_placement(r, offset))
         end = max(end, offset + r.nbytes)
-    return ranges.placements
+    return placements
 
 
 def verify(found: Plan) -> None:

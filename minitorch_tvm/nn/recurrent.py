@@ -339,8 +339,7 @@ class LSTM(RNNBase):
     order i, f, g, o): c' = f c + i g and h' = o tanh(c').  ``num_layers`` layers read each other's
     states, with ``dropout`` between them in training; ``bidirectional`` layers also read from the
     end, and join both.  Inputs are [length, batch, input_size] (with ``batch_first`` [batch,
-    length, input_size]), or [length, input_size].  Steps are unrolled when a program is compiled,
-    so another length is another program.
+    length, input_size]), or [length, input_size].
 
     >>> import minitorch_tvm as mt
     >>> y, (h, c) = mt.nn.LSTM(3, 4, num_layers=2)(mt.zeros(5, 2, 3))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _cases import Case
-from _rows import HEADS, LAYERS, STAGES, WIDTH, Array, Row, Weights
+from _rows import HEADS, LAYERS, RECURRENT, STAGES, WIDTH, Array, Row, Weights
 from jax import lax
 
 State = dict[str, Any]
@@ -92,7 +92,28 @@ def _gpt(p: State, stats: State, x: Any) -> tuple[Any, State]:
     return norm("norm", x).reshape(n * t, c) @ p["head.weight"].T, stats
 
 
-_MODELS = {"mlp": _mlp, "lenet": _lenet, "resnet": _resnet, "gpt": _gpt}
+def _lstm(p: State, stats: State, x: Any) -> tuple[Any, State]:
+    """One product of all inputs of a layer, then a loop over the steps."""
+    x = jnp.transpose(p["token.weight"][x], (1, 0, 2))
+    for i in range(RECURRENT):
+        w_ih, b_ih, w_hh, b_hh = (
+            p[f"lstm.{what}_{part}_l{i}"] for part in ("ih", "hh") for what in ("weight", "bias")
+        )
+
+        def step(state: Any, sums: Any, w: Any = w_hh) -> Any:
+            h, c = state
+            i, f, g, o = jnp.split(sums + h @ w.T, 4, axis=1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+
+        zeros = jnp.zeros(x.shape[1:])
+        _, x = lax.scan(step, (zeros, zeros), x @ w_ih.T + (b_ih + b_hh))
+    y = _linear(p, "head", jnp.transpose(x, (1, 0, 2)))
+    return y.reshape(-1, y.shape[-1]), stats
+
+
+_MODELS = {"mlp": _mlp, "lenet": _lenet, "resnet": _resnet, "gpt": _gpt, "lstm": _lstm}
 
 
 def _update(row: Row, p: State, g: State, opt: State) -> tuple[State, State]:

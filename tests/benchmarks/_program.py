@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from _rows import CONTEXT, HEADS, LAYERS, STAGES, VOCABULARY, WIDTH, Row, Weights
+from _rows import CONTEXT, HEADS, LAYERS, RECURRENT, STAGES, VOCABULARY, WIDTH, Row, Weights
 
 Step = Callable[[Any, Any], Any]
 
@@ -112,9 +112,29 @@ def _gpt(lib: Any) -> Any:
     return Gpt()
 
 
+def _lstm(lib: Any) -> Any:
+    nn = lib.nn
+
+    class Lstm(nn.Module):
+        """A language model over characters."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(VOCABULARY, WIDTH)
+            self.lstm = nn.LSTM(WIDTH, WIDTH, num_layers=RECURRENT, batch_first=True)
+            self.head = nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, x: Any) -> Any:
+            """tokens[n, t] -> logits[n * t, vocabulary]."""
+            return self.head(self.lstm(self.token(x))[0]).reshape(-1, VOCABULARY)
+
+    return Lstm()
+
+
 def model(lib: Any, row: Row, weights: Weights) -> Any:
     """The row's model with the given parameters.  AttributeError: ``lib`` lacks a layer."""
     build = {"mlp": lambda lib: _mlp(lib, row.sizes), "lenet": _lenet, "resnet": _resnet}
+    build["lstm"] = _lstm
     made = build.get(row.model, _gpt)(lib)
     named = dict(made.named_parameters())
     if set(named) != set(weights):

@@ -28,7 +28,7 @@ class Row:
     """
 
     name: str
-    model: str  # mlp, lenet, resnet or gpt
+    model: str  # mlp, lenet, resnet, gpt or lstm
     batch: int
     optimizer: str = "SGD"
     lr: float = 0.1
@@ -62,6 +62,7 @@ ROWS = {
         Row("lenet", "lenet", 64, lr=0.01, momentum=0.9),
         Row("resnet", "resnet", 32, lr=0.01, momentum=0.9, weight_decay=5e-4),
         Row("gpt", "gpt", 16, "AdamW", lr=3e-4, weight_decay=0.1),
+        Row("lstm", "lstm", 32, "Adam", lr=1e-3),
     )
 }
 _DECADES = (1, 10, 100, 1000)
@@ -83,6 +84,8 @@ INFERENCE = ("mlp-100", "lenet", "gpt")
 STAGES = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
 """Basic blocks of the resnet: channels in, channels out, stride."""
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 65, 64, 128, 4, 4
+RECURRENT = 2
+"""Layers of the lstm."""
 
 
 def _shapes(row: Row) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -112,6 +115,13 @@ def _shapes(row: Row) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield f"blocks.{i}.conv3.weight", (m, n, 1, 1)
                 yield from with_bias(f"blocks.{i}.norm3", m)
         yield from with_bias("head", 10, STAGES[-1][1])
+    elif row.model == "lstm":
+        yield "token.weight", (VOCABULARY, WIDTH)
+        for i in range(RECURRENT):
+            for part in ("ih", "hh"):
+                yield f"lstm.weight_{part}_l{i}", (4 * WIDTH, WIDTH)
+                yield f"lstm.bias_{part}_l{i}", (4 * WIDTH,)
+        yield from with_bias("head", VOCABULARY, WIDTH)
     else:
         yield "position", (CONTEXT, WIDTH)
         yield "token.weight", (VOCABULARY, WIDTH)
@@ -136,7 +146,7 @@ def weights(row: Row) -> Weights:
         elif "norm" in name:
             value = np.full(shape, float(name.endswith("weight")))
         else:
-            source = made[name.removesuffix("bias") + "weight"] if name.endswith("bias") else None
+            source = made[name.replace("bias", "weight")] if "bias" in name else None
             fan_in = np.prod(shape[1:] if source is None else source.shape[1:])
             value = rng.uniform(-row.gain, row.gain, shape) / np.sqrt(fan_in)
         made[name] = value.astype(np.float32)
@@ -163,7 +173,7 @@ def batches(row: Row, count: int = 8, size: int | None = None) -> list[Batch]:
     """
     rng = np.random.default_rng(2)
     size = size or row.batch
-    if row.model == "gpt":
+    if row.model in ("gpt", "lstm"):
         step = rng.integers(1, 5, (count, size, CONTEXT + 1)).cumsum(axis=2) % VOCABULARY
         return [(aligned(t[:, :-1]), aligned(t[:, 1:].reshape(-1))) for t in step]
     shape = {"mlp": (784,), "lenet": (1, 28, 28), "resnet": (3, 32, 32)}[row.model]

@@ -30,6 +30,7 @@ MODELS = {
     "lenet": "LeNet, 64",
     "resnet": "small ResNet with BatchNorm, 32",
     "gpt": "GPT, 4 layers of width 128, 16 x 64",
+    "lstm": "LSTM, 2 layers of width 128, 32 x 64",
 }
 SMALL, THIN, LARGE = 2 * 129**3, 16, 70e6
 """Of products: flops up to which they are small, the side up to which they are thin, large ones."""

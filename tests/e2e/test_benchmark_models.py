@@ -13,7 +13,7 @@ from planned import PlannedError
 import minitorch_tvm as mt
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-ROWS = ("logreg", "mlp-32", "mlp-100", "mlp-1000", "mlp-wide", "lenet", "resnet", "gpt")
+ROWS = ("logreg", "mlp-32", "mlp-100", "mlp-1000", "mlp-wide", "lenet", "resnet", "gpt", "lstm")
 
 
 @pytest.fixture

@@ -124,6 +124,33 @@ def test_what_lies_on_top_takes_its_turn_earlier() -> None:
     assert found.arena_bytes == found.lower_bound
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("tokens", range(20, 60, 3))
+def test_a_mask_is_in_nobodys_way(tokens: int, workers: int) -> None:
+    """Layers of a GPT whose mask is small, and alive from the second kernel to near the end."""
+    wide, mask = tokens * 512, plan.rounded(tokens * tokens)
+    scores = plan.rounded(16 * tokens * tokens)
+    sizes = [(wide, 0, 1), (3 * wide, 1, 5), (mask, 2, 30), (scores, 3, 4), (scores, 4, 5)]
+    sizes += [(wide, 5, 6), (wide, 6, 16), (wide, 7, 8), (4 * wide, 8, 9), (wide, 9, 16)]
+    for k in (10, 19, 28):
+        sizes += [(wide, k, k + 1), (3 * wide, k + 1, k + 4), (scores, k + 2, k + 3)]
+        sizes += [(scores, k + 3, k + 4), (wide, k + 4, k + 5), (wide, k + 5, k + 6)]
+        sizes += [(wide, k + 6, k + 15), (wide, k + 6, k + 7), (4 * wide, k + 7, k + 8)]
+        sizes += [(wide, k + 8, k + 15)]
+    wanted = [Request(i, n, first, last) for i, (n, first, last) in enumerate(sizes)]
+    found = plan.plan(wanted, 44, workers=workers)
+    assert found.arena_bytes <= 1.05 * found.lower_bound
+
+
+@given(lives, st.sampled_from([1, 2]))
+def test_many_are_placed_as_few(drawn: Lives, workers: int) -> None:
+    wanted = requests(drawn, 1 << 14)
+    with pytest.MonkeyPatch.context() as patch:
+        few = plan.plan(wanted, 12, workers=workers)
+        patch.setattr(plan, "_MANY", 0)
+        assert plan.plan(wanted, 12, workers=workers) == few
+
+
 @given(st.data(), st.integers(2, 4), st.integers(0, 40))
 def test_the_place_with_the_fewest_strangers(data: st.DataObject, workers: int, cells: int) -> None:
     known = Homes(64 << 10, workers)
