@@ -204,7 +204,7 @@ def _part_of_insert(r: Rewriter, v: Value) -> int | None:
         return None
     whole = r.values[v.inputs[0]]
     if isinstance(whole.op, ew.Add):
-        if not all(isinstance(r.values[x].op, mv.Insert) for x in whole.inputs):
+        if any(r.values[x].shape != whole.shape for x in whole.inputs):
             return None
         parts = [_within(r, v.op, x, v) for x in whole.inputs]
         if parts[0] is None or parts[1] is None:

@@ -54,8 +54,8 @@ class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
 
     With ``queue``, the body runs once per thread: it computes ``tile`` and then the tiles that it
-    takes from there (:func:`.queues.stage_with_start`).  With ``turn``, a :func:`number`, the stage
-    runs ``turns`` times, and is told 0, 1, ... for it.
+    takes from there (:func:`.queues.stage_with_start`).  With ``turn``, the :func:`number` of the
+    last one, the stage runs ``turns`` times, and is told 0, 1, ... for it.
     """
 
     name: str

@@ -11,7 +11,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler import target
+from minitorch_tvm.compiler import loops, target
 from minitorch_tvm.compiler.native import Build
 from minitorch_tvm.compiler.schedule import cpu
 from minitorch_tvm.core import config
@@ -153,6 +153,22 @@ def test_another_length_compiles_no_recurrence(
         names = [name for names in compiled for name in names]
         assert sum(name.startswith("recurrence") for name in names) == (wanted if steps == 4 else 0)
     assert counts[0] == counts[1] < 20
+
+
+def test_turns_are_counted_beyond_what_masks_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that is told its number would begin again at the largest one that its code knows."""
+    monkeypatch.setattr(recurrence, "_by_columns", lambda *_: True)
+    monkeypatch.setattr(loops, "_BELOW", (3, 26))
+    lazy.clear_cache()
+    layer = mt.nn.RNN(1, 1, nonlinearity="relu")
+    for p in layer.parameters():
+        p.data = mt.full(tuple(p.shape), 0.5)
+    x = np.zeros((12, 1, 1), np.float32)
+    x[-1] = 3
+    with mt.no_grad():
+        y, last = layer(mt.tensor(x))
+    lazy.clear_cache()  # of functions with such masks
+    np.testing.assert_allclose([y[-1].item(), last.item(), y[0].item()], [3.5, 3.5, 1.0], 1e-3)
 
 
 def test_products_are_compiled_apart_from_those_who_call_them(

@@ -254,6 +254,24 @@ def test_parts_of_a_sum_of_what_is_inserted() -> None:
     assert ops(text) == ["Full", "Add"]
 
 
+@pytest.mark.parametrize("shape", ["1, 2", "3, 1", "2"])
+def test_parts_of_a_sum_that_broadcasts(shape: str) -> None:
+    """A part of the sum is at another place of what is broadcast, or of none."""
+    ones = ", ".join(["1"] * len(shape.split(",")))
+    zeros = ones.replace("1", "0")
+    text = (
+        "%0 = buffer() : float32[1, 2]\n"
+        f"%1 = buffer() : float32[{ones}]\n"
+        "%2 = Full(shape=(3, 2), value=0.0, dtype=mt.float32)() : float32[3, 2]\n"
+        f"%3 = Full(shape=({shape},), value=0.0, dtype=mt.float32)() : float32[{shape}]\n"
+        "%4 = Insert(starts=(0, 0), steps=(1, 1))(%2, %0) : float32[3, 2]\n"
+        f"%5 = Insert(starts=({zeros},), steps=({ones},))(%3, %1) : float32[{shape}]\n"
+        "%6 = Add(%4, %5) : float32[3, 2]\n"
+        "%7 = Slice(starts=(1, 0), stops=(3, 2), steps=(1, 1))(%6) : float32[2, 2] -> out0"
+    )
+    assert ops(text)[-2:] == ["Add", "Slice"]
+
+
 def test_a_slice_of_what_is_computed_stays_small() -> None:
     """Reshaping all of it would need memory for all of it."""
     text = (

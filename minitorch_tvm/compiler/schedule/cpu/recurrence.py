@@ -377,7 +377,11 @@ class _Kernel:
         if not z.by_columns:
             whole = parallel_stage(self.name, z.tiles, rows)
             return [packing, replace(whole, helpers=(self.multiply,))]
-        turn, every = number(0, "turn"), _Place(const(0), const(0), self.n, (const(0), z.panels))
+        turns = z.steps + self.more
+        turn, every = (
+            number(turns - 1, "turn"),
+            _Place(const(0), const(0), self.n, (const(0), z.panels)),
+        )
         share = ceil_div(z.panels, z.workers)
 
         def columns(t: Expr) -> Stmt:
@@ -391,7 +395,7 @@ class _Kernel:
                 parallel_stage(f"{self.name}_step", ceil_div(z.panels, share), columns),
                 helpers=(self.multiply,),
                 turn=turn,
-                turns=z.steps + self.more,
+                turns=turns,
             ),
         ]
 
