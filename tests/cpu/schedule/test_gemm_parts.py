@@ -90,7 +90,7 @@ def test_lines_along_sums_are_shared_out_as_a_whole() -> None:
 
     assert of(32, 256, False, True) is of(32, 256, True, True) is of(256, 32, False, False) is None
     assert of(32, 256, False, False) == of(256, 32, True, True) == 4
-    assert of(64, 128, False, True) == 2  # not that much larger
+    assert of(64, 128, False, True) == 4  # not that much larger
     assert of(8, 60, False, True) == 2  # few lines
 
 
@@ -102,8 +102,12 @@ def test_where_sums_are_cut() -> None:
         return parts(Gemm(batch, m, n, k, "float32", True, False), cpu)
 
     assert of(100, 256, 1000) == of(10, 784, 1000) == of(128, 128, 1024) == 2
-    assert of(10, 784, 4000) == of(64, 64, 25088) == 4
-    assert of(64, 64, 100_000) == 8
+    # Some 2.8 MB each, or a little less, and each thread as many.
+    assert of(512, 128, 2048) == 2
+    assert of(512, 128, 3000) == of(10, 784, 3000) == 4
+    assert of(10, 784, 4000) == of(64, 64, 25088) == 8  # six divide neither
+    assert of(64, 64, 100_000) == 20
+    assert of(784, 256, 8000) == 10  # not 12: results of parts would be too large
     assert of(64, 64, 9999) == 3  # two do not divide it
     assert of(64, 64, 10_007) is None  # a prime
     assert of(10, 100, 1000) is None  # small

@@ -49,10 +49,9 @@ from .gemm_triangles import ALL, Triangles
 _DISTURBED = 1.12
 # Sums are cut into parts where operands are larger than this share of the second-level cache, and
 # so many times as large as the result, and sums so many times as long as its longer edge, for
-# threads share out rows, too, and read their own; into more of them where operands are so many
-# times as large as the cache.
-_MUCH, _SMALL_RESULT, _LONG = 0.5, 12, 1.25
-_PARTS = ((8, 16), (4, 4))
+# threads share out rows, too, and read their own; into so many that the operands of one are about
+# so many times as large as the cache.
+_MUCH, _SMALL_RESULT, _LONG, _NEAR = 0.5, 12, 1.25, 1.4
 # Not where one operand is so many times the other and has so many lines along k: threads share out
 # these, and each packs little twice.
 _MANY_TIMES, _MANY_LINES = 4, 64
@@ -254,8 +253,11 @@ def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
     most, along_k = max((pb.m, pb.row_k_inner), (pb.n, pb.col_k_inner))
     if along_k and most >= max(_MANY_LINES, _MANY_TIMES * min(pb.m, pb.n)):
         return None
-    least = next((n for n, size in _PARTS if operands >= size * cpu.l2_bytes), 2)
-    return next((n for n in range(least, 2 * least) if pb.k % n == 0), None)
+    # In pairs, of which two threads compute one each.
+    pairs = ceil_div(operands, int(2 * _NEAR * cpu.l2_bytes))
+    least = 2 * max(1, min(pairs, operands // (2 * _FEW_SUMS * result)))
+    even, odd = range(least, 2 * least, 2), range(least + 1, 2 * least, 2)
+    return next((n for n in (*even, *odd) if pb.k % n == 0), None)
 
 
 def cycles(spec: Gemm, cpu: CpuTarget) -> float:
