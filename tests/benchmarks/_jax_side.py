@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _cases import Case
-from _rows import HEADS, LAYERS, RECURRENT, STAGES, WIDTH, Array, Row, Weights
+from _rows import DEPTH, GATES, HEADS, LAYERS, STAGES, WIDTH, Array, Row, Weights
 from jax import lax
 
 State = dict[str, Any]
@@ -92,28 +92,58 @@ def _gpt(p: State, stats: State, x: Any) -> tuple[Any, State]:
     return norm("norm", x).reshape(n * t, c) @ p["head.weight"].T, stats
 
 
+def _sequence(kind: str, weights: tuple[Any, Any, Any, Any], x: Any) -> Any:
+    """States [t, n, h]: one product of all inputs [t, n, c], then a loop over the steps."""
+    w_ih, b_ih, w_hh, b_hh = weights
+    zeros = jnp.zeros((x.shape[1], w_hh.shape[1]))
+
+    def rnn(h: Any, sums: Any) -> Any:
+        h = jnp.tanh(sums + h @ w_hh.T)
+        return h, h
+
+    def lstm(state: Any, sums: Any) -> Any:
+        h, c = state
+        i, f, g, o = jnp.split(sums + h @ w_hh.T, 4, axis=1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    def gru(h: Any, sums: Any) -> Any:
+        (xr, xz, xn), (hr, hz, hn) = jnp.split(sums, 3, 1), jnp.split(h @ w_hh.T + b_hh, 3, 1)
+        z = jax.nn.sigmoid(xz + hz)
+        n = jnp.tanh(xn + jax.nn.sigmoid(xr + hr) * hn)
+        h = (1 - z) * n + z * h
+        return h, h
+
+    step = {"RNN": rnn, "LSTM": lstm, "GRU": gru}[kind]
+    sums = x @ w_ih.T + (b_ih if kind == "GRU" else b_ih + b_hh)
+    return lax.scan(step, (zeros, zeros) if kind == "LSTM" else zeros, sums)[1]
+
+
+def _weights(p: State, name: str, layer: int) -> tuple[Any, Any, Any, Any]:
+    names = (f"{what}_{part}" for part in ("ih", "hh") for what in ("weight", "bias"))
+    w_ih, b_ih, w_hh, b_hh = (p[f"{name}.{n}_l{layer}"] for n in names)
+    return w_ih, b_ih, w_hh, b_hh
+
+
 def _lstm(p: State, stats: State, x: Any) -> tuple[Any, State]:
-    """One product of all inputs of a layer, then a loop over the steps."""
     x = jnp.transpose(p["token.weight"][x], (1, 0, 2))
-    for i in range(RECURRENT):
-        w_ih, b_ih, w_hh, b_hh = (
-            p[f"lstm.{what}_{part}_l{i}"] for part in ("ih", "hh") for what in ("weight", "bias")
-        )
-
-        def step(state: Any, sums: Any, w: Any = w_hh) -> Any:
-            h, c = state
-            i, f, g, o = jnp.split(sums + h @ w.T, 4, axis=1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        zeros = jnp.zeros(x.shape[1:])
-        _, x = lax.scan(step, (zeros, zeros), x @ w_ih.T + (b_ih + b_hh))
+    for i in range(DEPTH):
+        x = _sequence("LSTM", _weights(p, "lstm", i), x)
     y = _linear(p, "head", jnp.transpose(x, (1, 0, 2)))
     return y.reshape(-1, y.shape[-1]), stats
 
 
+def _alone(kind: str) -> Callable[..., tuple[Any, State]]:
+    def forward(p: State, stats: State, x: Any) -> tuple[Any, State]:
+        states = _sequence(kind, _weights(p, "layer", 0), x)
+        return _linear(p, "head", jnp.mean(states, 0)), stats
+
+    return forward
+
+
 _MODELS = {"mlp": _mlp, "lenet": _lenet, "resnet": _resnet, "gpt": _gpt, "lstm": _lstm}
+_MODELS |= {kind: _alone(kind) for kind in GATES}
 
 
 def _update(row: Row, p: State, g: State, opt: State) -> tuple[State, State]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _rows import ROWS, SCALED, weights
+from _rows import SCALED, TRAINED, weights
 
 HERE = Path(__file__).resolve().parent
 SETTLE = 0.02  # seconds: idle OpenMP workers of the side before spin a few milliseconds
@@ -163,7 +163,7 @@ def weights_file(row: str) -> str:
     """The row's initial weights, in a file that goes with this process."""
     path = Path(SCRATCH.name) / f"{row}.npz"
     if not path.exists():
-        np.savez(path, **weights((ROWS | SCALED)[row]))  # type: ignore[arg-type]
+        np.savez(path, **weights((TRAINED | SCALED)[row]))  # type: ignore[arg-type]
     return str(path)
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from _rows import CONTEXT, HEADS, LAYERS, RECURRENT, STAGES, VOCABULARY, WIDTH, Row, Weights
+from _rows import CONTEXT, DEPTH, GATES, HEADS, LAYERS, STAGES, VOCABULARY, WIDTH, Row, Weights
 
 Step = Callable[[Any, Any], Any]
 
@@ -121,7 +121,7 @@ def _lstm(lib: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.token = nn.Embedding(VOCABULARY, WIDTH)
-            self.lstm = nn.LSTM(WIDTH, WIDTH, num_layers=RECURRENT, batch_first=True)
+            self.lstm = nn.LSTM(WIDTH, WIDTH, num_layers=DEPTH, batch_first=True)
             self.head = nn.Linear(WIDTH, VOCABULARY)
 
         def forward(self, x: Any) -> Any:
@@ -131,10 +131,29 @@ def _lstm(lib: Any) -> Any:
     return Lstm()
 
 
+def _layer(lib: Any, row: Row) -> Any:
+    nn = lib.nn
+    inputs, states, _ = row.sizes
+
+    class Alone(nn.Module):
+        """Classes by the mean of a recurrent layer's states."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = getattr(nn, row.model)(inputs, states), nn.Linear(states, 10)
+
+        def forward(self, x: Any) -> Any:
+            """sequences[t, n, inputs] -> logits[n, 10]."""
+            return self.head(self.layer(x)[0].mean(dim=0))
+
+    return Alone()
+
+
 def model(lib: Any, row: Row, weights: Weights) -> Any:
     """The row's model with the given parameters.  AttributeError: ``lib`` lacks a layer."""
     build = {"mlp": lambda lib: _mlp(lib, row.sizes), "lenet": _lenet, "resnet": _resnet}
     build["lstm"] = _lstm
+    build |= dict.fromkeys(GATES, lambda lib: _layer(lib, row))
     made = build.get(row.model, _gpt)(lib)
     named = dict(made.named_parameters())
     if set(named) != set(weights):

@@ -22,13 +22,14 @@ Batch = tuple[Array, Array]
 class Row:
     """One line of the table: a model, its batch size and how it is trained.
 
-    ``sizes`` are the widths of an mlp; ``tolerance`` bounds the relative difference of the losses
-    of the first steps from those of torch eager; ``gain`` multiplies the initial weights; inputs
-    are bytes that a step divides by ``levels``, unless that is 0.
+    ``sizes`` are the widths of an mlp, or inputs, states and steps of a recurrent layer;
+    ``tolerance`` bounds the relative difference of the losses of the first steps from those of
+    torch eager; ``gain`` multiplies the initial weights; inputs are bytes that a step divides by
+    ``levels``, unless that is 0.
     """
 
     name: str
-    model: str  # mlp, lenet, resnet, gpt or lstm
+    model: str  # mlp, lenet, resnet, gpt, lstm, or a recurrent layer by itself: RNN, GRU, LSTM
     batch: int
     optimizer: str = "SGD"
     lr: float = 0.1
@@ -78,13 +79,22 @@ SCALED = {
     )
 }
 """An mlp that grows in one direction over three decades, by batch, width and depth."""
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+LAYERS_ALONE = {
+    row.name: row
+    for h, n, steps in ((128, 20, 35), (256, 32, 50), (512, 64, 30), (256, 1, 100))
+    for kind in GATES
+    for row in (Row(f"{kind}-{h}-{n}-{steps}", kind, n, sizes=(h, h, steps), lr=0.01),)
+}
+"""Recurrent layers, by the size of the state, the batch and the length."""
+TRAINED = ROWS | LAYERS_ALONE
 COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0, levels=256)
 INFERENCE = ("mlp-100", "lenet", "gpt")
 
 STAGES = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
 """Basic blocks of the resnet: channels in, channels out, stride."""
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 65, 64, 128, 4, 4
-RECURRENT = 2
+DEPTH = 2
 """Layers of the lstm."""
 
 
@@ -117,11 +127,17 @@ def _shapes(row: Row) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from with_bias("head", 10, STAGES[-1][1])
     elif row.model == "lstm":
         yield "token.weight", (VOCABULARY, WIDTH)
-        for i in range(RECURRENT):
+        for i in range(DEPTH):
             for part in ("ih", "hh"):
                 yield f"lstm.weight_{part}_l{i}", (4 * WIDTH, WIDTH)
                 yield f"lstm.bias_{part}_l{i}", (4 * WIDTH,)
         yield from with_bias("head", VOCABULARY, WIDTH)
+    elif row.model in GATES:
+        inputs, states, _ = row.sizes
+        for part, n in (("ih", inputs), ("hh", states)):
+            yield f"layer.weight_{part}_l0", (GATES[row.model] * states, n)
+            yield f"layer.bias_{part}_l0", (GATES[row.model] * states,)
+        yield from with_bias("head", 10, states)
     else:
         yield "position", (CONTEXT, WIDTH)
         yield "token.weight", (VOCABULARY, WIDTH)
@@ -168,19 +184,21 @@ def aligned(array: Array) -> Array:
 def batches(row: Row, count: int = 8, size: int | None = None) -> list[Batch]:
     """``count`` batches of ``size`` (default: the row's) learnable samples and their classes.
 
-    Images are a picture per class plus noise; texts are noisy walks through the vocabulary, whose
-    targets are the next tokens, flattened.
+    Images, and the steps of a sequence, are a picture per class plus noise; texts are noisy walks
+    through the vocabulary, whose targets are the next tokens, flattened.
     """
     rng = np.random.default_rng(2)
     size = size or row.batch
     if row.model in ("gpt", "lstm"):
         step = rng.integers(1, 5, (count, size, CONTEXT + 1)).cumsum(axis=2) % VOCABULARY
         return [(aligned(t[:, :-1]), aligned(t[:, 1:].reshape(-1))) for t in step]
-    shape = {"mlp": (784,), "lenet": (1, 28, 28), "resnet": (3, 32, 32)}[row.model]
+    shapes = {"mlp": (784,), "lenet": (1, 28, 28), "resnet": (3, 32, 32)}
+    shape = shapes.get(row.model, row.sizes[:1])
+    steps = row.sizes[2:] if row.model in GATES else ()
     pictures = rng.uniform(size=(10, *shape))
     made = []
     for _ in range(count):
         y = rng.integers(0, 10, size)
-        x = 0.5 * pictures[y] + 0.5 * rng.uniform(size=(size, *shape))
+        x = 0.5 * pictures[y] + 0.5 * rng.uniform(size=(*steps, size, *shape))
         made.append((aligned(x.astype(np.float32)), aligned(y)))
     return made

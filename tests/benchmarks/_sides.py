@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from _cases import find
-from _rows import COURSE, ROWS, SCALED, Array, Batch, Row, Weights, aligned, batches
+from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
 
 if TYPE_CHECKING:
     from _peak import Probe
@@ -104,8 +104,8 @@ def load(weights: str) -> Weights:
 def train(side: str, row: str, weights: str, checked: str) -> tuple[Answer, Handler]:
     """Training steps; ready after ``checked`` of them, with their losses."""
     sides = framework(side)
-    step = sides.trainer(side, ROWS[row], load(weights))
-    data = batches(ROWS[row], count=8 if int(checked) > 1 else 1)
+    step = sides.trainer(side, TRAINED[row], load(weights))
+    data = batches(TRAINED[row], count=8 if int(checked) > 1 else 1)
     start = time.perf_counter()
     losses = [float(step(*data[0]))]
     ready: Answer = {"first_step": time.perf_counter() - start}

@@ -23,7 +23,7 @@ from _measure import (
     take_turns,
     weights_file,
 )
-from _rows import INFERENCE, ROWS
+from _rows import INFERENCE, LAYERS_ALONE, ROWS, TRAINED
 
 PEERS = ("torch", "torch.compile", "jax")
 OURS = ("ours", "mt.compile")
@@ -124,13 +124,18 @@ def train(rows: list[str], turns: int, results: Answer) -> None:
         def agreement(ready: Answer, reference: Answer) -> str:
             off = apart(ready["losses"], reference["losses"])
             ready["apart"] = off
-            return "" if off <= ROWS[row].tolerance else f"losses differ by {off:.1e}"
+            return "" if off <= TRAINED[row].tolerance else f"losses differ by {off:.1e}"
 
         return _measured("train", row, turns, agreement, CHECKED)
 
     print("\n## Training step, ms: median (min to max)")
     print(f"Losses of the first {CHECKED} steps agree with torch's within the row's tolerance.")
     _table(rows or list(ROWS), measure, results)
+
+
+def recurrent(rows: list[str], turns: int, results: Answer) -> None:
+    """The same of recurrent layers by themselves, of several sizes."""
+    train(rows or list(LAYERS_ALONE), turns, results)
 
 
 def infer(rows: list[str], turns: int, results: Answer) -> None:

@@ -4,6 +4,7 @@ Every side runs in its own process with the same number of threads and they take
 drifting machine drifts for all of them.  Medians over the turns, and the ratio turn by turn.
 
 * train: training steps of all models by torch eager, torch.compile, JAX and this package.
+* recurrent: the same of recurrent layers by themselves, of several sizes.
 * profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
 * kernels: single kernels against torch, JAX, numpy and the machine's limits; matmul: a few.
@@ -35,11 +36,12 @@ import _steps
 import _work
 from _cases import cases
 from _measure import NEIGHBOURS, SCRATCH, Answer, machine, set_threads, use_folder
-from _rows import INFERENCE, ROWS, SCALED
+from _rows import INFERENCE, LAYERS_ALONE, ROWS, SCALED
 
 COMMANDS = {
     "train": _steps.train,
     "profile": _profile.profile,
+    "recurrent": _steps.recurrent,
     "infer": _steps.infer,
     "kernels": _work.kernels,
     "native": _work.native,
@@ -52,9 +54,11 @@ COMMANDS = {
     "pipeline": _steps.pipeline,
     "determinism": _determinism.determinism,
 }
-ROWS_OF = {"infer": INFERENCE, "scaling": tuple(SCALED)} | dict.fromkeys(
-    ("matmul", "epoch", "pipeline"), ()
-)
+ROWS_OF = {
+    "infer": INFERENCE,
+    "recurrent": tuple(LAYERS_ALONE),
+    "scaling": tuple(SCALED),
+} | dict.fromkeys(("matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 
 

@@ -82,6 +82,11 @@ def train(results: Answer) -> str:
     return f"{_steps(results['train'])}\n\n{limits}."
 
 
+def recurrent(results: Answer) -> str:
+    """The same of recurrent layers by themselves: kind, states, batch, steps."""
+    return _steps(results["recurrent"])
+
+
 def infer(results: Answer) -> str:
     """The same of a forward pass of one sample."""
     return _steps(results["infer"])
@@ -189,6 +194,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "kernels": kernels,
     "native": native,
     "scaling": scaling,
+    "recurrent": recurrent,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- end -->).)*(<!-- end -->)", re.DOTALL)
 
