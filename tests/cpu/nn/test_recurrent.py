@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import loops, target
 from minitorch_tvm.compiler.native import Build
-from minitorch_tvm.compiler.schedule import cpu
+from minitorch_tvm.compiler.schedule.cpu import recurrence_sizes
 from minitorch_tvm.core import config
 from minitorch_tvm.core import dtype as dt
 
 Array = np.ndarray[Any, Any]
-
-recurrence = sys.modules[f"{cpu.__name__}.recurrence"]
 
 # States, sequences, steps: whole vectors and parts of one, panels that are not full, register tiles
 # of which rows are left, one sequence, more than a register tile of them for each thread.
@@ -56,7 +53,7 @@ def test_sizes(kind: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for number, (h, n, steps) in enumerate(SIZES):
         by_columns = bool((number + len(isa) + len(kind)) % 2)
-        monkeypatch.setattr(recurrence, "_by_columns", lambda *_, own=by_columns: own)
+        monkeypatch.setattr(recurrence_sizes, "_by_columns", lambda *_, own=by_columns: own)
         options: dict[str, Any] = {"bidirectional": True} if number % 3 == 1 else {}
         if kind == "RNN" and number % 2:
             options["nonlinearity"] = "relu"
@@ -79,7 +76,7 @@ def test_states_are_shared_out_where_no_cache_holds_the_weight() -> None:
 
     def by_columns(h: int, n: int, workers: int = 2) -> bool:
         own = dataclasses.replace(machine, workers=workers)
-        found: bool = recurrence._Sizes.of(own, dt.float32, (10, n, h), 4, h).by_columns
+        found: bool = recurrence_sizes.Sizes.of(own, dt.float32, (10, n, h), 4, h).by_columns
         return found
 
     assert by_columns(512, 1)
@@ -107,7 +104,7 @@ def test_threads_do_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     found, threads = [], mt.get_num_threads()
     try:
         for count, by_columns in ((1, False), (threads, False), (threads, True)):
-            monkeypatch.setattr(recurrence, "_by_columns", lambda *_, own=by_columns: own)
+            monkeypatch.setattr(recurrence_sizes, "_by_columns", lambda *_, own=by_columns: own)
             mt.set_num_threads(count)
             lazy.clear_cache()
             found.append(_used(layer, x, weights, mt.float32))
@@ -141,7 +138,7 @@ def test_another_length_compiles_no_recurrence(
     by_columns: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recurrence, "_by_columns", lambda *_: by_columns)
+    monkeypatch.setattr(recurrence_sizes, "_by_columns", lambda *_: by_columns)
     layer = mt.nn.GRU(3, 20, batch_first=batch_first)
     counts, wanted = [], 8 if by_columns else 6
     for steps in (4, 9):
@@ -157,7 +154,7 @@ def test_another_length_compiles_no_recurrence(
 
 def test_turns_are_counted_beyond_what_masks_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that is told its number would begin again at the largest one that its code knows."""
-    monkeypatch.setattr(recurrence, "_by_columns", lambda *_: True)
+    monkeypatch.setattr(recurrence_sizes, "_by_columns", lambda *_: True)
     monkeypatch.setattr(loops, "_BELOW", (3, 26))
     lazy.clear_cache()
     layer = mt.nn.RNN(1, 1, nonlinearity="relu")

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....core.dtype import DType
 from ....core.record import record
 from ....core.shape import numel
 from ....core.tvm_api import tvm
@@ -27,14 +26,10 @@ from ....ops.movement import Permute
 from ....ops.recurrent import GATES, KEPT, WIDTH, Recurrence, RecurrenceBackward
 from ...dialect import Scope
 from ...loops import (
-    LINE_BYTES,
     Expr,
-    Helper,
     Memory,
-    Parts,
     Stage,
     Stmt,
-    alloc,
     ask,
     below,
     bind,
@@ -42,188 +37,20 @@ from ...loops import (
     const,
     grid,
     load,
-    local_buffer,
     minimum,
     number,
     parallel_stage,
-    pointer_buffer,
-    prefetch,
-    ramp,
     seq,
     serial,
-    splat,
     store,
-    var,
     vectorized,
     when,
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-
-_WIDEST = 4
-"""Most vectors of a panel."""
-
-_AHEAD = 16
-"""Lines of a panel between the request for one and its use."""
+from .recurrence_sizes import Sizes, multiply
 
 Read = Callable[..., Expr]
-# Bytes that a core reads in a cycle from its second-level cache, and from behind it; cycles that
-# threads need to wait for each other.
-_NEAR, _FAR, _BARRIER = 40, 8, 6000
-_TOGETHER = 1.1
-_SHARE = 0.75
-"""Of the second-level cache, for weights that are to stay there."""
-
-
-@record
-class _Sizes:
-    """How rows and columns are divided; ``told`` sizes are numbers of the stage."""
-
-    dtype: str
-    itemsize: int
-    steps: int
-    n: int
-    h: int
-    lanes: int
-    blocks: int  # of a panel, so many states beside each other
-    panels: int
-    gates: int  # vectors of a block
-    k: int  # terms of a product
-    mr: int
-    nv: int
-    rows: int  # of a thread
-    padded: int
-    by_columns: bool  # threads share out states, not sequences
-    workers: int
-
-    @classmethod
-    def of(
-        cls, cpu: CpuTarget, dtype: DType, sizes: tuple[int, int, int], gates: int, k: int
-    ) -> _Sizes:
-        """``gates``: vectors whose sums a cell needs at once; ``k``: terms of each."""
-        _, n, h = sizes
-        lanes = cpu.lanes(dtype.itemsize)
-        count = ceil_div(h, lanes)
-        panels = ceil_div(count, max(1, _WIDEST // gates))
-        blocks = ceil_div(count, panels)
-        width = gates * blocks
-        by_columns = _by_columns(cpu, n, k, panels * width, dtype.itemsize)
-        rows = n if by_columns else ceil_div(n, min(cpu.workers, n))
-
-        def most(nv: int) -> int:  # rows of a register tile
-            return max(1, (cpu.vector_registers - nv - 1) // nv)
-
-        nv = width
-        if most(nv) < rows and width % 2 == 0:
-            nv = 2  # the fewer columns, the more rows: what is packed is read less often
-        tall = ceil_div(rows, most(nv))
-        mr = ceil_div(rows, tall)
-        return cls(
-            dtype.name,
-            dtype.itemsize,
-            *sizes,
-            lanes,
-            blocks,
-            panels,
-            gates,
-            k,
-            mr,
-            nv,
-            rows,
-            tall * mr,
-            by_columns,
-            cpu.workers,
-        )
-
-    @property
-    def width(self) -> int:
-        """Vectors of a panel."""
-        return self.gates * self.blocks
-
-    @property
-    def parts(self) -> int:
-        """Into how many a panel's columns are divided for register tiles."""
-        return self.width // self.nv
-
-    @property
-    def tiles(self) -> int:
-        """Threads that take part."""
-        return ceil_div(self.n, self.rows)
-
-    def vector(self, number: Expr) -> Expr:
-        """Index of a vector."""
-        return ramp(number * self.lanes, self.lanes) if self.lanes > 1 else number
-
-    def lanes_of(self, value: Expr) -> Expr:
-        """A vector of one value."""
-        return splat(value, self.lanes) if self.lanes > 1 else value
-
-
-def _by_columns(cpu: CpuTarget, n: int, k: int, vectors: int, itemsize: int) -> bool:
-    """Whether a step is over sooner if each thread computes some states of all sequences.
-
-    Then each reads its part of the weight only, but waits for the others behind every step.
-    """
-
-    def cycles(rows: int, columns: int) -> tuple[float, float]:
-        """Of multiply-adds, and of reading the weight."""
-        nbytes = columns * cpu.lanes(itemsize) * k * itemsize
-        speed = _NEAR if nbytes <= _SHARE * cpu.l2_bytes else _FAR
-        return rows * columns * k / 2, nbytes / speed
-
-    if cpu.workers == 1:
-        return False
-    apart = max(cycles(ceil_div(n, min(cpu.workers, n)), vectors))
-    # What all read at a time comes sooner than what each reads alone, which adds up.
-    return sum(cycles(n, ceil_div(vectors, cpu.workers))) + _BARRIER < _TOGETHER * apart
-
-
-def _multiply(z: _Sizes) -> Helper:
-    """Takes addresses of rows of the state, a panel and sums, and the number of terms.
-
-    A function of its own: beside a cell, LLVM keeps the cell's constants in registers, and sums in
-    memory.
-    """
-
-    def make() -> Parts:
-        state = pointer_buffer((z.mr, z.k), z.dtype, "state")
-        panel = pointer_buffer((z.parts, z.k, z.nv * z.lanes), z.dtype, "panel")
-        sums = pointer_buffer((z.mr, z.width * z.lanes), z.dtype, "sums")
-        terms = var("terms")
-        every, nothing = z.vector(0), z.lanes_of(const(0.0, z.dtype))
-        tile = [(r, v) for r in range(z.mr) for v in range(z.nv)]
-
-        def part(left: Expr) -> Stmt:
-            acc = {at: local_buffer((z.lanes,), z.dtype, "acc") for at in tile}
-
-            def term(k: Expr) -> Stmt:
-                vectors = [bind("column", load(panel, left, k, z.vector(v))) for v in range(z.nv)]
-                updates = []
-                for r in range(z.mr):
-                    value = z.lanes_of(load(state, r, k))
-                    for v, (vector, _) in enumerate(vectors):
-                        own = acc[r, v]
-                        updates.append(store(own, load(own, every) + value * vector, every))
-                lines = range(0, z.nv * z.lanes * z.itemsize, LINE_BYTES)
-                first = load(panel, left, k, 0)
-                asks = [
-                    prefetch(first, beyond=at + _AHEAD * len(lines) * LINE_BYTES) for at in lines
-                ]
-                return seq(asks, [known for _, known in vectors], updates)
-
-            return seq(
-                [alloc(m) for m in acc.values()],
-                [store(m, nothing, every) for m in acc.values()],
-                serial(terms, term, "k"),
-                [
-                    store(sums, load(m, every), r, z.vector(left * z.nv + v))
-                    for (r, v), m in acc.items()
-                ],
-            )
-
-        return Parts([state.raw, panel.raw, sums.raw], [terms], serial(z.parts, part, "part"))
-
-    return Helper(f"recurrence_{z.dtype}_{z.mr}_{z.nv}_{z.width}_{z.k}", make)
 
 
 @record
@@ -288,7 +115,7 @@ class _Kernel:
 
     name: str
 
-    def __init__(self, code: KernelCode, z: _Sizes, op: Recurrence | RecurrenceBackward) -> None:
+    def __init__(self, code: KernelCode, z: Sizes, op: Recurrence | RecurrenceBackward) -> None:
         self.code, self.z, self.cell = code, z, op.cell
         self.steps, self.n = number(z.steps, "steps"), number(z.n, "batch")
         self.each, self.padded = number(z.rows, "each"), number(z.padded, "padded")
@@ -310,7 +137,7 @@ class _Kernel:
             builder.scratch_buffer(shape, z.dtype, "sums"),
             shape=(z.tiles, z.panels, self.padded, z.width * z.lanes),
         )
-        self.multiply = _multiply(z)
+        self.multiply = multiply(z)
 
     @property
     def rows(self) -> Expr:
@@ -485,7 +312,7 @@ class _Forward(_Kernel):
         steps, n, _ = code.graph.values[x].shape
         h, gates = code.anchor.shape[2], GATES[op.cell]
         self.keeps = op.keeps
-        super().__init__(code, _Sizes.of(cpu, code.anchor.dtype, (steps, n, h), gates, h), op)
+        super().__init__(code, Sizes.of(cpu, code.anchor.dtype, (steps, n, h), gates, h), op)
         self.inputs = self.reader(x, self.steps, self.n, gates * h)
         self.w = self.reader(w, gates * h, h)
         self.h0 = self.reader(h0, self.n, h)
@@ -594,7 +421,7 @@ class _Backward(_Kernel):
         ct, w, y, *last = code.anchor.inputs
         steps, n, h = code.graph.values[ct].shape
         self.gates = GATES[op.cell]
-        sizes = _Sizes.of(cpu, code.anchor.dtype, (steps, n, h), 1, self.gates * h)
+        sizes = Sizes.of(cpu, code.anchor.dtype, (steps, n, h), 1, self.gates * h)
         super().__init__(code, sizes, op)
         self.ct = self.reader(ct, self.steps, self.n, h)
         self.w = self.reader(w, self.gates * h, h)
