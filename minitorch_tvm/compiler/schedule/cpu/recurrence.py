@@ -65,22 +65,28 @@ class _Place:
 
 @record(frozen=False)
 class _Here:
-    """One state of one sequence behind the product of a step, and what is computed there."""
+    """One state of one sequence behind the product of a step, and what is computed there.
+
+    Without ``sums``, to find out what else is read.
+    """
 
     scope: Scope
-    sums: Memory
-    own: Expr  # the row of the thread
+    dtype: str
+    sums: Memory | None
+    own: Expr  # the row of the tile
     i: Expr  # of the batch
     j: Expr
     places: Sequence[tuple[Expr, ...]]  # of the sum of each gate
 
     def sum(self, gate: int = 0) -> Expr:
         """The product's sum for a gate, or what was put in its place."""
+        if self.sums is None:
+            return const(0.0, self.dtype)
         return self.scope.keep(load(self.sums, *self.places[gate]))
 
     def hold(self, gate: int, value: Expr) -> Stmt:
         """Put a value in the place of a sum."""
-        return store(self.sums, value, *self.places[gate])
+        return seq() if self.sums is None else store(self.sums, value, *self.places[gate])
 
     def add(self, a: Expr, b: Expr) -> Expr:
         return self.scope.keep(self.scope.add(a, b))
@@ -103,7 +109,7 @@ class _Here:
 
     def complement(self, x: Expr) -> Expr:
         """1 - x."""
-        return self.sub(const(1.0, str(x.ty.dtype)), x)
+        return self.sub(const(1.0, self.dtype), x)
 
 
 Cell = Callable[[_Here], Sequence[Stmt]]
@@ -114,6 +120,8 @@ class _Kernel:
     """What both directions share: packed weights, products, loops."""
 
     name: str
+    more = 0
+    """Turns behind the last step."""
 
     def __init__(self, code: KernelCode, z: Sizes, op: Recurrence | RecurrenceBackward) -> None:
         self.code, self.z, self.cell = code, z, op.cell
@@ -155,9 +163,6 @@ class _Kernel:
     def turn(self, place: _Place, turn: Expr) -> Stmt:
         """One step."""
         raise NotImplementedError
-
-    more = 0
-    """Turns behind the last step."""
 
     def reader(self, v: int, *shape: Expr) -> Read:
         """Elements of a value in a scope; in memory, by sizes that may be told."""
@@ -205,10 +210,8 @@ class _Kernel:
             whole = parallel_stage(self.name, z.tiles, rows)
             return [packing, replace(whole, helpers=(self.multiply,))]
         turns = z.steps + self.more
-        turn, every = (
-            number(turns - 1, "turn"),
-            _Place(const(0), const(0), self.n, (const(0), z.panels)),
-        )
+        turn = number(turns - 1, "turn")
+        every = _Place(const(0), const(0), self.n, (const(0), z.panels))
         share = ceil_div(z.panels, z.workers)
 
         def columns(t: Expr) -> Stmt:
@@ -269,25 +272,25 @@ class _Kernel:
             ]
             return self.multiply.call(*map(tvm().tirx.address_of, starts), terms)
 
-        def here(r: Expr, p: Expr, b: Expr, c: Expr) -> _Here:
+        def here(sums: Memory | None, r: Expr, p: Expr, b: Expr, c: Expr) -> _Here:
             columns = [(b + g * z.blocks) * z.lanes + c for g in range(z.gates)]
             places = [(at.tile, p0 + p, r, column) for column in columns]
             j = ((p0 + p) * z.blocks + b) * z.lanes + c
-            return _Here(Scope(), self.sums, r, at.start + r, j, places)
+            return _Here(Scope(), z.dtype, sums, r, at.start + r, j, places)
 
         def asks(r: Expr, p: Expr, b: Expr) -> list[Stmt]:
             """For what a row's cells will read."""
 
             def make() -> None:
                 for cell in cells:
-                    cell(here(minimum(r, at.count - 1), p, b, const(0)))
+                    cell(here(None, minimum(r, at.count - 1), p, b, const(0)))
 
             return ask(make, nearest=False)
 
         def walk(cell: Cell) -> Stmt:
             def vector(r: Expr, p: Expr, b: Expr) -> Stmt:
                 def lane(c: Expr) -> Stmt:
-                    state = here(r, p, b, c)
+                    state = here(self.sums, r, p, b, c)
                     return state.scope.body(*cell(state))
 
                 ahead = asks(r + 1, p, b) if cell is cells[0] else []

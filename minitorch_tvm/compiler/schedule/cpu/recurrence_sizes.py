@@ -36,14 +36,15 @@ _AHEAD = 16
 # Bytes that a core reads in a cycle from its second-level cache, and from behind it; cycles that
 # threads need to wait for each other.
 _NEAR, _FAR, _BARRIER = 40, 8, 6000
+# How much longer what all read at a time may take than what each reads alone.
 _TOGETHER = 1.1
-_SHARE = 0.75
-"""Of the second-level cache, for weights that are to stay there."""
+# Of the second-level cache, for weights that are to stay there, and for what a step makes.
+_SHARE, _MADE = 0.75, 0.5
 
 
 @record
 class Sizes:
-    """How rows and columns are divided; ``told`` sizes are numbers of the stage."""
+    """How rows, that is sequences, and columns, their states, are divided."""
 
     dtype: str
     itemsize: int
@@ -57,7 +58,7 @@ class Sizes:
     k: int  # terms of a product
     mr: int
     nv: int
-    rows: int  # of a thread
+    rows: int  # of a tile
     padded: int
     by_columns: bool  # threads share out states, not sequences
     workers: int
@@ -74,7 +75,12 @@ class Sizes:
         blocks = ceil_div(count, panels)
         width = gates * blocks
         by_columns = _by_columns(cpu, n, k, panels * width, dtype.itemsize)
-        rows = n if by_columns else ceil_div(n, min(cpu.workers, n))
+        # What a step makes of a tile's rows, sums and states, is to be near when it is read.
+        most_rows = max(
+            cpu.vector_registers, int(_MADE * cpu.l2_bytes) // (k + gates * h) // dtype.itemsize
+        )
+        tiles = min(n, cpu.workers * ceil_div(n, cpu.workers * most_rows))
+        rows = n if by_columns else ceil_div(n, tiles)
 
         def most(nv: int) -> int:  # rows of a register tile
             return max(1, (cpu.vector_registers - nv - 1) // nv)
@@ -113,7 +119,7 @@ class Sizes:
 
     @property
     def tiles(self) -> int:
-        """Threads that take part."""
+        """How many there are."""
         return ceil_div(self.n, self.rows)
 
     def vector(self, number: Expr) -> Expr:
@@ -140,7 +146,7 @@ def _by_columns(cpu: CpuTarget, n: int, k: int, vectors: int, itemsize: int) -> 
     if cpu.workers == 1:
         return False
     apart = max(cycles(ceil_div(n, min(cpu.workers, n)), vectors))
-    # What all read at a time comes sooner than what each reads alone, which adds up.
+    # What all read at a time comes while they multiply; what each reads alone takes its time.
     return sum(cycles(n, ceil_div(vectors, cpu.workers))) + _BARRIER < _TOGETHER * apart
 
 
