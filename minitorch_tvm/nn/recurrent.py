@@ -150,7 +150,7 @@ class RNNBase(Module):
                 x = F.dropout(Tensor._wrap(x), self.dropout).node
             outputs = []
             for way, suffix in enumerate(self._suffixes(layer)):
-                own = [_entry(s, layer * self._directions + way) for s in given]
+                own = [rc.row(s, layer * self._directions + way) for s in given]
                 y, after = _sequence(cell, way == 1, x, self._weights(suffix), own)
                 outputs.append(y)
                 last.append(after)
@@ -218,12 +218,6 @@ def _draw(module: Module, hidden_size: int) -> None:
     bound = 1.0 / math.sqrt(hidden_size) if hidden_size > 0 else 0.0
     for p in module.parameters():
         init.uniform_(p, -bound, bound)
-
-
-def _entry(x: Node, position: int) -> Node:
-    """x[position] of a node of three dimensions."""
-    part = b.slice(x, (position, 0, 0), (position + 1, *x.shape[1:]), (1, 1, 1))
-    return b.reshape(part, x.shape[1:])
 
 
 def _sequence(

@@ -339,6 +339,15 @@ class RecurrenceBackward(Op, kind=Kind.OPAQUE):
         return out
 
 
+def _stepped(cell: str, now: Node, state: State, *xs: Node) -> tuple[State, State]:
+    """A step as ops of its own, from its row of the inputs' product: the state, what is kept."""
+    hidden = b.matmul(state[0], xs[1], False, True)
+    if cell == "gru":
+        return gru_cell(now, b.add(hidden, xs[3]), state)
+    sums = b.add(hidden, now)
+    return lstm_cell(sums, state) if cell == "lstm" else ((plain_cell(sums, cell),), ())
+
+
 def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[Node, Node]:
     """What :class:`RecurrenceBackward` gives, and states in its order, by an op for each step."""
     x, w, h0 = xs[:3]
@@ -349,15 +358,7 @@ def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[N
     state: State = (h0, xs[3]) if op.cell == "lstm" else (h0,)
     states, kept = [state], []
     for step in range(steps):
-        now = take(x, numbers[at.time(step)], 0)
-        hidden = b.matmul(state[0], w, False, True)
-        own: State = ()
-        if op.cell == "gru":
-            state, own = gru_cell(now, b.add(hidden, xs[3]), state)
-        elif op.cell == "lstm":
-            state, own = lstm_cell(b.add(hidden, now), state)
-        else:
-            state = (plain_cell(b.add(hidden, now), op.cell),)
+        state, own = _stepped(op.cell, take(x, numbers[at.time(step)], 0), state, *xs)
         states.append(state)
         kept.append(own)
     later: Node | None = None
@@ -394,6 +395,10 @@ def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[N
 
 def recurrence(cell: str, reverse: bool, *xs: Node) -> tuple[Node, list[Node]]:
     """(states f[t, n, h] after each step, the last ones: h, of an LSTM also c)."""
+    if xs[0].shape[0] == 1:  # the weight is read once: packing it would take longer than the step
+        state = (xs[2], xs[3]) if cell == "lstm" else (xs[2],)
+        state, _ = _stepped(cell, row(xs[0], 0), state, *xs)
+        return _stacked([state[0]]), list(state)
     keeps = MODE.trace.grad_enabled and any(x.requires_grad for x in xs)
     op = Recurrence(cell, reverse, keeps)
     rows, steps = apply(intern(op), *xs), xs[0].shape[0]

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 # States, sequences, steps: whole vectors and parts of one, panels that are not full, register tiles
 # of which rows are left, one sequence, more than a register tile of them for each thread.
-SIZES = [(128, 20, 3), (33, 31, 2), (40, 7, 3), (5, 3, 4), (16, 1, 2), (80, 65, 2), (144, 2, 1)]
+SIZES = [(128, 20, 3), (33, 31, 2), (40, 7, 3), (5, 3, 4), (16, 1, 2), (80, 65, 2), (144, 2, 2)]
 
 
 def _used(layer: Any, x: Array, weights: list[Array], dtype: Any) -> list[Array]:
@@ -188,6 +188,19 @@ def test_states_that_have_been_read_are_not_computed_again() -> None:
     names = [kernel.name for kernel in lazy.last_executor().program.kernels]
     assert "lstmbackward" in names
     assert "lstm" not in names
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_one_step_packs_no_weight(kind: str) -> None:
+    """As when a layer is called again and again with its own state."""
+    layer, x, weights = _case(kind, 40, 3, 1)
+    got = _used(layer, x, weights, mt.float32)
+    rules = {kernel.rule for kernel in lazy.last_executor().program.kernels}
+    assert "recurrence" not in rules
+    with config.override(target="numpy"):
+        want = _used(layer.double(), x, weights, mt.float64)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-5)
 
 
 def test_a_sequence_of_sequences_of_none() -> None:
