@@ -27,7 +27,7 @@ from ..ops import movement as mv
 from ..ops import pool as pl
 from ..ops.matmul import Matmul
 from ..ops.random import RandomBits
-from ..ops.recurrent import Recurrence, RecurrenceBackward
+from ..ops.recurrent import STEPWISE
 from .fuse_rows import merge_rows
 from .groups import LARGEST, Group, Grouping, order
 
@@ -63,10 +63,8 @@ _MOVES = (mv.Expand, mv.Permute, mv.Slice)  # an element each, from a place that
 # These read their input under a condition, where nothing can be bound to a variable: a long
 # chain would be written out once per read.
 _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
-
-
-# These read what they are given in memory, so that their code depends on no size of how it is made.
-_STEPWISE = (Recurrence, RecurrenceBackward)
+# These, too, read memory: else their code would depend on all sizes of how it is computed.
+_FROM_MEMORY = (*_GUARDED, *STEPWISE)
 
 
 @record(frozen=False)
@@ -155,7 +153,7 @@ class _Fuser(Grouping):
         )
         for u in self.users[v]:
             reader = self.values[u]
-            if reader.op.kind is Kind.COMPLEX or isinstance(reader.op, (*_GUARDED, *_STEPWISE)):
+            if reader.op.kind is Kind.COMPLEX or isinstance(reader.op, _FROM_MEMORY):
                 if not simple:
                     return True
             elif isinstance(reader.op, mv.Reshape) and (

@@ -21,7 +21,7 @@ from ..ops import movement as mv
 from ..ops import reduction as rd
 from ..ops.gather import Take
 from ..ops.matmul import Matmul
-from ..ops.recurrent import Recurrence, RecurrenceBackward
+from ..ops.recurrent import STEPWISE
 from .dialect import Lazy, Reduce, Scope, index_key
 from .loops import Builder, Expr, Memory, Stmt, load, pointer_buffer, store
 from .target import CpuTarget
@@ -293,7 +293,7 @@ def flops(graph: Graph, kernel: Kernel) -> int:
     if kernel.anchor is None:
         return 0
     v = graph.values[kernel.anchor]
-    if isinstance(v.op, (Recurrence, RecurrenceBackward)):
+    if isinstance(v.op, STEPWISE):
         shape, weight = (graph.values[i].shape for i in v.inputs[:2])
         return 2 * shape[0] * shape[1] * numel(weight)
     if v.op.kind is Kind.COMPLEX:
@@ -346,7 +346,7 @@ def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> floa
         value = values[v]
         elements = max(map(numel, (value.shape, *(values[x].shape for x in value.inputs))))
         each = _ELEMENTARY if isinstance(value.op, ew.Float) else _PLAIN
-        multiplies = isinstance(value.op, (Recurrence, RecurrenceBackward))
+        multiplies = isinstance(value.op, STEPWISE)
         if v == anchor and (multiplies or value.op.kind is Kind.COMPLEX):
             elements, each = flops(fused.graph, kernel) // 2, _MULTIPLY
         lanes = cpu.lanes(value.dtype.itemsize) if rule in _VECTOR_RULES else 1

@@ -14,6 +14,7 @@ becomes ``z = matmul(gelu(h), v)``, with gelu in the first product's kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.shape import Shape, numel
@@ -104,17 +105,31 @@ def _divided(
 
 def divided_slice(r: Rewriter, v: Value) -> int | None:
     """Reshaped slices of something in memory are slices of what is reshaped."""
+    return _reshaped_slice(r, v, _divide)
+
+
+def merged_slice(r: Rewriter, v: Value) -> int | None:
+    """The same where dimensions become one, of which all but the first are whole."""
+    return _reshaped_slice(r, v, _merge)
+
+
+_Starts = tuple[Shape, tuple[int, ...], tuple[int, ...]]
+"""What is sliced instead: its shape, where the slice starts, its steps."""
+
+
+def _reshaped_slice(
+    r: Rewriter, v: Value, other: Callable[[Shape, Shape, Shape, mv.Slice], _Starts | None]
+) -> int | None:
+    """``other(whole, piece, reshaped piece, slice)``: of what the reshaped piece is a slice."""
     if not isinstance(v.op, mv.Reshape) or not numel(v.shape):
         return None
     piece = r.values[v.inputs[0]]
     if not isinstance(piece.op, mv.Slice) or not _in_memory(r, piece.inputs[0]):
         return None
-    op, whole = piece.op, r.values[piece.inputs[0]].shape
-    groups = _refined(piece.shape, v.shape)
-    divided = groups and _divided(whole, piece.shape, groups, op.starts, op.steps)
-    if not divided:
+    found = other(r.values[piece.inputs[0]].shape, piece.shape, v.shape, piece.op)
+    if found is None:
         return None
-    shape, starts, steps = divided
+    shape, starts, steps = found
     stops = tuple(
         start + (n - 1) * step + 1 for start, n, step in zip(starts, v.shape, steps, strict=True)
     )
@@ -122,34 +137,25 @@ def divided_slice(r: Rewriter, v: Value) -> int | None:
     return r.make(mv.Slice(starts, stops, steps), (source,), v)
 
 
-def merged_slice(r: Rewriter, v: Value) -> int | None:
-    """The same where dimensions become one, of which all but the first are whole."""
-    if not isinstance(v.op, mv.Reshape) or not numel(v.shape):
-        return None
-    piece = r.values[v.inputs[0]]
-    if not isinstance(piece.op, mv.Slice) or not _in_memory(r, piece.inputs[0]):
-        return None
-    op, whole = piece.op, r.values[piece.inputs[0]].shape
-    groups = _refined(v.shape, piece.shape)
+def _divide(whole: Shape, piece: Shape, shape: Shape, op: mv.Slice) -> _Starts | None:
+    groups = _refined(piece, shape)
+    return (groups and _divided(whole, piece, groups, op.starts, op.steps)) or None
+
+
+def _merge(whole: Shape, piece: Shape, shape: Shape, op: mv.Slice) -> _Starts | None:
+    groups = _refined(shape, piece)
     if groups is None:
         return None
-    shape: list[int] = []
-    starts: list[int] = []
-    steps: list[int] = []
+    merged: list[tuple[int, int, int]] = []
     at = 0
     for group in groups:
-        inner, own = numel(group[1:]), slice(at, at + len(group))
-        at += len(group)
-        if group[1:] != whole[own][1:] or (len(group) > 1 and op.steps[own][0] != 1):
+        inner, step = numel(group[1:]), op.steps[at]
+        if group[1:] != whole[at + 1 : at + len(group)] or (len(group) > 1 and step != 1):
             return None
-        shape.append(whole[own][0] * inner)
-        starts.append(op.starts[own][0] * inner)
-        steps.append(op.steps[own][0])
-    stops = (
-        start + (n - 1) * step + 1 for start, n, step in zip(starts, v.shape, steps, strict=True)
-    )
-    source = r.make(mv.Reshape(tuple(shape)), piece.inputs, v)
-    return r.make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), (source,), v)
+        merged.append((whole[at] * inner, op.starts[at] * inner, step))
+        at += len(group)
+    sizes, starts, steps = (tuple(m[i] for m in merged) for i in range(3))
+    return sizes, starts, steps
 
 
 def divided_insert(r: Rewriter, v: Value) -> int | None:

@@ -339,6 +339,10 @@ class RecurrenceBackward(Op, kind=Kind.OPAQUE):
         return out
 
 
+STEPWISE = (Recurrence, RecurrenceBackward)
+"""Ops whose kernels go on from step to step."""
+
+
 def _stepped(cell: str, now: Node, state: State, *xs: Node) -> tuple[State, State]:
     """A step as ops of its own, from its row of the inputs' product: the state, what is kept."""
     hidden = b.matmul(state[0], xs[1], False, True)
@@ -396,7 +400,7 @@ def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[N
 def recurrence(cell: str, reverse: bool, *xs: Node) -> tuple[Node, list[Node]]:
     """(states f[t, n, h] after each step, the last ones: h, of an LSTM also c)."""
     if xs[0].shape[0] == 1:  # the weight is read once: packing it would take longer than the step
-        state = (xs[2], xs[3]) if cell == "lstm" else (xs[2],)
+        state: State = (xs[2], xs[3]) if cell == "lstm" else (xs[2],)
         state, _ = _stepped(cell, row(xs[0], 0), state, *xs)
         return _stacked([state[0]]), list(state)
     keeps = MODE.trace.grad_enabled and any(x.requires_grad for x in xs)

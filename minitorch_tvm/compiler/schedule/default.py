@@ -110,7 +110,8 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         stages = elementwise(code, cpu)
         assert stages is not None
         return "default", stages
-    # What goes from element to element, a tensor expression cannot say.
+    # What goes from element to element, a tensor expression cannot say.  Without vectors, as TVM's
+    # own passes take those of a cell's variables apart.
     for rule in (scan, sort, recurrence):
         stages = rule(code, replace(cpu, vector_bytes=1))
         if stages is not None:

@@ -16,6 +16,7 @@ for every length).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -40,6 +41,7 @@ from ...loops import (
     minimum,
     number,
     parallel_stage,
+    ramp,
     seq,
     serial,
     store,
@@ -48,6 +50,8 @@ from ...loops import (
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
+from .conv_layout import transpose_rows
+from .gemm_problem import SQUARE
 from .recurrence_sizes import Sizes, multiply
 
 Read = Callable[..., Expr]
@@ -116,7 +120,7 @@ Cell = Callable[[_Here], Sequence[Stmt]]
 Walk = Callable[[Cell], Stmt]
 
 
-class _Kernel:
+class _Kernel(ABC):
     """What both directions share: packed weights, products, loops."""
 
     name: str
@@ -148,21 +152,21 @@ class _Kernel:
         self.multiply = multiply(z)
 
     @property
+    @abstractmethod
     def rows(self) -> Expr:
         """How many rows the result has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weight(self, k: Expr, p: Expr, v: Expr, c: Expr, scope: Scope) -> Expr:
         """Term ``k`` of lane ``c`` of a panel's vector, 0 behind the last state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, place: _Place) -> Stmt:
         """What comes before the first step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, place: _Place, turn: Expr) -> Stmt:
         """One step."""
-        raise NotImplementedError
 
     def reader(self, v: int, *shape: Expr) -> Read:
         """Elements of a value in a scope; in memory, by sizes that may be told."""
@@ -177,20 +181,28 @@ class _Kernel:
             return lambda _, *index: load(turned, *(index[p] for p in places))
         return lambda scope, *index: code.evaluator(scope).read(v, index)
 
+    def pack(self, p: Expr, v: Expr) -> Stmt:
+        """Fill a panel's vector ``v``, for all terms."""
+        z = self.z
+
+        def lane(k: Expr, c: Expr) -> Stmt:
+            scope = Scope()
+            value = self.weight(k, p, v, c, scope)
+            return scope.body(store(self.packed, value, *self.place(p, v, k, c)))
+
+        return grid((z.k, z.lanes), lane, "k")
+
+    def place(self, p: Expr, v: Expr, k: Expr, c: Expr) -> tuple[Expr, ...]:
+        """Where a lane of a panel's vector is in the packed weight."""
+        z = self.z
+        return p, v // z.nv, k, v % z.nv * z.lanes + c
+
     def stages(self) -> list[Stage]:
         """Pack the weight, then take each thread's rows through all steps."""
         z = self.z
 
         def pack(t: Expr) -> Stmt:
-            p, v = t // z.width, t % z.width
-
-            def lane(c: Expr, k: Expr) -> Stmt:
-                scope = Scope()
-                value = self.weight(k, p, v, c, scope)
-                place = (p, v // z.nv, k, v % z.nv * z.lanes + c)
-                return scope.body(store(self.packed, value, *place))
-
-            return grid((z.lanes, z.k), lane, "c")
+            return self.pack(t // z.width, t % z.width)
 
         def start(place: _Place) -> Stmt:
             def clear(half: Expr, r: Expr, k: Expr) -> Stmt:
@@ -318,6 +330,9 @@ class _Forward(_Kernel):
         super().__init__(code, Sizes.of(cpu, code.anchor.dtype, (steps, n, h), gates, h), op)
         self.inputs = self.reader(x, self.steps, self.n, gates * h)
         self.w = self.reader(w, gates * h, h)
+        # Of whole vectors in memory: lines are turned in registers, not gathered.
+        whole = h % self.z.lanes == h % SQUARE == self.z.lanes % SQUARE == 0
+        self.squares = whole and code.is_memory(w)
         self.h0 = self.reader(h0, self.n, h)
         if op.cell == "lstm":
             self.c0 = self.reader(other[0], self.n, h)
@@ -333,6 +348,27 @@ class _Forward(_Kernel):
         j = (p * z.blocks + v % z.blocks) * z.lanes + c
         inside = self.w(scope, v // z.blocks * z.h + minimum(j, z.h - 1), k)
         return tvm().tirx.Select(j < z.h, inside, const(0.0, z.dtype))
+
+    def pack(self, p: Expr, v: Expr) -> Stmt:
+        z = self.z
+        if not self.squares:
+            return super().pack(p, v)
+        first = v // z.blocks * z.h + (p * z.blocks + v % z.blocks) * z.lanes
+
+        def square(j: Expr, k: Expr) -> Stmt:
+            def fill(block: Memory, r: Expr) -> Stmt:
+                line = self.w(Scope(), first + j * SQUARE + r, ramp(k * SQUARE, SQUARE))
+                return store(block, line, r, ramp(0, SQUARE))
+
+            def put(c: Expr, line: Expr) -> Stmt:
+                *where, column = self.place(p, v, k * SQUARE + c, j * SQUARE)
+                return store(self.packed, line, *where, ramp(column, SQUARE))
+
+            return transpose_rows(SQUARE, z.dtype, fill, put)
+
+        across = z.lanes // SQUARE
+        # One loop: LLVM would copy the body of a short inner one as often as that runs.
+        return serial(across * (z.k // SQUARE), lambda n: square(n % across, n // across), "n")
 
     def start(self, place: _Place) -> Stmt:
         def one(r: Expr, j: Expr) -> Stmt:
