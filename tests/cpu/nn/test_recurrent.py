@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import loops, target
 from minitorch_tvm.compiler.native import Build
+from minitorch_tvm.compiler.schedule import cpu
 from minitorch_tvm.compiler.schedule.cpu import recurrence_sizes
 from minitorch_tvm.core import config
 from minitorch_tvm.core import dtype as dt
 
 Array = np.ndarray[Any, Any]
+
+recurrence_schedule = sys.modules[f"{cpu.__name__}.recurrence"]
 
 # States, sequences, steps: whole vectors and parts of one, panels that are not full, register tiles
 # of which rows are left, one sequence, more than a register tile of them for each thread.
@@ -69,6 +73,24 @@ def test_sizes(kind: str, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for i, (a, b) in enumerate(zip(got, want, strict=True)):
             error = np.abs(a - b).max() / max(1.0, np.abs(b).max())
             assert error < 5e-6, f"{kind} {h} {n} {steps}: result {i} is {error} off"
+
+
+def test_weights_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares are turned where panels are full: behind the last state there is nothing to read."""
+    turned: list[int] = []
+    square = recurrence_schedule.transpose_rows
+
+    def counted(edge: int, *rest: Any) -> Any:
+        turned.append(edge)
+        return square(edge, *rest)
+
+    monkeypatch.setattr(recurrence_schedule, "transpose_rows", counted)
+    for kind, h, squares in (("RNN", 80, False), ("RNN", 64, True), ("LSTM", 80, True)):
+        turned.clear()
+        lazy.clear_cache()
+        with config.override(isa="x86-64-v3"), mt.no_grad():  # 10 vectors: panels of four, of three
+            mt.eval(getattr(mt.nn, kind)(3, h)(mt.ones(2, 2, 3))[0])
+        assert bool(turned) is squares, (kind, h)
 
 
 def test_states_are_shared_out_where_no_cache_holds_the_weight() -> None:

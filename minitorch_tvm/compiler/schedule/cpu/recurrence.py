@@ -330,9 +330,9 @@ class _Forward(_Kernel):
         super().__init__(code, Sizes.of(cpu, code.anchor.dtype, (steps, n, h), gates, h), op)
         self.inputs = self.reader(x, self.steps, self.n, gates * h)
         self.w = self.reader(w, gates * h, h)
-        # Of whole vectors in memory: lines are turned in registers, not gathered.
-        whole = h % self.z.lanes == h % SQUARE == self.z.lanes % SQUARE == 0
-        self.squares = whole and code.is_memory(w)
+        # Of full panels in memory: lines are turned in registers, not gathered.
+        full = self.z.panels * self.z.blocks * self.z.lanes == h
+        self.squares = full and self.z.lanes % SQUARE == 0 and code.is_memory(w)
         self.h0 = self.reader(h0, self.n, h)
         if op.cell == "lstm":
             self.c0 = self.reader(other[0], self.n, h)
