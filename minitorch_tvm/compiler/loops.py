@@ -174,6 +174,7 @@ class Memory:
     count: int  # of elements
     wide: bool = False  # positions are computed in 64 bits
     overwritten: bool = False  # results take its place, element by element
+    start: Expr = 0  # position of the first element
 
     def same_as(self, other: Memory | Any) -> bool:
         """True if both are one block (``other`` may be TVM's buffer)."""
@@ -192,16 +193,28 @@ class Memory:
             found.append(n * found[-1] if isinstance(n, int) else found[-1] * n)
         return tuple(found[::-1])[: len(self.shape)]
 
+    def part(self, index: Expr) -> Memory:
+        """What lies at ``index`` of the first dimension."""
+        shape, count = self.shape[1:], self.count // self.shape[0]
+        if self.wide:
+            index = index.astype("int64")
+        return replace(self, shape=shape, count=count, start=self.start + index * count)
+
     @property
     def line(self) -> Memory:
-        """The same elements in one row, by positions in 64 bits: LLVM sees which are some apart."""
-        return replace(self, shape=(self.count,), wide=True)
+        """All of the memory in one row, by positions of 64 bits, such as :meth:`flat` gives: LLVM
+        sees which are some apart."""
+        return replace(self, shape=(self.count,), wide=True, start=0)
 
     def flat(self, index: Sequence[Expr]) -> Expr:
         """Position of an element, or of a vector if the last index is a ramp."""
         wide = self.wide
         constant = 0
         terms: list[Expr] = []
+        if isinstance(self.start, int):
+            constant = self.start
+        else:
+            terms.append(self.start.astype("int64") if wide else self.start)
         lanes = 0
         for stride, i in zip(self.strides, index, strict=True):
             if isinstance(i, int) and (isinstance(stride, int) or not i):

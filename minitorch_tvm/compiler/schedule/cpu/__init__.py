@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
     transpose,  # no anchor, and something is read along another dimension
     elementwise,  # no anchor
     product,  # Matmul of floating point
-    convolution,  # the three convolutions, ungrouped
+    convolution,  # the three convolutions
     reduction,  # one reduction over whole dimensions: long rows, columns
     scatter,  # gradients of gathers
     scan,  # running sums

@@ -48,17 +48,21 @@ def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Wri
     return [parallel_stage(name, a, body)]
 
 
-def _indexable(s: Conv) -> bool:
-    """Whether every buffer, packed copies included, can be indexed with 32 bits."""
+def _indexable(s: Conv, *, padded: bool = True) -> bool:
+    """Whether every buffer, packed copies included, can be indexed with 32 bits.
+
+    In groups, whose channels are few, only one schedule's copies are ``padded``.
+    """
+    padding = _PADDING if padded else 0
     reach = tuple(
         size + 2 * pad + kernel * dilation
         for size, pad, kernel, dilation in zip(
             (s.h, s.w), s.padding, (s.kh, s.kw), s.dilation, strict=True
         )
     )
-    channels = max(s.c, s.o) + _PADDING
+    channels = s.groups * (max(s.c, s.o) + padding)
     activations = s.n * channels * reach[0] * reach[1]
-    weights = _PARTS * channels * (min(s.c, s.o) + _PADDING) * s.kh * s.kw
+    weights = _PARTS * channels * (min(s.c, s.o) + padding) * s.kh * s.kw
     return max(activations, weights) < 1 << 31
 
 
@@ -76,11 +80,11 @@ def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
 
 
 def _in_pixels(
-    p: Correlation, inputs: tuple[int, int], cpu: CpuTarget
+    p: Correlation, inputs: tuple[int, int], groups: int, cpu: CpuTarget
 ) -> conv_pixels_plan.PixelCorrelation | None:
     """The problem with pixels in vectors, if that is faster than with outputs in them."""
     sizes = (p.images, p.reduced, p.channels)
-    found = conv_pixels_plan.plan(*sizes, p.y, p.x, p.dtype, p.itemsize, cpu)
+    found = conv_pixels_plan.plan(*sizes, p.y, p.x, p.dtype, p.itemsize, cpu, groups)
     return found if found is not None and _IN_PIXELS * found.cycles < p.cycles(inputs) else None
 
 
@@ -101,7 +105,7 @@ def conv_forward_stages(
 ) -> list[Stage] | None:
     """Stages of ``y[n, o] = sum over c, i, j of x[n, c] * w[o, c]``."""
     s = spec
-    if not _indexable(s):
+    if not _indexable(s, padded=s.groups == 1):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, access.write)
@@ -109,7 +113,7 @@ def conv_forward_stages(
     y, x = forward_axes(s)
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
-    pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), s.groups, cpu)
     direct = _direct_cycles(p, (s.h, s.w), on_unit, pixels)
     if on_unit is None and pixels is None:
         direct += _WEIGHT_CYCLES * s.o * s.c * s.kh * s.kw
@@ -143,7 +147,7 @@ def conv_grad_input_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to x: a correlation of ct with the same weights."""
     s = spec
-    if not _indexable(s):
+    if not _indexable(s, padded=s.groups == 1):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, access.write)
@@ -151,7 +155,7 @@ def conv_grad_input_stages(
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
     p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
-    pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), s.groups, cpu)
     direct = _direct_cycles(p, (s.oh, s.ow), on_unit, pixels)
     if on_unit is None and pixels is None:
         direct += _TURNED_CYCLES * s.o * s.c * s.kh * s.kw
@@ -190,7 +194,7 @@ def conv_grad_weight_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to w: products of all output pixels, summed up."""
     s = spec
-    if not _indexable(s):
+    if not _indexable(s, padded=s.groups == 1):
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, access.write)
@@ -216,6 +220,8 @@ def conv_grad_weight_stages(
         return conv_weight_rows.row_products(rows, access, builder)
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(on_unit, access, builder, cpu)
+    if not _indexable(s):
+        return None
     return outer_products(s, access, builder, cpu)
 
 

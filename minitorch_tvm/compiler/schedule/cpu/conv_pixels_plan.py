@@ -24,7 +24,7 @@ _LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3,
 # known beforehand, and, in a tile, of where a vector is.
 _READ_CYCLES, _TAP_CYCLES, _RESIDUE_CYCLES, _ADDRESS_CYCLES = 0.1, 0.5, 3.0, 10.0
 _SIZES = 16  # of groups that are tried, and some larger ones
-# Of registers for results: fewer wait for themselves; tiles whose vectors need an address each are
+# Of registers for results: fewer wait for themselves, unless there are no more outputs; tiles whose vectors need an address each are
 # worth while with many.
 _LEAST, _MANY = 0.4, 0.75
 
@@ -67,6 +67,7 @@ class PixelCorrelation:
     units: int  # rows, of each residue class, that are finished together
     flat: bool  # vectors go on in the next row
     near: int  # bytes of a core's cache
+    beside: int  # such correlations are computed at the same time
 
     @cached_property
     def down(self) -> _Reach:
@@ -120,7 +121,7 @@ class PixelCorrelation:
     @cached_property
     def per_band(self) -> int:
         """Groups that one tile computes, from a copy of what they read."""
-        most = ceil_div(self.groups, ceil_div(_TILES, max(self.images, 1)))
+        most = ceil_div(self.groups, ceil_div(_TILES, max(self.images * self.beside, 1)))
         far = bisect_left(range(2, most + 1), True, key=lambda n: self._copy_bytes(n) > self.near)
         bands = ceil_div(self.groups, far + 1)
         return ceil_div(self.groups, bands)
@@ -196,7 +197,7 @@ class PixelCorrelation:
         if broadcast and self.x.stride > 1 and self.x.kernel > 1:  # measured with AVX2 only
             step += _RESIDUE_CYCLES
         work = tiles * (taps * step + each) + copied * copy
-        return work * max(1.0, _LEAST_TILES / (self.images * self.bands))
+        return work * max(1.0, _LEAST_TILES / (self.images * self.beside * self.bands))
 
     @property
     def _finish_cycles(self) -> float:
@@ -230,6 +231,7 @@ def plan(
     dtype: str,
     itemsize: int,
     cpu: CpuTarget,
+    beside: int = 1,
 ) -> PixelCorrelation | None:
     """The problem, if what a thread holds fits its caches, and a tile's weights the first level's.
 
@@ -257,14 +259,14 @@ def plan(
         for outputs in range(1, min(channels, 16) + 1)
         for vectors in range(1, 9)
         if outputs * vectors + vectors + 1 <= cpu.vector_registers
-        if _LEAST * cpu.vector_registers <= outputs * vectors
+        if _LEAST * cpu.vector_registers <= outputs * vectors or outputs == channels
         for units in _group_sizes(y, x, outputs, itemsize, cpu)
         for flat in (False, True)
         if fits(outputs, vectors, units, flat)
     ]
     problems = [
         PixelCorrelation(
-            images, reduced, channels, y, x, dtype, itemsize, lanes, *way, cpu.l2_bytes // 2
+            images, reduced, channels, y, x, dtype, itemsize, lanes, *way, cpu.l2_bytes // 2, beside
         )
         for way in ways
     ]

@@ -13,7 +13,7 @@ Line = Callable[..., Any]
 
 @record
 class Conv:
-    """A conv2d without groups: NCHW activations, OIHW weights."""
+    """A conv2d, of one group if there are several: NCHW activations, OIHW weights."""
 
     n: int
     c: int
@@ -26,6 +26,7 @@ class Conv:
     padding: tuple[int, int]
     dilation: tuple[int, int]
     dtype: str
+    groups: int = 1  # that are computed side by side
 
     @property
     def oh(self) -> int:

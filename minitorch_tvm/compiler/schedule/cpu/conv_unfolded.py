@@ -92,8 +92,8 @@ class _Images:
 
     @property
     def fits(self) -> bool:
-        """Whether what is unfolded is not too much."""
-        return self.taps * self.s.n * self.pixels <= _MOST
+        """Whether what is unfolded is not too much, nor of several groups."""
+        return self.s.groups == 1 and self.taps * self.s.n * self.pixels <= _MOST
 
     def passage(self, cycles: float, cpu: CpuTarget) -> float:
         """Estimated cycles of a pass over all that is unfolded, from those of an element."""
@@ -240,8 +240,8 @@ def _few_tiles(name: str, count: int, body: Callable[[Expr], Stmt]) -> Stage:
 
 
 def _pointwise(s: Conv) -> bool:
-    """Whether a result reads one pixel, at its own place."""
-    return (s.kh, s.kw, *s.stride, *s.padding) == (1, 1, 1, 1, 0, 0)
+    """Whether a result reads one pixel of each channel, at its own place."""
+    return (s.kh, s.kw, *s.stride, *s.padding, s.groups) == (1, 1, 1, 1, 0, 0, 1)
 
 
 def _weight(s: Conv, access: Access) -> Line:

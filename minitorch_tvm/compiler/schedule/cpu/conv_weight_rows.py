@@ -56,7 +56,8 @@ from .conv_spec import Access, Conv, Line
 # the vector, and how many lanes it has.
 Vectors = Callable[[Expr, Expr, int], tuple[list[Stmt], list[Expr]]]
 
-_PIECES = 8  # parts that the sum is cut into, by shape alone
+# Parts that the sum is cut into, by shape alone, and the sums of all groups together.
+_PIECES, _OF_GROUPS = 8, 32
 _MOST_OUTPUTS = 8  # of a register tile
 # Measured cycles: of a multiply-add, of a vector that is fetched for it, of a vector of ct that is
 # copied, of one of sums that is fetched and stored again, of one whose elements are summed up, of
@@ -81,10 +82,15 @@ class RowProducts:
         return ceil_div(self.s.o, self.outputs)
 
     @property
+    def pieces(self) -> int:
+        """Parts that the sum of a group is cut into, at most."""
+        return min(_PIECES, ceil_div(_OF_GROUPS, self.s.groups))
+
+    @property
     def bands(self) -> int:
         """Pieces of an image: for all parts, and for rows of ct to stay near."""
         size = self.outputs * self.s.oh * self.vectors * self.lanes * self.s.itemsize
-        return min(self.s.oh, max(ceil_div(_PIECES, self.s.n), ceil_div(size, self.near)))
+        return min(self.s.oh, max(ceil_div(self.pieces, self.s.n), ceil_div(size, self.near)))
 
     @property
     def rows(self) -> int:
@@ -170,7 +176,7 @@ class RowProducts:
             copied = _PLACED_CYCLES * s.n * s.c * self.high * (s.kw + 1) * self.vectors
         tiles = steps * self.blocks * s.c * s.kh * _step_cycles(self.outputs, s.kw)
         again = self.units * self.sums * _AGAIN_CYCLES
-        last = min(_PIECES, self.units) * self.sums * _SUM_CYCLES
+        last = min(self.pieces, self.units) * self.sums * _SUM_CYCLES
         return tiles + copied + steps * s.o * _CT_CYCLES + again + last
 
 
@@ -201,7 +207,7 @@ def plan(s: Conv, cpu: CpuTarget, in_place: bool = False) -> RowProducts | None:
 def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage]:
     """The stages."""
     s, load_x, load_ct, write = p.s, access.left, access.right, access.write
-    per_part = ceil_div(p.units, _PIECES)
+    per_part = ceil_div(p.units, p.pieces)
     parts = ceil_div(p.units, per_part)
     partial = builder.scratch_buffer((parts, p.sums), s.dtype, "sums")
     zero = splat(const(0.0, s.dtype), p.lanes)

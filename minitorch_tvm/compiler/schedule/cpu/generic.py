@@ -1,6 +1,6 @@
 """The fallback: one accumulator per result, terms added in row-major order.
 
-Correct for every anchor (grouped convolutions, integer products, empty sums); not tuned.
+Correct for every anchor (integer products, empty sums); not tuned.
 """
 
 from __future__ import annotations

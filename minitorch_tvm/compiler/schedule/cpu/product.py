@@ -112,13 +112,11 @@ def _pitch(code: KernelCode, v: int) -> tuple[int | None, bool]:
 
 
 def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
-    """Stages of an ungrouped convolution or one of its gradients.
+    """Stages of a convolution or one of its gradients.
 
     Their schedules are half of all: a model without any does not import them.
     """
     if code.kernel.anchor is None or not isinstance(code.anchor.op, cv.ConvBase):
-        return None
-    if code.anchor.op.groups != 1:
         return None
     schedules = importlib.import_module(f"{__package__}.convolution")
     stages: list[Stage] | None = schedules.convolution_stages(code, cpu)

@@ -1,0 +1,57 @@
+"""Convolutions in groups: each group is a convolution of its own channels and weights.
+
+Their schedules are those of one group.  Which group that is, is one more thing that the number of a
+tile tells, and each group has its own part of the memory in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ....core.record import record
+from ....core.tvm_api import tvm
+from ...loops import Builder, Expr, Memory, Stage, Stmt, parallel_stage, seq, var
+from .conv_layout import bounded, div, mod
+
+
+@record(frozen=False)
+class _Parts(Builder):
+    """Memory of a ``group``, which is a part of what ``whole`` makes for all ``groups``."""
+
+    whole: Builder | None = None
+    groups: int = 1
+    group: Expr = 0
+
+    def scratch_buffer(self, shape: Sequence[int], dtype: str, name: str) -> Memory:
+        assert self.whole is not None
+        every = self.whole.scratch_buffer((self.groups, *shape), dtype, name)
+        return every.part(self.group)
+
+
+def each_group(
+    groups: int, make: Callable[[Expr, Builder], list[Stage] | None], builder: Builder
+) -> list[Stage] | None:
+    """The stages that ``make(group, builder)`` builds, for every group from 0 on.
+
+    They may differ in nothing but what they read and write.
+    """
+    if groups == 1:
+        return make(0, builder)
+    group = var("group")
+    stages = make(group, _Parts(whole=builder, groups=groups, group=group))
+    return None if stages is None else [_repeated(stage, groups, group) for stage in stages]
+
+
+def _repeated(stage: Stage, groups: int, group: Expr) -> Stage:
+    assert stage.queue is None and stage.turn is None, "its tiles are not alike"
+    bind = tvm().tirx.Bind
+
+    def body(tile: Expr) -> Stmt:
+        # The groups of a tile follow each other: the number of tiles, which batches differ in, is
+        # not part of the code.
+        return seq(bind(stage.tile, div(tile, groups)), bind(group, mod(tile, groups)), stage.body)
+
+    tiles = stage.tiles * groups
+    made = parallel_stage(stage.name, tiles, bounded(tiles, body))
+    return replace(stage, tiles=tiles, tile=made.tile, body=made.body)
