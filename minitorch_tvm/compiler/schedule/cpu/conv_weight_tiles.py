@@ -204,10 +204,11 @@ class _Shape:
 def vector_cycles(s: Conv, cpu: CpuTarget) -> float:
     """The same for multiply-adds of vectors."""
     y, x = forward_axes(s)
-    terms = s.n * s.oh * s.ow * s.o * s.c * s.kh * s.kw * share(y, 1)
+    outputs = ceil_div(s.o, cpu.lanes(s.itemsize))  # in vectors
+    terms = s.n * s.oh * s.ow * outputs * s.c * s.kh * s.kw * share(y, 1)
     if s.c >= LANES:  # else register tiles have columns of many taps
         terms *= share(x, 1)
-    return terms / cpu.lanes(s.itemsize) * OTHER_CYCLES
+    return terms * OTHER_CYCLES
 
 
 def plan(s: Conv, cpu: CpuTarget) -> _Shape | None:
