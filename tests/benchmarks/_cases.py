@@ -52,6 +52,14 @@ _CONVOLUTIONS = (
     *((8, 256, 14, 256, 3, 1, 1), (4, 3, 112, 64, 7, 2, 3), (16, 8, 31, 24, 3, 1, 1)),
     *((2, 512, 7, 512, 3, 1, 1), (1, 64, 56, 64, 3, 1, 1)),
 )
+# The same, and groups.
+_GROUPED = (
+    *((32, 32, 32, 32, 3, 1, 1, 32), (32, 64, 32, 64, 3, 2, 1, 64), (1, 96, 56, 96, 3, 1, 1, 96)),
+    *((32, 256, 8, 256, 3, 1, 1, 256), (8, 96, 56, 96, 7, 1, 3, 96)),
+    *((8, 144, 28, 144, 5, 1, 2, 144), (32, 128, 16, 128, 3, 1, 1, 32)),
+    *((8, 256, 28, 256, 3, 1, 1, 32), (16, 128, 16, 128, 3, 1, 1, 2)),
+    (16, 240, 14, 240, 1, 1, 0, 3),
+)
 
 
 # batch, heads, positions, width of a head
@@ -69,16 +77,17 @@ def product(m: int, n: int, k: int, form: str) -> Case:
 
 
 def _convolutions() -> Iterator[Case]:
-    for n, c, size, o, k, stride, padding in _CONVOLUTIONS:
+    for n, c, size, o, k, stride, padding, groups in (*((*s, 1) for s in _CONVOLUTIONS), *_GROUPED):
         out = (size + 2 * padding - k) // stride + 1
-        x, w, y = (n, c, size, size), (o, c, k, k), (n, o, out, out)
-        flops = 2 * math.prod(y) * c * k * k
+        x, w, y = (n, c, size, size), (o, c // groups, k, k), (n, o, out, out)
+        flops = 2 * math.prod(y) * math.prod(w[1:])
         nbytes = 4 * sum(map(math.prod, (x, w, y)))
-        options = {"stride": stride, "padding": padding}
+        options = {"stride": stride, "padding": padding, "groups": groups}
         name = f"{n}x{c}x{size}-{o}-{k}s{stride}"
-        yield Case("conv", f"conv-{name}", (x, w), nbytes, flops, options)
-        for kind in ("conv-input", "conv-weight"):
-            yield Case(kind, f"{kind}-{name}", (x, w, y), nbytes, flops, options)
+        before, behind = ("grouped-", f"-{groups}") if groups > 1 else ("", "")
+        for kind in ("conv", "conv-input", "conv-weight"):
+            shapes = (x, w) if kind == "conv" else (x, w, y)
+            yield Case(kind, f"{before}{kind}-{name}{behind}", shapes, nbytes, flops, options)
 
 
 def _attention() -> Iterator[Case]:

@@ -238,7 +238,7 @@ def _function(case: Case) -> Callable[..., Any]:
         step, pad = (o["stride"],) * 2, [(o["padding"],) * 2] * 2
 
         def conv(x: Any, w: Any) -> Any:  # in PyTorch's layout, as everybody is given it
-            return lax.conv_general_dilated(x, w, step, pad)
+            return lax.conv_general_dilated(x, w, step, pad, feature_group_count=o["groups"])
 
         back = {
             "conv-input": lambda x, w, g: jax.vjp(lambda x: conv(x, w), x)[1](g)[0],

@@ -43,13 +43,24 @@ def kernel(case: Case, arrays: list[Array]) -> tuple[Callable[[], Any], Callable
     """A call that computes the case, and one that reads its result."""
     tensors = [torch.from_numpy(a) for a in arrays]
     if case.kind in ("conv-input", "conv-weight"):
-        stride, padding = case.options["stride"], case.options["padding"]
+        stride, padding, groups = (case.options[k] for k in ("stride", "padding", "groups"))
         wanted = [case.kind == "conv-input", case.kind == "conv-weight", False]
         x, w, g = tensors
 
         def call() -> Any:
             return torch.ops.aten.convolution_backward(
-                *(g, x, w, None, [stride, stride], [padding, padding], [1, 1], False, [0, 0], 1),
+                *(
+                    g,
+                    x,
+                    w,
+                    None,
+                    [stride, stride],
+                    [padding, padding],
+                    [1, 1],
+                    False,
+                    [0, 0],
+                    groups,
+                ),
                 wanted,
             )[wanted.index(True)]
     elif case.kind == "matmul":

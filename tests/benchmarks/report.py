@@ -38,6 +38,7 @@ CLASSES = {
     "conv": "convolution, forward",
     "conv-input": "convolution, input gradient",
     "conv-weight": "convolution, weight gradient",
+    "groups": "convolutions in groups",
     "attention": "causal attention, forward",
     "attention-grad": "causal attention and its gradients",
     "softmax": "softmax",
@@ -117,7 +118,7 @@ def memory(results: Answer) -> str:
 
 def _kind(case: Case) -> str:
     if case.kind != "matmul":
-        return CLASSES[case.kind]
+        return CLASSES["groups" if case.options.get("groups", 1) > 1 else case.kind]
     if case.flops >= LARGE:
         return f"products of {LARGE / 1e6:.0f} MFLOP and more"
     sides = {size for shape in case.shapes for size in shape}

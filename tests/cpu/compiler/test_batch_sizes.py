@@ -102,6 +102,13 @@ CASES: dict[str, Callable[[int], tuple[mt.Tensor, ...]]] = {
     "gradient of kernels": lambda n: _gradients(
         w := _weight(8, 3, 3, 3), (F.conv2d(_values((n, 3, 12, 12)), w, padding=1) ** 2).sum()
     ),
+    "convolution in groups": lambda n: (
+        F.conv2d(_values((n, 24, 12, 12)), _values((24, 1, 3, 3)), padding=1, groups=24),
+    ),
+    "gradient of kernels in groups": lambda n: _gradients(
+        w := _weight(24, 1, 3, 3),
+        (F.conv2d(_values((n, 24, 12, 12)), w, padding=1, groups=24) ** 2).sum(),
+    ),
     "transpose": lambda n: (_values((n, 40, 64)).transpose(1, 2).contiguous(),),
 }
 

@@ -80,7 +80,7 @@ def _sparse(s: Conv, access: Access) -> tuple[Conv, Access]:
 
 
 def _in_pixels(
-    p: Correlation, inputs: tuple[int, int], groups: int, cpu: CpuTarget
+    p: Correlation, inputs: tuple[int, int], cpu: CpuTarget, groups: int = 1
 ) -> conv_pixels_plan.PixelCorrelation | None:
     """The problem with pixels in vectors, if that is faster than with outputs in them."""
     sizes = (p.images, p.reduced, p.channels)
@@ -113,7 +113,7 @@ def conv_forward_stages(
     y, x = forward_axes(s)
     on_unit = conv_tiles.plan(s.n, s.c, s.o, y, x, s.dtype, cpu)
     p = correlation(s.n, s.c, s.o, y, x, s.dtype, s.itemsize, cpu)
-    pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), s.groups, cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.h, s.w), cpu, s.groups)
     direct = _direct_cycles(p, (s.h, s.w), on_unit, pixels)
     if on_unit is None and pixels is None:
         direct += _WEIGHT_CYCLES * s.o * s.c * s.kh * s.kw
@@ -155,7 +155,7 @@ def conv_grad_input_stages(
     x = gradient_axis(s.w, s.ow, s.kw, s.stride[1], s.padding[1], s.dilation[1])
     on_unit = conv_tiles.plan(s.n, s.o, s.c, y, x, s.dtype, cpu)
     p = correlation(s.n, s.o, s.c, y, x, s.dtype, s.itemsize, cpu)
-    pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), s.groups, cpu)
+    pixels = None if on_unit is not None else _in_pixels(p, (s.oh, s.ow), cpu, s.groups)
     direct = _direct_cycles(p, (s.oh, s.ow), on_unit, pixels)
     if on_unit is None and pixels is None:
         direct += _TURNED_CYCLES * s.o * s.c * s.kh * s.kw

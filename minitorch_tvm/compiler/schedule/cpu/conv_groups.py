@@ -12,7 +12,7 @@ from dataclasses import replace
 from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import Builder, Expr, Memory, Stage, Stmt, parallel_stage, seq, var
-from .conv_layout import bounded, div, mod
+from .conv_layout import div, maximum, mod
 
 
 @record(frozen=False)
@@ -44,14 +44,16 @@ def each_group(
 
 
 def _repeated(stage: Stage, groups: int, group: Expr) -> Stage:
-    assert stage.queue is None and stage.turn is None, "its tiles are not alike"
+    assert stage.queue is stage.turn is None, "its tiles are not alike"
     bind = tvm().tirx.Bind
 
     def body(tile: Expr) -> Stmt:
-        # The groups of a tile follow each other: the number of tiles, which batches differ in, is
-        # not part of the code.
-        return seq(bind(stage.tile, div(tile, groups)), bind(group, mod(tile, groups)), stage.body)
+        # Groups change from tile to tile: the number of others, in which batches differ, is not
+        # part of the code.
+        index = maximum(tile, 0)
+        return seq(
+            bind(stage.tile, div(index, groups)), bind(group, mod(index, groups)), stage.body
+        )
 
-    tiles = stage.tiles * groups
-    made = parallel_stage(stage.name, tiles, bounded(tiles, body))
-    return replace(stage, tiles=tiles, tile=made.tile, body=made.body)
+    made = parallel_stage(stage.name, stage.tiles * groups, body)
+    return replace(stage, tiles=made.tiles, tile=made.tile, body=made.body)

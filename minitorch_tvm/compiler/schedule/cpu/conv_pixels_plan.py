@@ -24,8 +24,8 @@ _LINE_CYCLES, _MERGE_CYCLES, _APART_CYCLES, _FAR_CYCLES, _NEAR_BYTES = 0.5, 4.3,
 # known beforehand, and, in a tile, of where a vector is.
 _READ_CYCLES, _TAP_CYCLES, _RESIDUE_CYCLES, _ADDRESS_CYCLES = 0.1, 0.5, 3.0, 10.0
 _SIZES = 16  # of groups that are tried, and some larger ones
-# Of registers for results: fewer wait for themselves, unless there are no more outputs; tiles whose vectors need an address each are
-# worth while with many.
+# Of registers for results: fewer wait for themselves, unless there are no more outputs; tiles whose
+# vectors need an address each are worth while with many.
 _LEAST, _MANY = 0.4, 0.75
 
 
