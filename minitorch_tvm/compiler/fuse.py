@@ -25,6 +25,7 @@ from ..ops import elementary as el
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import pool as pl
+from ..ops.attention import ATTENTION
 from ..ops.matmul import Matmul
 from ..ops.random import RandomBits
 from ..ops.recurrent import STEPWISE
@@ -64,7 +65,7 @@ _MOVES = (mv.Expand, mv.Permute, mv.Slice)  # an element each, from a place that
 # chain would be written out once per read.
 _GUARDED = (mv.Insert, mv.Cat, cv.ConvBase, pl.PoolBase)
 # These, too, read memory: else their code would depend on all sizes of how it is computed.
-_FROM_MEMORY = (*_GUARDED, *STEPWISE)
+_FROM_MEMORY = (*_GUARDED, *STEPWISE, *ATTENTION)
 
 
 @record(frozen=False)

@@ -19,6 +19,7 @@ from ..ir.op import Kind
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
+from ..ops.attention import ATTENTION, Attention, AttentionBackward
 from ..ops.gather import Take
 from ..ops.matmul import Matmul
 from ..ops.recurrent import STEPWISE
@@ -293,6 +294,8 @@ def flops(graph: Graph, kernel: Kernel) -> int:
     if kernel.anchor is None:
         return 0
     v = graph.values[kernel.anchor]
+    if isinstance(v.op, ATTENTION):
+        return _attention_flops(*(graph.values[i].shape for i in v.inputs), op=v.op)
     if isinstance(v.op, STEPWISE):
         shape, weight = (graph.values[i].shape for i in v.inputs[:2])
         return 2 * shape[0] * shape[1] * numel(weight)
@@ -308,6 +311,15 @@ def flops(graph: Graph, kernel: Kernel) -> int:
             return 2 * numel(x.shape) * numel(w.shape[1:])
         return 2 * numel(w.shape) * numel(v.shape[1:])
     return sum(numel(graph.values[i].shape) for i in v.inputs)
+
+
+def _attention_flops(*shapes: Shape, op: Attention | AttentionBackward) -> int:
+    back = isinstance(op, AttentionBackward)
+    q, k, v = shapes[2:5] if back else shapes[:3]
+    # Of scores, their gradients and what these make of queries and keys; of values.
+    each = 3 * q[-1] + 2 * v[-1] if back else q[-1] + v[-1]
+    seen = sum(min(i + 1, k[-2]) for i in range(q[-2])) if op.causal else q[-2] * k[-2]
+    return 2 * numel(q[:-2]) * seen * each
 
 
 def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
@@ -335,7 +347,15 @@ def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:
 # what is issued beside it.
 _PLAIN, _ELEMENTARY, _MULTIPLY = 1.0, 10.0, 0.7
 _CACHED_BYTES = 48  # that one core moves in a cycle, out of the second-level cache
-_VECTOR_RULES = ("rows", "transpose", "elementwise", "product", "reduction", "recurrence")
+_VECTOR_RULES = (
+    "rows",
+    "transpose",
+    "elementwise",
+    "product",
+    "reduction",
+    "attention",
+    "recurrence",
+)
 
 
 def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> float:
@@ -346,7 +366,7 @@ def cycles(fused: FusedGraph, kernel: Kernel, rule: str, cpu: CpuTarget) -> floa
         value = values[v]
         elements = max(map(numel, (value.shape, *(values[x].shape for x in value.inputs))))
         each = _ELEMENTARY if isinstance(value.op, ew.Float) else _PLAIN
-        multiplies = isinstance(value.op, STEPWISE)
+        multiplies = isinstance(value.op, (*STEPWISE, *ATTENTION))
         if v == anchor and (multiplies or value.op.kind is Kind.COMPLEX):
             elements, each = flops(fused.graph, kernel) // 2, _MULTIPLY
         lanes = cpu.lanes(value.dtype.itemsize) if rule in _VECTOR_RULES else 1

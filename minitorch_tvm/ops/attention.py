@@ -1,11 +1,24 @@
-"""Scaled dot product attention (Vaswani et al. 2017), recorded as one node."""
+"""Scaled dot product attention (Vaswani et al. 2017).
+
+Recorded as one node, which stands for products and a softmax; or, where there are many scores, as
+an op of its own: scores are then computed in tiles that stay in a core's cache, and again for
+gradients (T. Dao et al., FlashAttention, 2022), so that memory grows with positions, not with their
+square.
+"""
 
 from __future__ import annotations
 
 import math
+from types import ModuleType
+from typing import Any
 
 from ..core import dtype as dt
-from ..ir.node import Node, apply
+from ..core.record import record
+from ..core.shape import Shape, numel
+from ..ir.build import Build
+from ..ir.node import MODE, Node, apply
+from ..ir.op import Kind, Op, Spec, intern
+from ..ir.te import TE, Tensor
 from . import build as b
 from .composite import composite
 from .softmax import weights
@@ -20,6 +33,10 @@ def attention(
     query's own number.  A query that sees no key gives zeros.
     """
     nodes = (query, key, value) if mask is None else (query, key, value, mask)
+    if _at_once(query, key, value, mask):
+        keeps = MODE.trace.grad_enabled and any(x.requires_grad for x in nodes)
+        y = apply(intern(Attention(causal, scale, keeps)), *nodes)
+        return _piece(y, 0, (*query.shape[:-1], value.shape[-1]))
     return apply(composite("Attention", _attention, causal, scale, mask is not None), *nodes)
 
 
@@ -63,3 +80,155 @@ def _from_nodes(query: Node, key: Node, *rest: object) -> Node:
     e = b.exp(b.sub(scores, b.where(blind, b.full_like(top, 0.0), top)))
     total = b.sum(e, (axis,), True)
     return weights(e, scores, axis, b.where(blind, b.full_like(total, 1.0), total))
+
+
+# --- as one op ------------------------------------------------------------------------------------
+
+# Scores, bytes of all heads together, from which on they are not stored; fewer are faster stored,
+# as gradients need not compute them again.  Few queries would not repay packing keys.
+_LARGE, _QUERIES = 8 << 20, 64
+
+
+def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
+    """Whether scores are to be computed in tiles, and again for gradients."""
+    outer, (queries, _) = query.shape[:-2], query.shape[-2:]
+    if query.dtype is not dt.float32 or not outer == key.shape[:-2] == value.shape[:-2]:
+        return False
+    if 0 in (query.shape[-1], value.shape[-1]) or (mask is not None and mask.requires_grad):
+        return False
+    scores = 4 * numel((*outer, queries, key.shape[-2]))
+    return queries >= _QUERIES and scores >= _LARGE
+
+
+def turned(shape: Shape) -> Shape:
+    """[..., heads, n, width] as results lie in memory: [..., n, heads, width]."""
+    *outer, n, width = shape
+    return (*outer[:-1], n, *outer[-1:], width)
+
+
+def _as_turned(part: Node, shape: Shape) -> Node:
+    """What is turned in memory, as ``shape``."""
+    memory = b.reshape(part, turned(shape))
+    if len(shape) < 3:
+        return memory
+    dims = list(range(len(shape)))
+    dims[-3], dims[-2] = dims[-2], dims[-3]
+    return b.permute(memory, dims)
+
+
+def _piece(x: Node, first: int, shape: Shape) -> Node:
+    """The elements of a turned result from ``first`` on, as ``shape``."""
+    return _as_turned(b.slice(x, [first], [first + numel(shape)], [1]), shape)
+
+
+@record(eq=False)
+class Attention(Op, kind=Kind.OPAQUE):
+    """attention(q: f[..., h, l, e], k: f[..., h, s, e], v: f[..., h, s, m], mask) -> f[count].
+
+    In a row, the results of :func:`attention`, :func:`turned`, and, with ``keeps``, for each query
+    the logarithm of the sum of its scores' exponentials, infinity if no key is seen.  The result is
+    not differentiated by these.
+    """
+
+    causal: bool
+    scale: float
+    keeps: bool
+
+    def infer(self, *inputs: Spec) -> Spec:
+        q, _, v = inputs[:3]
+        queries = numel(q.shape[:-1])
+        return Spec((queries * (v.shape[-1] + int(self.keeps)),), q.dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} has a schedule of its own")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        q, k, v, *masks = xs
+        scores = _scores(np, q, k, masks, self.causal, self.scale)
+        top = scores.max(-1, keepdims=True)
+        e = np.exp(scores - np.where(np.isneginf(top), 0, top))
+        total = e.sum(-1, keepdims=True)
+        blind = total == 0
+        y = _turn(np, (e / np.where(blind, 1, total)) @ v)
+        if not self.keeps:
+            return y.ravel()
+        logarithm = np.where(blind, np.inf, top + np.log(np.where(blind, 1, total)))
+        return np.concatenate([y.ravel(), logarithm.ravel().astype(y.dtype)])
+
+    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
+        q, k, v = xs[:3]
+        result = (*q.shape[:-1], v.shape[-1])
+        given = _piece(ct, 0, result)
+        if MODE.trace.grad_enabled or not self.keeps:
+            # Of gradients as one op there is no derivative, so they are made of others.
+            found = _gradients(given, *xs, causal=self.causal, scale=self.scale)
+        else:
+            op = intern(AttentionBackward(self.causal, self.scale))
+            back, first, pieces = apply(op, given, y, *xs), 0, []
+            for x in (q, k, v):
+                pieces.append(_piece(back, first, x.shape))
+                first += numel(x.shape)
+            found = (pieces[0], pieces[1], pieces[2])
+        return (*found, *([None] * len(xs[3:])))
+
+
+@record(eq=False)
+class AttentionBackward(Op, kind=Kind.OPAQUE):
+    """(ct: f[..., h, l, m], y, q, k, v, mask) -> f[count], cotangents of q, k and v in a row.
+
+    ``y`` is what an :class:`Attention` that keeps gave for the others.  Each part is
+    :func:`turned`.
+    """
+
+    causal: bool
+    scale: float
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return Spec((sum(numel(x.shape) for x in inputs[2:5]),), inputs[0].dtype)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} has a schedule of its own")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        ct, y, q, k, v, *masks = xs
+        scores = _scores(np, q, k, masks, self.causal, self.scale)
+        logarithm = y[ct.size :].reshape(*q.shape[:-1], 1)
+        weights = np.exp(scores - logarithm)
+        back = ct @ np.swapaxes(v, -1, -2)
+        back = weights * (back - (back * weights).sum(-1, keepdims=True)) * self.scale
+        found = (back @ k, np.swapaxes(back, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ ct)
+        return np.concatenate([_turn(np, x).ravel() for x in found]).astype(ct.dtype)
+
+
+ATTENTION = (Attention, AttentionBackward)
+
+
+def _scores(np: ModuleType, q: Any, k: Any, masks: list[Any], causal: bool, scale: float) -> Any:
+    scores = (q @ np.swapaxes(k, -1, -2)) * scale
+    if causal:
+        seen = np.tril(np.ones(scores.shape[-2:], bool))
+        scores = np.where(seen, scores, -np.inf)
+    for mask in masks:
+        hidden = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        scores = hidden
+    return scores
+
+
+def _turn(np: ModuleType, x: Any) -> Any:
+    return x if x.ndim < 3 else np.swapaxes(x, -3, -2)
+
+
+def _gradients(
+    ct: Node, query: Node, key: Node, value: Node, *masks: Node, causal: bool, scale: float
+) -> tuple[Node, Node, Node]:
+    """What :class:`AttentionBackward` gives, by an op for each product."""
+    every = _from_nodes(query, key, *masks, causal, scale, bool(masks))
+    back = b.matmul(ct, value, False, True)
+    mean = b.sum(b.mul(back, every), (len(back.shape) - 1,), True)
+    back = b.mul(every, b.sub(back, mean))
+    back = b.mul(back, b.full_like(back, scale))
+    return (
+        b.matmul(back, key, False, False),
+        b.matmul(back, query, True, False),
+        b.matmul(every, ct, True, False),
+    )

@@ -17,6 +17,7 @@ from ..dialect import Lazy, Reduce, Scope
 from ..loops import Stage, const, var
 from ..lower import KernelCode
 from ..target import CpuTarget
+from .cpu.attention import attention
 from .cpu.combine import Combine
 from .cpu.elementwise import elementwise
 from .cpu.recurrence import recurrence
@@ -112,7 +113,7 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         return "default", stages
     # What goes from element to element, a tensor expression cannot say.  Without vectors, as TVM's
     # own passes take those of a cell's variables apart.
-    for rule in (scan, sort, recurrence):
+    for rule in (scan, sort, recurrence, attention):
         stages = rule(code, replace(cpu, vector_bytes=1))
         if stages is not None:
             return "default", stages

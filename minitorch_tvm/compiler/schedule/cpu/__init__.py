@@ -10,6 +10,7 @@ from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
 from . import gemm_tiling
+from .attention import attention
 from .elementwise import elementwise
 from .generic import generic
 from .product import convolution, product
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     scatter,  # gradients of gathers
     scan,  # running sums
     sort,
+    attention,  # of many positions
     recurrence,  # layers that go on from step to step
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element

@@ -1,0 +1,719 @@
+"""Attention and its gradients, without storing scores.
+
+Pattern: Attention and AttentionBackward.  Strategy: a tile takes some queries of a head, computes
+their scores with all keys that they see into memory of its own, makes weights of them there, and
+multiplies these with the values.  Gradients take some keys of a head, for which they keep sums,
+through all queries that see them: weights are computed again, from the logarithm of each query's
+sum of exponentials.  Sums for queries go on from one part of the keys to the next; where several
+tiles share the keys of a head, their sums are added in the end.
+
+Keys and values are copied first, as lines and as panels, so that a register tile reads vectors.
+Products are functions of their own, compiled apart.
+
+Panels that a causal mask hides from all queries of a tile are left out; masks, and what is behind
+the last key, make scores of -inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from ....core.shape import numel
+from ....core.tvm_api import tvm
+from ....ops.attention import Attention, AttentionBackward
+from ...dialect import Scope
+from ...loops import (
+    Expr,
+    Helper,
+    Memory,
+    Stage,
+    Stmt,
+    alloc,
+    bind,
+    const,
+    grid,
+    load,
+    local_buffer,
+    maximum,
+    minimum,
+    parallel_stage,
+    ramp,
+    seq,
+    serial,
+    store,
+    vectorized,
+    when,
+)
+from ...lower import KernelCode
+from ...target import CpuTarget
+from .attention_sizes import TERMS, Sizes
+from .conv_layout import div, mod, split, transpose_rows
+from .elementwise import unravel
+
+Read = Callable[[Scope, Expr, Expr, Expr], Expr]
+"""An element of a head: by its number, the position and the column."""
+
+
+class _Kernel:
+    """What both directions share."""
+
+    def __init__(
+        self, code: KernelCode, op: Attention | AttentionBackward, z: Sizes, operands: Sequence[int]
+    ) -> None:
+        self.code, self.op, self.z = code, op, z
+        q, k, v, *masks = operands
+        self.outer = code.graph.values[q].shape[:-2]
+        self.q, self.k, self.v = map(self.reader, (q, k, v))
+        self.mask = masks[0] if masks else None
+        assert code.kernel.anchor is not None
+        result = code.buffer(code.kernel.anchor)
+        self.result = replace(result, shape=(result.count,))
+        self.zero = const(0.0, z.dtype)
+        builder = code.builder
+
+        def copied(width: int, name: str) -> Memory:
+            shape = (z.heads, z.padded, z.whole(width))
+            return builder.scratch_buffer(shape, z.dtype, name)
+
+        self.keys, self.lines = copied(z.width, "keys"), copied(z.values, "values")
+
+    def head(self, head: Expr) -> tuple[Expr, ...]:
+        """A head's index in all dimensions but the last two."""
+        return unravel(head, self.outer)
+
+    def reader(self, v: int) -> Read:
+        """Elements of an operand."""
+
+        def read(scope: Scope, head: Expr, position: Expr, column: Expr) -> Expr:
+            index = (*self.head(head), position, column)
+            return scope.keep(self.code.evaluator(scope).read(v, index))
+
+        return read
+
+    def place(self, first: int, n: int, width: int, head: Expr, i: Expr, c: Expr) -> Expr:
+        """Where an element of a part of the result is, which begins at ``first``."""
+        across = self.outer[-1] if self.outer else 1
+        line = (div(head, across) * n + i) * across + mod(head, across)
+        return first + line * width + c
+
+    def along(self, count: Expr, body: Callable[[Expr], Stmt], most: int) -> Stmt:
+        """``body(n)`` for ``count`` elements of a row, whole vectors, and those up to ``most``."""
+        lanes = self.z.lanes
+        whole = most // lanes
+
+        parts = self.vectors(minimum(div(count, lanes), whole), body)
+        rest = most % lanes
+        if not rest:
+            return parts
+        last = serial(rest, lambda n: body(whole * lanes + n), "rest")
+        return seq(parts, when(count > whole * lanes, last))
+
+    def vectors(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """``body(n)`` for all elements of so many vectors."""
+        lanes = self.z.lanes
+        if lanes == 1:
+            return serial(count, body, "n")
+
+        def vector(q: Expr) -> Stmt:
+            return vectorized(lanes, lambda lane: body(q * lanes + lane), "lane")
+
+        return serial(count, vector, "vector")
+
+    def packing(self, turned: Sequence[tuple[Memory, Memory, int]]) -> Stage:
+        """Copy keys and values as lines, and of ``turned`` (lines, panels, width) as panels."""
+        z = self.z
+
+        def lines(head: Expr, first: Expr, read: Read, to: Memory, width: int) -> Stmt:
+            whole = to.shape[-1]
+
+            def line(n: Expr) -> Stmt:
+                j, know = bind("j", first + n)
+
+                def element(c: Expr) -> Stmt:
+                    scope = Scope()
+                    return scope.body(store(to, read(scope, head, j, c), head, j, c))
+
+                def nothing(start: int) -> Stmt:
+                    return serial(
+                        whole - start, lambda c: store(to, self.zero, head, j, start + c), "c"
+                    )
+
+                copy = [self.along(const(whole), element, width)]
+                inside = seq(copy, nothing(width) if whole > width else [])
+                return seq(know, when(j < z.keys, inside, nothing(0)))
+
+            return serial(z.panel, line, "n")
+
+        def turn(head: Expr, panel: Expr, source: Memory, to: Memory, width: int) -> Stmt:
+            if z.lanes == 1:
+                return grid(
+                    (width, z.panel),
+                    lambda c, n: store(
+                        to, load(source, head, panel * z.panel + n, c), head, panel, c, n
+                    ),
+                )
+
+            def square(half: Expr, c: Expr) -> Stmt:
+                def fill(block: Memory, r: Expr) -> Stmt:
+                    at = ramp(c * z.lanes, z.lanes)
+                    line = load(source, head, panel * z.panel + half * z.lanes + r, at)
+                    return store(block, line, r, ramp(0, z.lanes))
+
+                def put(column: Expr, vector: Expr) -> Stmt:
+                    at = ramp(half * z.lanes, z.lanes)
+                    return store(to, vector, head, panel, c * z.lanes + column, at)
+
+                return transpose_rows(z.lanes, z.dtype, fill, put)
+
+            return grid((2, z.whole(width) // z.lanes), square)
+
+        def one(tile: Expr) -> Stmt:
+            head, panel = split(tile, z.panels)
+            first = panel * z.panel
+            return seq(
+                lines(head, first, self.k, self.keys, z.width),
+                lines(head, first, self.v, self.lines, z.values),
+                [turn(head, panel, *what) for what in turned],
+            )
+
+        return parallel_stage("attention_pack", z.heads * z.panels, one)
+
+    def panels_of(self, width: int, name: str) -> Memory:
+        """Memory for panels."""
+        z = self.z
+        shape = (z.heads, z.panels, z.whole(width), z.panel)
+        return self.code.builder.scratch_buffer(shape, z.dtype, name)
+
+    def fetch(self, read: Read, head: Expr, first: Expr, to: Memory, width: int) -> Stmt:
+        """Copy the lines of some queries; behind the last query, its line again."""
+        z, whole = self.z, to.shape[-1]
+
+        def line(r: Expr) -> Stmt:
+            i, know = bind("i", minimum(first + r, z.queries - 1))
+
+            def element(c: Expr) -> Stmt:
+                scope = Scope()
+                return scope.body(store(to, read(scope, head, i, c), r, c))
+
+            def nothing(c: Expr) -> Stmt:
+                return store(to, self.zero, r, width + c)
+
+            rest = serial(whole - width, nothing, "c") if whole > width else []
+            return seq(know, self.along(const(whole), element, width), rest)
+
+        return serial(z.rows, line, "r")
+
+    def multiply(
+        self, lines: Memory, panels: Memory, head: Expr, first: Expr, count: Expr, to: Memory
+    ) -> Stmt:
+        """Scores of some queries: their ``lines`` times ``count`` panels from the ``first`` on."""
+        z = self.z
+        width = lines.shape[-1]
+        helper = z.scores(width)
+
+        def panel(p: Expr, r: Expr) -> Stmt:
+            return _call(
+                helper,
+                load(lines, r * z.mr, 0),
+                load(panels, head, first + p, 0, 0),
+                load(to, r * z.mr, p * z.panel),
+                const(width),
+            )
+
+        return grid((count, z.rows // z.mr), panel, "p")
+
+    def combine(
+        self, scores: Memory, source: Memory, head: Expr, first: Expr, count: Expr, to: Memory
+    ) -> Stmt:
+        """Add scores times ``count`` lines of ``source`` from the ``first`` on."""
+        z, width = self.z, to.shape[-1]
+
+        def some(block: Expr) -> Stmt:
+            start = block * TERMS
+            terms = minimum(count - start, TERMS)
+
+            def tile(r: Expr) -> Stmt:
+                return seq(
+                    [
+                        _call(
+                            z.combined(width, vectors),
+                            load(scores, r * z.mr, start),
+                            load(source, head, first + start, column),
+                            load(to, r * z.mr, column),
+                            terms,
+                        )
+                        for column, vectors in z.parts(width)
+                    ]
+                )
+
+            return serial(z.rows // z.mr, tile, "r")
+
+        return serial(div(count + (TERMS - 1), TERMS), some, "block")
+
+    def score(self, scope: Scope, raw: Expr, head: Expr, i: Expr, j: Expr) -> Expr:
+        """A product as a score: scaled, masked."""
+        op = self.op
+        value = scope.keep(scope.mul(raw, const(op.scale, self.z.dtype)))
+        hidden = const(float("-inf"), self.z.dtype)
+        if self.mask is not None:
+            mask = self.code.graph.values[self.mask]
+            full = (*self.head(head), minimum(i, self.z.queries - 1), j)
+            index = tuple(
+                0 if n == 1 else at
+                for n, at in zip(mask.shape, full[len(full) - len(mask.shape) :], strict=True)
+            )
+            own = scope.keep(self.code.evaluator(scope).read(self.mask, index))
+            if mask.dtype.name == "bool":
+                value = scope.keep(scope.select(own, value, hidden))
+            else:
+                value = scope.keep(scope.add(value, own))
+        if op.causal:
+            value = scope.keep(scope.select(j <= i, value, hidden))
+        return value
+
+
+def _call(helper: Helper, *arguments: Expr) -> Stmt:
+    *addresses, terms = arguments
+    return helper.call(*map(tvm().tirx.address_of, addresses), terms)
+
+
+def _with(stage: Stage, helpers: Sequence[Helper]) -> Stage:
+    """A stage that calls these, some of which may be the same."""
+    return replace(stage, helpers=tuple({h.name: h for h in helpers}.values()))
+
+
+class _Forward(_Kernel):
+    """Weighted values, and for gradients each query's logarithm of its sum."""
+
+    def __init__(self, code: KernelCode, cpu: CpuTarget, op: Attention) -> None:
+        operands = code.anchor.inputs
+        super().__init__(code, op, _sizes(code, operands, op.causal, cpu, False), operands)
+        self.keeps = op.keeps
+
+    def stages(self) -> list[Stage]:
+        z = self.z
+        turned = self.panels_of(z.width, "turned")
+        last = parallel_stage("attention", z.heads * z.blocks, lambda tile: self.tile(tile, turned))
+        helpers = [z.scores(z.whole(z.width)), *z.all_combined(z.values)]
+        return [self.packing([(self.keys, turned, z.width)]), _with(last, helpers)]
+
+    def tile(self, tile: Expr, turned: Memory) -> Stmt:
+        z = self.z
+        head, block = split(tile, z.blocks)
+        # Those that see most keys first: the last ones to be done should be short.
+        first, know = bind("first", (z.blocks - 1 - block) * z.rows)
+        lines = local_buffer((z.rows, z.whole(z.width)), z.dtype, "lines")
+        scores = local_buffer((z.rows, z.line), z.dtype, "scores")
+        sums = local_buffer((z.rows, z.whole(z.values)), z.dtype, "sums")
+        panels: Expr = const(z.panels)
+        if z.causal:
+            panels = minimum(div(first + (z.rows + z.panel - 1), z.panel), z.panels)
+        count, know_count = bind("count", panels)
+        factor = local_buffer((z.rows,), z.dtype, "factor")
+        return seq(
+            know,
+            know_count,
+            [alloc(m) for m in (lines, scores, sums, factor)],
+            self.fetch(self.q, head, first, lines, z.width),
+            self.multiply(lines, turned, head, const(0), count, scores),
+            serial(
+                z.rows, lambda r: self.weigh(head, first, r, count * z.panel, scores, factor), "r"
+            ),
+            grid((z.rows, z.whole(z.values)), lambda r, c: store(sums, self.zero, r, c)),
+            self.combine(scores, self.lines, head, const(0), count * z.panel, sums),
+            serial(
+                minimum(z.queries - first, z.rows),
+                lambda r: self.finish(head, first, r, sums, factor),
+                "r",
+            ),
+        )
+
+    def weigh(
+        self, head: Expr, first: Expr, r: Expr, count: Expr, scores: Memory, factor: Memory
+    ) -> Stmt:
+        """Exponentials of a query's scores, what they are to be multiplied by, the logarithm."""
+        z, t = self.z, tvm().tirx
+        i, know = bind("i", first + r)
+        lowest = const(float("-inf"), z.dtype)
+        top, total = (local_buffer((z.lanes,), z.dtype, name) for name in ("top", "total"))
+
+        def lane(j: Expr) -> Expr:
+            return mod(j, z.lanes)
+
+        def score(j: Expr) -> Stmt:
+            scope = Scope()
+            value = self.score(scope, load(scores, r, j), head, i, j)
+            best = t.max(load(top, lane(j)), value)
+            return scope.body(store(scores, value, r, j), store(top, best, lane(j)))
+
+        def nothing(j: Expr) -> Stmt:
+            return store(scores, self.zero, r, z.keys + j)
+
+        def every(memory: Memory, take: Callable[[Expr, Expr], Expr]) -> Stmt:
+            """Lane 0 becomes what all lanes make."""
+            return serial(
+                z.lanes - 1,
+                lambda n: store(memory, take(load(memory, 0), load(memory, n + 1)), 0),
+                "n",
+            )
+
+        known = local_buffer((1,), z.dtype, "known")
+        blind = t.EQ(load(top, 0), lowest)
+
+        def exponential(j: Expr) -> Stmt:
+            scope = Scope()
+            own = scope.keep(load(scores, r, j))
+            e = scope.exp(scope.keep(scope.sub(own, load(known, 0))))
+            e = scope.keep(e)
+            return scope.body(
+                store(scores, e, r, j), store(total, load(total, lane(j)) + e, lane(j))
+            )
+
+        scope = Scope()
+        seen = scope.keep(t.Select(blind, const(1.0, z.dtype), load(total, 0)))
+        stores = [store(factor, scope.div(const(1.0, z.dtype), seen), r)]
+        if self.keeps:
+            logarithm = scope.add(load(known, 0), scope.keep(scope.log(seen)))
+            value = scope.keep(t.Select(blind, const(float("inf"), z.dtype), scope.keep(logarithm)))
+            place = z.heads * z.queries * z.values + head * z.queries + i
+            stores.append(when(i < z.queries, store(self.result, value, place)))
+        behind = z.padded - z.keys
+        return seq(
+            know,
+            [alloc(m) for m in (top, total, known)],
+            serial(z.lanes, lambda n: store(top, lowest, n), "n"),
+            serial(z.lanes, lambda n: store(total, self.zero, n), "n"),
+            self.along(count, score, z.keys),
+            every(top, lambda a, b: t.max(a, b)),
+            store(known, t.Select(blind, self.zero, load(top, 0)), 0),
+            self.along(count, exponential, z.keys),
+            when(count > z.keys, serial(behind, nothing, "j")) if behind else [],
+            every(total, lambda a, b: a + b),
+            scope.body(*stores),
+        )
+
+    def finish(self, head: Expr, first: Expr, r: Expr, sums: Memory, factor: Memory) -> Stmt:
+        z = self.z
+        i, know = bind("i", first + r)
+        start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
+
+        def element(c: Expr) -> Stmt:
+            value = load(sums, r, c) * load(factor, r)
+            return store(self.result, value, start + c)
+
+        return seq(know, know_start, self.along(const(z.whole(z.values)), element, z.values))
+
+
+class _Backward(_Kernel):
+    """Gradients of queries, keys and values."""
+
+    def __init__(self, code: KernelCode, cpu: CpuTarget, op: AttentionBackward) -> None:
+        ct, y, *operands = code.anchor.inputs
+        z = _sizes(code, operands, op.causal, cpu, True)
+        super().__init__(code, op, z, operands)
+        self.ct = self.reader(ct)
+        self.y = y
+
+    def known(self, scope: Scope, place: Expr) -> Expr:
+        """An element of what the forward pass gave."""
+        return scope.keep(self.code.evaluator(scope).read(self.y, (place,)))
+
+    def stages(self) -> list[Stage]:
+        z = self.z
+        keys, values = self.panels_of(z.width, "keys"), self.panels_of(z.values, "values")
+        partial = None
+        if z.splits > 1:
+            shape = (z.splits, z.heads, z.blocks * z.rows, z.whole(z.width))
+            partial = self.code.builder.scratch_buffer(shape, z.dtype, "partial")
+        tiles = z.heads * z.splits
+        main = parallel_stage(
+            "attention_back", tiles, lambda tile: self.tile(tile, keys, values, partial)
+        )
+        turned = [(self.keys, keys, z.width), (self.lines, values, z.values)]
+        helpers = [z.scores(z.whole(w)) for w in (z.width, z.values)]
+        helpers += [*z.all_combined(z.width), *z.all_turned(z.width), *z.all_turned(z.values)]
+        stages = [self.packing(turned), _with(main, helpers)]
+        if partial is not None:
+            memory = partial
+            stages.append(
+                parallel_stage(
+                    "attention_sum", z.heads * z.blocks, lambda tile: self.total(tile, memory)
+                )
+            )
+        return stages
+
+    def tile(self, tile: Expr, keys: Memory, values: Memory, partial: Memory | None) -> Stmt:
+        z = self.z
+        # The first keys, which most queries see, first.
+        part, head = split(tile, z.heads)
+        width, depth = z.whole(z.width), z.whole(z.values)
+
+        def local(*shape: int, name: str) -> Memory:
+            return local_buffer(shape, z.dtype, name)
+
+        q, ct = local(z.rows, width, name="q"), local(z.rows, depth, name="ct")
+        weights, back = (local(z.rows, z.line, name=name) for name in ("weights", "back"))
+        dq = local(z.rows, width, name="dq")
+        dk, dv = local(z.chunk, width, name="dk"), local(z.chunk, depth, name="dv")
+        of_rows = local(2, z.rows, name="of_rows")
+        begin, know_begin = bind("begin", part * z.own)
+        end, know_end = bind("end", minimum(begin + z.own, z.padded))
+
+        def some_keys(number: Expr) -> Stmt:
+            first, know_first = bind("first", begin + number * z.chunk)
+            here, know_here = bind("here", minimum(end - first, z.chunk))
+            start = div(first, z.rows) if z.causal else const(0)
+
+            def some_queries(n: Expr) -> Stmt:
+                block = start + n
+                i, know_i = bind("i", block * z.rows)
+                count: Expr = here
+                if z.causal:
+                    count = minimum(
+                        div(i + (z.rows + z.panel - 1) - first, z.panel) * z.panel, here
+                    )
+                seen, know_seen = bind("seen", count)
+                panel = div(first, z.panel)
+                panels = div(seen, z.panel)
+
+                def columns(source: Memory, lines: Memory, to: Memory) -> Stmt:
+                    return self.add_columns(source, lines, div(seen, z.mr), to)
+
+                return seq(
+                    know_i,
+                    know_seen,
+                    self.fetch(self.q, head, i, q, z.width),
+                    self.fetch(self.ct, head, i, ct, z.values),
+                    serial(z.rows, lambda r: self.row(head, i, r, ct, of_rows), "r"),
+                    self.multiply(q, keys, head, panel, panels, weights),
+                    self.multiply(ct, values, head, panel, panels, back),
+                    serial(
+                        z.rows,
+                        lambda r: self.weigh(head, i, r, first, seen, weights, back, of_rows),
+                        "r",
+                    ),
+                    columns(weights, ct, dv),
+                    columns(back, q, dk),
+                    grid((z.rows, width), lambda r, c: store(dq, self.zero, r, c)),
+                    self.combine(back, self.keys, head, first, seen, dq),
+                    self.put_queries(head, block, dq, partial, part, number),
+                )
+
+            def clear(memory: Memory) -> Stmt:
+                return grid((here, memory.shape[-1]), lambda j, c: store(memory, self.zero, j, c))
+
+            return seq(
+                know_first,
+                know_here,
+                clear(dk),
+                clear(dv),
+                serial(maximum(z.blocks - start, 0), some_queries, "block"),
+                self.put_keys(head, first, here, dk, dv),
+            )
+
+        chunks = div(end - begin + (z.chunk - 1), z.chunk)
+        return seq(
+            know_begin,
+            know_end,
+            [alloc(m) for m in (q, ct, weights, back, dq, dk, dv, of_rows)],
+            serial(chunks, some_keys, "chunk"),
+        )
+
+    def row(self, head: Expr, first: Expr, r: Expr, ct: Memory, of_rows: Memory) -> Stmt:
+        """A query's logarithm, infinite behind the last one, and the mean of its cotangents."""
+        z, t = self.z, tvm().tirx
+        i, know = bind("i", minimum(first + r, z.queries - 1))
+        total = local_buffer((z.lanes,), z.dtype, "total")
+        start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
+
+        def element(c: Expr) -> Stmt:
+            scope = Scope()
+            product = load(ct, r, c) * self.known(scope, start + c)
+            lane = mod(c, z.lanes)
+            return scope.body(store(total, load(total, lane) + product, lane))
+
+        def gather(n: Expr) -> Stmt:
+            return store(total, load(total, 0) + load(total, n + 1), 0)
+
+        scope = Scope()
+        place = z.heads * z.queries * z.values + head * z.queries + i
+        logarithm = self.known(scope, place)
+        inside = t.Select(first + r < z.queries, logarithm, const(float("inf"), z.dtype))
+        return seq(
+            know,
+            know_start,
+            alloc(total),
+            serial(z.lanes, lambda n: store(total, self.zero, n), "n"),
+            self.along(const(z.whole(z.values)), element, z.values),
+            serial(z.lanes - 1, gather, "n"),
+            scope.body(store(of_rows, inside, 0, r), store(of_rows, load(total, 0), 1, r)),
+        )
+
+    def weigh(
+        self,
+        head: Expr,
+        block: Expr,
+        r: Expr,
+        first: Expr,
+        count: Expr,
+        weights: Memory,
+        back: Memory,
+        of_rows: Memory,
+    ) -> Stmt:
+        """Make weights of scores, and cotangents of scores of those of weights."""
+        z = self.z
+        i, know = bind("i", block + r)
+
+        def one(n: Expr) -> Stmt:
+            scope = Scope()
+            score = self.score(scope, load(weights, r, n), head, i, first + n)
+            weight = scope.keep(scope.exp(scope.keep(scope.sub(score, load(of_rows, 0, r)))))
+            change = scope.keep(scope.sub(load(back, r, n), load(of_rows, 1, r)))
+            own = scope.keep(scope.mul(weight, change))
+            scaled = scope.mul(own, const(self.op.scale, z.dtype))
+            return scope.body(store(back, scaled, r, n), store(weights, weight, r, n))
+
+        def nothing(n: Expr) -> Stmt:
+            return seq(store(back, self.zero, r, n), store(weights, self.zero, r, n))
+
+        if z.padded == z.keys:
+            return seq(know, self.vectors(div(count, z.lanes), one))
+        live, know_live = bind("live", minimum(count, maximum(z.keys - first, 0)))
+        vectors = div(live, z.lanes)
+        return seq(
+            know,
+            know_live,
+            self.vectors(vectors, one),
+            serial(mod(live, z.lanes), lambda n: one(vectors * z.lanes + n), "rest"),
+            serial(count - live, lambda n: nothing(live + n), "n"),
+        )
+
+    def add_columns(self, source: Memory, lines: Memory, count: Expr, to: Memory) -> Stmt:
+        """Add columns of ``source``, turned, times lines of queries."""
+        z, width = self.z, to.shape[-1]
+
+        def tile(j: Expr) -> Stmt:
+            return seq(
+                [
+                    _call(
+                        z.turned(width, vectors),
+                        load(source, 0, j * z.mr),
+                        load(lines, 0, column),
+                        load(to, j * z.mr, column),
+                        const(z.rows),
+                    )
+                    for column, vectors in z.parts(width)
+                ]
+            )
+
+        return serial(count, tile, "j")
+
+    def put_queries(
+        self,
+        head: Expr,
+        block: Expr,
+        dq: Memory,
+        partial: Memory | None,
+        part: Expr,
+        number: Expr,
+    ) -> Stmt:
+        """Add to the gradient of some queries; the first keys begin it."""
+        z = self.z
+
+        def line(r: Expr) -> Stmt:
+            i, know = bind("i", block * z.rows + r)
+            if partial is None:
+                start, know_start = bind(
+                    "start", self.place(0, z.queries, z.width, head, i, const(0))
+                )
+                memory, where = self.result, lambda c: (start + c,)
+            else:
+                start, know_start = bind("start", const(0))
+                memory, where = partial, lambda c: (part, head, i, c)
+
+            def begin(c: Expr) -> Stmt:
+                return store(memory, load(dq, r, c), *where(c))
+
+            def add(c: Expr) -> Stmt:
+                return store(memory, load(memory, *where(c)) + load(dq, r, c), *where(c))
+
+            whole = const(z.whole(z.width))
+            every = [self.along(whole, body, z.width) for body in (begin, add)]
+            return seq(know, know_start, when(number < 1, *every))
+
+        return serial(minimum(z.queries - block * z.rows, z.rows), line, "r")
+
+    def put_keys(self, head: Expr, first: Expr, here: Expr, dk: Memory, dv: Memory) -> Stmt:
+        z = self.z
+        of_keys = z.heads * z.queries * z.width
+        of_values = of_keys + z.heads * z.keys * z.width
+
+        def put(source: Memory, begin: int, width: int) -> Stmt:
+            def line(j: Expr) -> Stmt:
+                start, know = bind(
+                    "start", self.place(begin, z.keys, width, head, first + j, const(0))
+                )
+
+                def element(c: Expr) -> Stmt:
+                    return store(self.result, load(source, j, c), start + c)
+
+                return seq(know, self.along(const(z.whole(width)), element, width))
+
+            live = minimum(here, maximum(z.keys - first, 0))
+            return serial(live, line, "j")
+
+        return seq(put(dk, of_keys, z.width), put(dv, of_values, z.values))
+
+    def total(self, tile: Expr, partial: Memory) -> Stmt:
+        """The gradient of some queries from its parts; of keys that see none there is no part."""
+        z = self.z
+        head, block = split(tile, z.blocks)
+        parts: Expr = const(z.splits)
+        if z.causal:
+            parts = minimum(div(block * z.rows + (z.rows - 1), z.own) + 1, z.splits)
+        count, know_count = bind("parts", parts)
+
+        def line(r: Expr) -> Stmt:
+            i, know = bind("i", block * z.rows + r)
+            start, know_start = bind("start", self.place(0, z.queries, z.width, head, i, const(0)))
+
+            def element(c: Expr) -> Stmt:
+                own = local_buffer((1,), z.dtype, "own")
+
+                def add(n: Expr) -> Stmt:
+                    return store(own, load(own, 0) + load(partial, n + 1, head, i, c), 0)
+
+                return seq(
+                    alloc(own),
+                    store(own, load(partial, 0, head, i, c), 0),
+                    serial(count - 1, add, "n"),
+                    store(self.result, load(own, 0), start + c),
+                )
+
+            return seq(know, know_start, serial(z.width, element, "c"))
+
+        rows = minimum(z.queries - block * z.rows, z.rows)
+        return seq(know_count, serial(rows, line, "r"))
+
+
+def _sizes(
+    code: KernelCode, operands: Sequence[int], causal: bool, cpu: CpuTarget, gradients: bool
+) -> Sizes:
+    q, k, v = (code.graph.values[x].shape for x in operands[:3])
+    sizes = (prod(q[:-2]), q[-2], k[-2], q[-1], v[-1])
+    return Sizes.of(cpu, sizes, causal, gradients)
+
+
+def attention(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of attention, or of its gradients."""
+    if code.kernel.anchor is None:
+        return None
+    op = code.anchor.op
+    if not isinstance(op, (Attention, AttentionBackward)):
+        return None
+    if numel(code.anchor.shape) == 0:
+        return []
+    kernel = _Forward(code, cpu, op) if isinstance(op, Attention) else _Backward(code, cpu, op)
+    return kernel.stages()

@@ -1,0 +1,210 @@
+"""How attention is cut into tiles, and the products of tiles."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ....core.record import record
+from ...loops import (
+    Expr,
+    Helper,
+    Parts,
+    Stmt,
+    alloc,
+    bind,
+    ceil_div,
+    const,
+    load,
+    local_buffer,
+    pointer_buffer,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+    var,
+)
+from ...target import CpuTarget
+
+_ROWS = 32
+"""Queries that are taken together, at most."""
+
+TERMS = 128
+"""Keys of a product after which its sums are put down: what is read stays near for more rows."""
+
+# Of the second-level cache: for scores of some queries, and for what gradients of some keys need.
+_SCORES, _KEYS = 0.25, 0.6
+# Tiles of gradients, so that some cores have work each, if there are as many heads.
+_TILES = 8
+
+
+@record
+class Sizes:
+    """Sizes of ``heads`` independent attentions, and of their tiles."""
+
+    dtype: str
+    itemsize: int
+    lanes: int
+    heads: int
+    queries: int
+    keys: int
+    width: int  # of queries and keys
+    values: int  # width of values
+    causal: bool
+    mr: int  # rows of a register tile
+    widest: int  # and vectors, at most
+    rows: int  # queries that are taken together
+    chunk: int  # keys whose gradients are computed together
+    splits: int  # tiles that share the keys of a head, for gradients
+
+    @classmethod
+    def of(
+        cls,
+        cpu: CpuTarget,
+        sizes: tuple[int, int, int, int, int],
+        causal: bool,
+        gradients: bool,
+    ) -> Sizes:
+        """``sizes``: heads, queries, keys, width, width of values."""
+        heads, queries, keys, width, values = sizes
+        lanes = cpu.lanes(4)
+        large = cpu.vector_registers >= 32
+        mr, widest = (8, 3) if large else (4, 2)
+        panel = 2 * lanes
+        padded = ceil_div(keys, panel) * panel
+        rows, chunk, splits = _ROWS, padded, 1
+        if gradients:
+            splits = ceil_div(_TILES, heads)
+            own = ceil_div(ceil_div(padded, splits), panel) * panel
+            splits = ceil_div(padded, own)
+            each = 4 * (3 * (width + 2 * lanes) + 2 * (values + 2 * lanes)) + 8 * rows
+            most = max(1, int(_KEYS * cpu.l2_bytes) // each // panel) * panel
+            chunks = ceil_div(own, most)
+            chunk = ceil_div(ceil_div(own, chunks), panel) * panel
+        else:
+            most = int(_SCORES * cpu.l2_bytes) // (4 * padded)
+            rows = max(mr, min(rows, most // mr * mr))
+        return cls(
+            *("float32", 4, lanes, heads, queries, keys, width, values, causal),
+            *(mr, widest, rows, chunk, splits),
+        )
+
+    @property
+    def panel(self) -> int:
+        """Keys of a panel."""
+        return 2 * self.lanes
+
+    @property
+    def panels(self) -> int:
+        """Of all keys; the last may have some behind the last key."""
+        return ceil_div(self.keys, self.panel)
+
+    @property
+    def padded(self) -> int:
+        """Keys of all panels."""
+        return self.panels * self.panel
+
+    @property
+    def blocks(self) -> int:
+        """Of queries; the last one may have some behind the last query."""
+        return ceil_div(self.queries, self.rows)
+
+    @property
+    def own(self) -> int:
+        """Keys of a split."""
+        return ceil_div(ceil_div(self.padded, self.splits), self.panel) * self.panel
+
+    def whole(self, width: int) -> int:
+        """A width in whole vectors."""
+        return ceil_div(width, self.lanes) * self.lanes
+
+    @cached_property
+    def line(self) -> int:
+        """Elements from one query's scores to the next one's: not a power of two."""
+        return self.chunk + self.lanes
+
+    def vector(self, first: Expr) -> Expr:
+        """Index of a vector."""
+        return ramp(first, self.lanes) if self.lanes > 1 else first
+
+    def lanes_of(self, value: Expr) -> Expr:
+        """A vector of one value."""
+        return splat(value, self.lanes) if self.lanes > 1 else value
+
+    def parts(self, width: int) -> list[tuple[int, int]]:
+        """(first, vectors) of the register tiles that cover a width."""
+        vectors = self.whole(width) // self.lanes
+        count = ceil_div(vectors, self.widest)
+        ends = [vectors * n // count for n in range(count + 1)]
+        return [(a * self.lanes, b - a) for a, b in zip(ends, ends[1:], strict=False)]
+
+    def scores(self, width: int) -> Helper:
+        """Rows of ``width`` times a panel."""
+        return self._product(2, (width, 1), self.panel, self.line, again=False)
+
+    def combined(self, width: int, vectors: int) -> Helper:
+        """Add rows of scores times lines of ``width``."""
+        return self._product(vectors, (self.line, 1), width, width, again=True)
+
+    def all_combined(self, width: int) -> list[Helper]:
+        """Of all parts of a width."""
+        whole = self.whole(width)
+        return [self.combined(whole, vectors) for _, vectors in self.parts(whole)]
+
+    def all_turned(self, width: int) -> list[Helper]:
+        """Of all parts of a width."""
+        whole = self.whole(width)
+        return [self.turned(whole, vectors) for _, vectors in self.parts(whole)]
+
+    def turned(self, width: int, vectors: int) -> Helper:
+        """Add columns of scores times lines of ``width``."""
+        return self._product(vectors, (1, self.line), width, width, again=True)
+
+    def _product(
+        self, vectors: int, a: tuple[int, int], b_line: int, c_line: int, *, again: bool
+    ) -> Helper:
+        """C = A B, or C + A B: takes their addresses, and how many terms there are.
+
+        ``a``: elements from a row, and a term, to the next.
+        """
+        row, term = a
+
+        def make() -> Parts:
+            lanes = self.lanes
+            left = pointer_buffer((1 << 24,), self.dtype, "left")
+            right = pointer_buffer((1 << 16, b_line), self.dtype, "right")
+            sums = pointer_buffer((self.mr, c_line), self.dtype, "sums")
+            terms, whole = var("terms"), self.vector(0)
+            tile = [(r, v) for r in range(self.mr) for v in range(vectors)]
+            acc = {at: local_buffer((lanes,), self.dtype, "acc") for at in tile}
+
+            def start(r: int, v: int) -> Expr:
+                if again:
+                    return load(sums, r, self.vector(v * lanes))
+                return self.lanes_of(const(0.0, self.dtype))
+
+            def one(k: Expr) -> Stmt:
+                columns = [
+                    bind("column", load(right, k, self.vector(v * lanes))) for v in range(vectors)
+                ]
+                out = [know for _, know in columns]
+                for r in range(self.mr):
+                    value = self.lanes_of(load(left, k * term + r * row))
+                    for v, (column, _) in enumerate(columns):
+                        own = acc[r, v]
+                        out.append(store(own, load(own, whole) + value * column, whole))
+                return seq(out)
+
+            body = seq(
+                [alloc(own) for own in acc.values()],
+                [store(own, start(*at), whole) for at, own in acc.items()],
+                serial(terms, one, "k"),
+                [
+                    store(sums, load(own, whole), r, self.vector(v * lanes))
+                    for (r, v), own in acc.items()
+                ],
+            )
+            return Parts([left.raw, right.raw, sums.raw], [terms], body)
+
+        numbers = (self.mr, vectors, row, term, b_line, c_line, int(again))
+        return Helper("_".join(map(str, ("attention", self.dtype, *numbers))), make)
