@@ -84,9 +84,10 @@ def _from_nodes(query: Node, key: Node, *rest: object) -> Node:
 
 # --- as one op ------------------------------------------------------------------------------------
 
-# Scores, bytes of all heads together, from which on they are not stored; fewer are faster stored,
-# as gradients need not compute them again.  Few queries would not repay packing keys.
-_LARGE, _QUERIES = 8 << 20, 64
+# Scores, bytes of all heads together, and keys from which on scores are not stored; fewer are
+# faster stored, as gradients need not compute them again.  Few queries would not repay copies of
+# the keys.
+_LARGE, _KEYS, _QUERIES = 16 << 20, 512, 64
 
 
 def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
@@ -96,8 +97,8 @@ def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
         return False
     if 0 in (query.shape[-1], value.shape[-1]) or (mask is not None and mask.requires_grad):
         return False
-    scores = 4 * numel((*outer, queries, key.shape[-2]))
-    return queries >= _QUERIES and scores >= _LARGE
+    keys = key.shape[-2]
+    return queries >= _QUERIES and keys >= _KEYS and 4 * numel((*outer, queries, keys)) >= _LARGE
 
 
 def turned(shape: Shape) -> Shape:

@@ -38,7 +38,6 @@ from ...loops import (
     local_buffer,
     maximum,
     minimum,
-    parallel_stage,
     ramp,
     seq,
     serial,
@@ -49,11 +48,14 @@ from ...loops import (
 from ...lower import KernelCode
 from ...target import CpuTarget
 from .attention_sizes import TERMS, Sizes
-from .conv_layout import div, mod, split, transpose_rows
+from .conv_layout import bounded_stage, div, mod, split, transpose_rows
 from .elementwise import unravel
 
 Read = Callable[[Scope, Expr, Expr, Expr], Expr]
 """An element of a head: by its number, the position and the column."""
+
+Body = Callable[[Expr, Expr], Stmt]
+"""What is done with an element of a row, and in which lane."""
 
 
 class _Kernel:
@@ -98,8 +100,8 @@ class _Kernel:
         line = (div(head, across) * n + i) * across + mod(head, across)
         return first + line * width + c
 
-    def along(self, count: Expr, body: Callable[[Expr], Stmt], most: int) -> Stmt:
-        """``body(n)`` for ``count`` elements of a row, whole vectors, and those up to ``most``."""
+    def along(self, count: Expr, body: Body, most: int) -> Stmt:
+        """``body`` of ``count`` elements of a row, whole vectors, and of those up to ``most``."""
         lanes = self.z.lanes
         whole = most // lanes
 
@@ -107,17 +109,17 @@ class _Kernel:
         rest = most % lanes
         if not rest:
             return parts
-        last = serial(rest, lambda n: body(whole * lanes + n), "rest")
+        last = serial(rest, lambda n: body(whole * lanes + n, n), "rest")
         return seq(parts, when(count > whole * lanes, last))
 
-    def vectors(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
-        """``body(n)`` for all elements of so many vectors."""
+    def vectors(self, count: Expr, body: Body) -> Stmt:
+        """``body`` of all elements of so many vectors."""
         lanes = self.z.lanes
         if lanes == 1:
-            return serial(count, body, "n")
+            return serial(count, lambda n: body(n, const(0)), "n")
 
         def vector(q: Expr) -> Stmt:
-            return vectorized(lanes, lambda lane: body(q * lanes + lane), "lane")
+            return vectorized(lanes, lambda lane: body(q * lanes + lane, lane), "lane")
 
         return serial(count, vector, "vector")
 
@@ -131,7 +133,7 @@ class _Kernel:
             def line(n: Expr) -> Stmt:
                 j, know = bind("j", first + n)
 
-                def element(c: Expr) -> Stmt:
+                def element(c: Expr, _: Expr) -> Stmt:
                     scope = Scope()
                     return scope.body(store(to, read(scope, head, j, c), head, j, c))
 
@@ -178,7 +180,7 @@ class _Kernel:
                 [turn(head, panel, *what) for what in turned],
             )
 
-        return parallel_stage("attention_pack", z.heads * z.panels, one)
+        return _stage("attention_pack", z.heads * z.panels, one)
 
     def panels_of(self, width: int, name: str) -> Memory:
         """Memory for panels."""
@@ -193,7 +195,7 @@ class _Kernel:
         def line(r: Expr) -> Stmt:
             i, know = bind("i", minimum(first + r, z.queries - 1))
 
-            def element(c: Expr) -> Stmt:
+            def element(c: Expr, _: Expr) -> Stmt:
                 scope = Scope()
                 return scope.body(store(to, read(scope, head, i, c), r, c))
 
@@ -274,6 +276,10 @@ class _Kernel:
         return value
 
 
+def _stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
+    return bounded_stage(name, tiles, body, exactly=True)
+
+
 def _call(helper: Helper, *arguments: Expr) -> Stmt:
     *addresses, terms = arguments
     return helper.call(*map(tvm().tirx.address_of, addresses), terms)
@@ -295,7 +301,7 @@ class _Forward(_Kernel):
     def stages(self) -> list[Stage]:
         z = self.z
         turned = self.panels_of(z.width, "turned")
-        last = parallel_stage("attention", z.heads * z.blocks, lambda tile: self.tile(tile, turned))
+        last = _stage("attention", z.heads * z.blocks, lambda tile: self.tile(tile, turned))
         helpers = [z.scores(z.whole(z.width)), *z.all_combined(z.values)]
         return [self.packing([(self.keys, turned, z.width)]), _with(last, helpers)]
 
@@ -339,14 +345,11 @@ class _Forward(_Kernel):
         lowest = const(float("-inf"), z.dtype)
         top, total = (local_buffer((z.lanes,), z.dtype, name) for name in ("top", "total"))
 
-        def lane(j: Expr) -> Expr:
-            return mod(j, z.lanes)
-
-        def score(j: Expr) -> Stmt:
+        def score(j: Expr, lane: Expr) -> Stmt:
             scope = Scope()
             value = self.score(scope, load(scores, r, j), head, i, j)
-            best = t.max(load(top, lane(j)), value)
-            return scope.body(store(scores, value, r, j), store(top, best, lane(j)))
+            best = t.max(load(top, lane), value)
+            return scope.body(store(scores, value, r, j), store(top, best, lane))
 
         def nothing(j: Expr) -> Stmt:
             return store(scores, self.zero, r, z.keys + j)
@@ -362,14 +365,12 @@ class _Forward(_Kernel):
         known = local_buffer((1,), z.dtype, "known")
         blind = t.EQ(load(top, 0), lowest)
 
-        def exponential(j: Expr) -> Stmt:
+        def exponential(j: Expr, lane: Expr) -> Stmt:
             scope = Scope()
             own = scope.keep(load(scores, r, j))
             e = scope.exp(scope.keep(scope.sub(own, load(known, 0))))
             e = scope.keep(e)
-            return scope.body(
-                store(scores, e, r, j), store(total, load(total, lane(j)) + e, lane(j))
-            )
+            return scope.body(store(scores, e, r, j), store(total, load(total, lane) + e, lane))
 
         scope = Scope()
         seen = scope.keep(t.Select(blind, const(1.0, z.dtype), load(total, 0)))
@@ -399,7 +400,7 @@ class _Forward(_Kernel):
         i, know = bind("i", first + r)
         start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
 
-        def element(c: Expr) -> Stmt:
+        def element(c: Expr, _: Expr) -> Stmt:
             value = load(sums, r, c) * load(factor, r)
             return store(self.result, value, start + c)
 
@@ -428,9 +429,7 @@ class _Backward(_Kernel):
             shape = (z.splits, z.heads, z.blocks * z.rows, z.whole(z.width))
             partial = self.code.builder.scratch_buffer(shape, z.dtype, "partial")
         tiles = z.heads * z.splits
-        main = parallel_stage(
-            "attention_back", tiles, lambda tile: self.tile(tile, keys, values, partial)
-        )
+        main = _stage("attention_back", tiles, lambda tile: self.tile(tile, keys, values, partial))
         turned = [(self.keys, keys, z.width), (self.lines, values, z.values)]
         helpers = [z.scores(z.whole(w)) for w in (z.width, z.values)]
         helpers += [*z.all_combined(z.width), *z.all_turned(z.width), *z.all_turned(z.values)]
@@ -438,9 +437,7 @@ class _Backward(_Kernel):
         if partial is not None:
             memory = partial
             stages.append(
-                parallel_stage(
-                    "attention_sum", z.heads * z.blocks, lambda tile: self.total(tile, memory)
-                )
+                _stage("attention_sum", z.heads * z.blocks, lambda tile: self.total(tile, memory))
             )
         return stages
 
@@ -528,10 +525,9 @@ class _Backward(_Kernel):
         total = local_buffer((z.lanes,), z.dtype, "total")
         start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
 
-        def element(c: Expr) -> Stmt:
+        def element(c: Expr, lane: Expr) -> Stmt:
             scope = Scope()
             product = load(ct, r, c) * self.known(scope, start + c)
-            lane = mod(c, z.lanes)
             return scope.body(store(total, load(total, lane) + product, lane))
 
         def gather(n: Expr) -> Stmt:
@@ -566,7 +562,7 @@ class _Backward(_Kernel):
         z = self.z
         i, know = bind("i", block + r)
 
-        def one(n: Expr) -> Stmt:
+        def one(n: Expr, _: Expr) -> Stmt:
             scope = Scope()
             score = self.score(scope, load(weights, r, n), head, i, first + n)
             weight = scope.keep(scope.exp(scope.keep(scope.sub(score, load(of_rows, 0, r)))))
@@ -586,7 +582,7 @@ class _Backward(_Kernel):
             know,
             know_live,
             self.vectors(vectors, one),
-            serial(mod(live, z.lanes), lambda n: one(vectors * z.lanes + n), "rest"),
+            serial(mod(live, z.lanes), lambda n: one(vectors * z.lanes + n, n), "rest"),
             serial(count - live, lambda n: nothing(live + n), "n"),
         )
 
@@ -633,10 +629,10 @@ class _Backward(_Kernel):
                 start, know_start = bind("start", const(0))
                 memory, where = partial, lambda c: (part, head, i, c)
 
-            def begin(c: Expr) -> Stmt:
+            def begin(c: Expr, _: Expr) -> Stmt:
                 return store(memory, load(dq, r, c), *where(c))
 
-            def add(c: Expr) -> Stmt:
+            def add(c: Expr, _: Expr) -> Stmt:
                 return store(memory, load(memory, *where(c)) + load(dq, r, c), *where(c))
 
             whole = const(z.whole(z.width))
@@ -656,7 +652,7 @@ class _Backward(_Kernel):
                     "start", self.place(begin, z.keys, width, head, first + j, const(0))
                 )
 
-                def element(c: Expr) -> Stmt:
+                def element(c: Expr, _: Expr) -> Stmt:
                     return store(self.result, load(source, j, c), start + c)
 
                 return seq(know, self.along(const(z.whole(width)), element, width))
