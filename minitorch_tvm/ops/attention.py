@@ -93,7 +93,10 @@ _LARGE, _KEYS, _QUERIES = 16 << 20, 512, 64
 def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
     """Whether scores are to be computed in tiles, and again for gradients."""
     outer, (queries, _) = query.shape[:-2], query.shape[-2:]
-    if query.dtype is not dt.float32 or not outer == key.shape[:-2] == value.shape[:-2]:
+    if (
+        query.dtype not in (dt.float32, dt.float64)
+        or not outer == key.shape[:-2] == value.shape[:-2]
+    ):
         return False
     if 0 in (query.shape[-1], value.shape[-1]) or (mask is not None and mask.requires_grad):
         return False
@@ -195,8 +198,9 @@ class AttentionBackward(Op, kind=Kind.OPAQUE):
         scores = _scores(np, q, k, masks, self.causal, self.scale)
         logarithm = y[ct.size :].reshape(*q.shape[:-1], 1)
         weights = np.exp(scores - logarithm)
-        back = ct @ np.swapaxes(v, -1, -2)
-        back = weights * (back - (back * weights).sum(-1, keepdims=True)) * self.scale
+        given = _turn(np, y[: ct.size].reshape(turned(ct.shape)))
+        mean = (ct * given).sum(-1, keepdims=True)  # as of weights' cotangents, times weights
+        back = weights * (ct @ np.swapaxes(v, -1, -2) - mean) * self.scale
         found = (back @ k, np.swapaxes(back, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ ct)
         return np.concatenate([_turn(np, x).ravel() for x in found]).astype(ct.dtype)
 

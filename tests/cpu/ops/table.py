@@ -1,5 +1,6 @@
 """The op test table: one row per primitive op.  A new op gets a row here and is then tested."""
 
+import table_attention
 import table_elementary
 import table_elementwise
 import table_gather
@@ -17,4 +18,5 @@ ROWS: tuple[Row, ...] = (
     + table_gather.ROWS
     + table_scan.ROWS
     + table_recurrent.ROWS
+    + table_attention.ROWS
 )

@@ -118,8 +118,11 @@ class _Kernel:
         if lanes == 1:
             return serial(count, lambda n: body(n, const(0)), "n")
 
+        # In float64, elementary functions are calls, one for each element.
+        loop = vectorized if self.z.dtype == "float32" else serial
+
         def vector(q: Expr) -> Stmt:
-            return vectorized(lanes, lambda lane: body(q * lanes + lane, lane), "lane")
+            return loop(lanes, lambda lane: body(q * lanes + lane, lane), "lane")
 
         return serial(count, vector, "vector")
 
@@ -624,10 +627,13 @@ class _Backward(_Kernel):
                 start, know_start = bind(
                     "start", self.place(0, z.queries, z.width, head, i, const(0))
                 )
-                memory, where = self.result, lambda c: (start + c,)
+                memory = self.result
             else:
                 start, know_start = bind("start", const(0))
-                memory, where = partial, lambda c: (part, head, i, c)
+                memory = partial
+
+            def where(c: Expr) -> tuple[Expr, ...]:
+                return (start + c,) if partial is None else (part, head, i, c)
 
             def begin(c: Expr, _: Expr) -> Stmt:
                 return store(memory, load(dq, r, c), *where(c))
@@ -699,7 +705,7 @@ def _sizes(
 ) -> Sizes:
     q, k, v = (code.graph.values[x].shape for x in operands[:3])
     sizes = (prod(q[:-2]), q[-2], k[-2], q[-1], v[-1])
-    return Sizes.of(cpu, sizes, causal, gradients)
+    return Sizes.of(cpu, code.anchor.dtype, sizes, causal, gradients)
 
 
 def attention(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:

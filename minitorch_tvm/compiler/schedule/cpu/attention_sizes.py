@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 
+from ....core.dtype import DType
 from ....core.record import record
 from ...loops import (
     Expr,
@@ -43,7 +45,6 @@ class Sizes:
     """Sizes of ``heads`` independent attentions, and of their tiles."""
 
     dtype: str
-    itemsize: int
     lanes: int
     heads: int
     queries: int
@@ -61,31 +62,32 @@ class Sizes:
     def of(
         cls,
         cpu: CpuTarget,
+        dtype: DType,
         sizes: tuple[int, int, int, int, int],
         causal: bool,
         gradients: bool,
     ) -> Sizes:
         """``sizes``: heads, queries, keys, width, width of values."""
         heads, queries, keys, width, values = sizes
-        lanes = cpu.lanes(4)
+        lanes, itemsize = cpu.lanes(dtype.itemsize), dtype.itemsize
         large = cpu.vector_registers >= 32
-        mr, widest = (8, 3) if large else (4, 2)
         panel = 2 * lanes
+        mr, widest = (min(8, panel), 3) if large else (min(4, panel), 2)
         padded = ceil_div(keys, panel) * panel
         rows, chunk, splits = _ROWS, padded, 1
         if gradients:
             splits = ceil_div(_TILES, heads)
             own = ceil_div(ceil_div(padded, splits), panel) * panel
             splits = ceil_div(padded, own)
-            each = 4 * (3 * (width + 2 * lanes) + 2 * (values + 2 * lanes)) + 8 * rows
+            each = itemsize * (3 * (width + lanes) + 2 * (values + lanes) + 2 * rows)
             most = max(1, int(_KEYS * cpu.l2_bytes) // each // panel) * panel
             chunks = ceil_div(own, most)
             chunk = ceil_div(ceil_div(own, chunks), panel) * panel
         else:
-            most = int(_SCORES * cpu.l2_bytes) // (4 * padded)
+            most = int(_SCORES * cpu.l2_bytes) // (itemsize * padded)
             rows = max(mr, min(rows, most // mr * mr))
         return cls(
-            *("float32", 4, lanes, heads, queries, keys, width, values, causal),
+            *(dtype.name, lanes, heads, queries, keys, width, values, causal),
             *(mr, widest, rows, chunk, splits),
         )
 
@@ -136,7 +138,7 @@ class Sizes:
         vectors = self.whole(width) // self.lanes
         count = ceil_div(vectors, self.widest)
         ends = [vectors * n // count for n in range(count + 1)]
-        return [(a * self.lanes, b - a) for a, b in zip(ends, ends[1:], strict=False)]
+        return [(a * self.lanes, b - a) for a, b in itertools.pairwise(ends)]
 
     def scores(self, width: int) -> Helper:
         """Rows of ``width`` times a panel."""
