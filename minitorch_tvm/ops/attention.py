@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core import dtype as dt
 from ..core.record import record
-from ..core.shape import Shape, numel
+from ..core.shape import MOST_ELEMENTS, Shape, numel
 from ..ir.build import Build
 from ..ir.node import MODE, Node, apply
 from ..ir.op import Kind, Op, Spec, intern
@@ -98,6 +98,8 @@ def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
         or not outer == key.shape[:-2] == value.shape[:-2]
     ):
         return False
+    if sum(numel(x.shape) for x in (query, key, value)) > MOST_ELEMENTS // 2:
+        return False  # gradients lie in a row
     if 0 in (query.shape[-1], value.shape[-1]) or (mask is not None and mask.requires_grad):
         return False
     keys = key.shape[-2]

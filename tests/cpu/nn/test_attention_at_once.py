@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,13 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
-from minitorch_tvm.compiler.schedule import cpu
-from minitorch_tvm.compiler.schedule.cpu import attention_sizes
+from minitorch_tvm.compiler.native import Build
+from minitorch_tvm.compiler.schedule.cpu import attention_sizes, attention_tiles
 from minitorch_tvm.core import config
 from minitorch_tvm.nn import functional as F
 from minitorch_tvm.ops import attention as at
 
 Array = np.ndarray[Any, Any]
-
-schedule = sys.modules[f"{cpu.__name__}.attention"]
 
 
 @pytest.fixture
@@ -100,8 +97,7 @@ def test_sizes(isa: str, small: bool, at_once: None, monkeypatch: pytest.MonkeyP
     if small:
         monkeypatch.setattr(attention_sizes, "_KEYS", 0.0)
         monkeypatch.setattr(attention_sizes, "_SCORES", 0.0)
-        monkeypatch.setattr(attention_sizes, "TERMS", 32)
-        monkeypatch.setattr(schedule, "TERMS", 32)
+        monkeypatch.setattr(attention_tiles, "TERMS", 32)
     for number, size in enumerate(SIZES):
         arrays, causal = _case(*size), bool((number + small) % 2)
         with config.override(isa=isa, poison=True):
@@ -243,6 +239,25 @@ def test_a_mask_that_is_learned_keeps_its_gradient(at_once: None) -> None:
     assert bias.grad is not None
     assert float(bias.grad.abs().sum()) > 0
     assert not _kernels("attention")
+
+
+def test_another_batch_compiles_nothing_of_it(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = Build._make
+
+    def watched(self: Build, piece: Any, level: int) -> None:
+        made.extend(piece.functions)
+        make(self, piece, level)
+
+    monkeypatch.setattr(Build, "_make", watched)
+    lazy.clear_cache()
+    for n in (3, 5):
+        made.clear()
+        arrays = _case((n, 4), 70, 70, 16, 16)
+        _check(_found(arrays, causal=True), _truth(*arrays, None, True), n)
+        assert any(name.startswith("attention") for name in made) == (n == 3)
 
 
 def test_default_schedule(at_once: None) -> None:

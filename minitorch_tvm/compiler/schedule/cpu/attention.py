@@ -17,7 +17,6 @@ the last key, make scores of -inf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
 from ....core.shape import numel
@@ -26,7 +25,6 @@ from ....ops.attention import Attention, AttentionBackward
 from ...dialect import Scope
 from ...loops import (
     Expr,
-    Helper,
     Memory,
     Stage,
     Stmt,
@@ -38,262 +36,20 @@ from ...loops import (
     local_buffer,
     maximum,
     minimum,
-    ramp,
+    number,
     seq,
     serial,
     store,
-    vectorized,
     when,
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-from .attention_sizes import TERMS, Sizes
-from .conv_layout import bounded_stage, div, mod, split, transpose_rows
-from .elementwise import unravel
-
-Read = Callable[[Scope, Expr, Expr, Expr], Expr]
-"""An element of a head: by its number, the position and the column."""
-
-Body = Callable[[Expr, Expr], Stmt]
-"""What is done with an element of a row, and in which lane."""
+from .attention_sizes import Sizes
+from .attention_tiles import Tiles, calling
+from .conv_layout import div, mod, split
 
 
-class _Kernel:
-    """What both directions share."""
-
-    def __init__(
-        self, code: KernelCode, op: Attention | AttentionBackward, z: Sizes, operands: Sequence[int]
-    ) -> None:
-        self.code, self.op, self.z = code, op, z
-        q, k, v, *masks = operands
-        self.outer = code.graph.values[q].shape[:-2]
-        self.q, self.k, self.v = map(self.reader, (q, k, v))
-        self.mask = masks[0] if masks else None
-        assert code.kernel.anchor is not None
-        result = code.buffer(code.kernel.anchor)
-        self.result = replace(result, shape=(result.count,))
-        self.zero = const(0.0, z.dtype)
-        builder = code.builder
-
-        def copied(width: int, name: str) -> Memory:
-            shape = (z.heads, z.padded, z.whole(width))
-            return builder.scratch_buffer(shape, z.dtype, name)
-
-        self.keys, self.lines = copied(z.width, "keys"), copied(z.values, "values")
-
-    def head(self, head: Expr) -> tuple[Expr, ...]:
-        """A head's index in all dimensions but the last two."""
-        return unravel(head, self.outer)
-
-    def reader(self, v: int) -> Read:
-        """Elements of an operand."""
-
-        def read(scope: Scope, head: Expr, position: Expr, column: Expr) -> Expr:
-            index = (*self.head(head), position, column)
-            return scope.keep(self.code.evaluator(scope).read(v, index))
-
-        return read
-
-    def place(self, first: int, n: int, width: int, head: Expr, i: Expr, c: Expr) -> Expr:
-        """Where an element of a part of the result is, which begins at ``first``."""
-        across = self.outer[-1] if self.outer else 1
-        line = (div(head, across) * n + i) * across + mod(head, across)
-        return first + line * width + c
-
-    def along(self, count: Expr, body: Body, most: int) -> Stmt:
-        """``body`` of ``count`` elements of a row, whole vectors, and of those up to ``most``."""
-        lanes = self.z.lanes
-        whole = most // lanes
-
-        parts = self.vectors(minimum(div(count, lanes), whole), body)
-        rest = most % lanes
-        if not rest:
-            return parts
-        last = serial(rest, lambda n: body(whole * lanes + n, n), "rest")
-        return seq(parts, when(count > whole * lanes, last))
-
-    def vectors(self, count: Expr, body: Body) -> Stmt:
-        """``body`` of all elements of so many vectors."""
-        lanes = self.z.lanes
-        if lanes == 1:
-            return serial(count, lambda n: body(n, const(0)), "n")
-
-        # In float64, elementary functions are calls, one for each element.
-        loop = vectorized if self.z.dtype == "float32" else serial
-
-        def vector(q: Expr) -> Stmt:
-            return loop(lanes, lambda lane: body(q * lanes + lane, lane), "lane")
-
-        return serial(count, vector, "vector")
-
-    def packing(self, turned: Sequence[tuple[Memory, Memory, int]]) -> Stage:
-        """Copy keys and values as lines, and of ``turned`` (lines, panels, width) as panels."""
-        z = self.z
-
-        def lines(head: Expr, first: Expr, read: Read, to: Memory, width: int) -> Stmt:
-            whole = to.shape[-1]
-
-            def line(n: Expr) -> Stmt:
-                j, know = bind("j", first + n)
-
-                def element(c: Expr, _: Expr) -> Stmt:
-                    scope = Scope()
-                    return scope.body(store(to, read(scope, head, j, c), head, j, c))
-
-                def nothing(start: int) -> Stmt:
-                    return serial(
-                        whole - start, lambda c: store(to, self.zero, head, j, start + c), "c"
-                    )
-
-                copy = [self.along(const(whole), element, width)]
-                inside = seq(copy, nothing(width) if whole > width else [])
-                return seq(know, when(j < z.keys, inside, nothing(0)))
-
-            return serial(z.panel, line, "n")
-
-        def turn(head: Expr, panel: Expr, source: Memory, to: Memory, width: int) -> Stmt:
-            if z.lanes == 1:
-                return grid(
-                    (width, z.panel),
-                    lambda c, n: store(
-                        to, load(source, head, panel * z.panel + n, c), head, panel, c, n
-                    ),
-                )
-
-            def square(half: Expr, c: Expr) -> Stmt:
-                def fill(block: Memory, r: Expr) -> Stmt:
-                    at = ramp(c * z.lanes, z.lanes)
-                    line = load(source, head, panel * z.panel + half * z.lanes + r, at)
-                    return store(block, line, r, ramp(0, z.lanes))
-
-                def put(column: Expr, vector: Expr) -> Stmt:
-                    at = ramp(half * z.lanes, z.lanes)
-                    return store(to, vector, head, panel, c * z.lanes + column, at)
-
-                return transpose_rows(z.lanes, z.dtype, fill, put)
-
-            return grid((2, z.whole(width) // z.lanes), square)
-
-        def one(tile: Expr) -> Stmt:
-            head, panel = split(tile, z.panels)
-            first = panel * z.panel
-            return seq(
-                lines(head, first, self.k, self.keys, z.width),
-                lines(head, first, self.v, self.lines, z.values),
-                [turn(head, panel, *what) for what in turned],
-            )
-
-        return _stage("attention_pack", z.heads * z.panels, one)
-
-    def panels_of(self, width: int, name: str) -> Memory:
-        """Memory for panels."""
-        z = self.z
-        shape = (z.heads, z.panels, z.whole(width), z.panel)
-        return self.code.builder.scratch_buffer(shape, z.dtype, name)
-
-    def fetch(self, read: Read, head: Expr, first: Expr, to: Memory, width: int) -> Stmt:
-        """Copy the lines of some queries; behind the last query, its line again."""
-        z, whole = self.z, to.shape[-1]
-
-        def line(r: Expr) -> Stmt:
-            i, know = bind("i", minimum(first + r, z.queries - 1))
-
-            def element(c: Expr, _: Expr) -> Stmt:
-                scope = Scope()
-                return scope.body(store(to, read(scope, head, i, c), r, c))
-
-            def nothing(c: Expr) -> Stmt:
-                return store(to, self.zero, r, width + c)
-
-            rest = serial(whole - width, nothing, "c") if whole > width else []
-            return seq(know, self.along(const(whole), element, width), rest)
-
-        return serial(z.rows, line, "r")
-
-    def multiply(
-        self, lines: Memory, panels: Memory, head: Expr, first: Expr, count: Expr, to: Memory
-    ) -> Stmt:
-        """Scores of some queries: their ``lines`` times ``count`` panels from the ``first`` on."""
-        z = self.z
-        width = lines.shape[-1]
-        helper = z.scores(width)
-
-        def panel(p: Expr, r: Expr) -> Stmt:
-            return _call(
-                helper,
-                load(lines, r * z.mr, 0),
-                load(panels, head, first + p, 0, 0),
-                load(to, r * z.mr, p * z.panel),
-                const(width),
-            )
-
-        return grid((count, z.rows // z.mr), panel, "p")
-
-    def combine(
-        self, scores: Memory, source: Memory, head: Expr, first: Expr, count: Expr, to: Memory
-    ) -> Stmt:
-        """Add scores times ``count`` lines of ``source`` from the ``first`` on."""
-        z, width = self.z, to.shape[-1]
-
-        def some(block: Expr) -> Stmt:
-            start = block * TERMS
-            terms = minimum(count - start, TERMS)
-
-            def tile(r: Expr) -> Stmt:
-                return seq(
-                    [
-                        _call(
-                            z.combined(width, vectors),
-                            load(scores, r * z.mr, start),
-                            load(source, head, first + start, column),
-                            load(to, r * z.mr, column),
-                            terms,
-                        )
-                        for column, vectors in z.parts(width)
-                    ]
-                )
-
-            return serial(z.rows // z.mr, tile, "r")
-
-        return serial(div(count + (TERMS - 1), TERMS), some, "block")
-
-    def score(self, scope: Scope, raw: Expr, head: Expr, i: Expr, j: Expr) -> Expr:
-        """A product as a score: scaled, masked."""
-        op = self.op
-        value = scope.keep(scope.mul(raw, const(op.scale, self.z.dtype)))
-        hidden = const(float("-inf"), self.z.dtype)
-        if self.mask is not None:
-            mask = self.code.graph.values[self.mask]
-            full = (*self.head(head), minimum(i, self.z.queries - 1), j)
-            index = tuple(
-                0 if n == 1 else at
-                for n, at in zip(mask.shape, full[len(full) - len(mask.shape) :], strict=True)
-            )
-            own = scope.keep(self.code.evaluator(scope).read(self.mask, index))
-            if mask.dtype.name == "bool":
-                value = scope.keep(scope.select(own, value, hidden))
-            else:
-                value = scope.keep(scope.add(value, own))
-        if op.causal:
-            value = scope.keep(scope.select(j <= i, value, hidden))
-        return value
-
-
-def _stage(name: str, tiles: int, body: Callable[[Expr], Stmt]) -> Stage:
-    return bounded_stage(name, tiles, body, exactly=True)
-
-
-def _call(helper: Helper, *arguments: Expr) -> Stmt:
-    *addresses, terms = arguments
-    return helper.call(*map(tvm().tirx.address_of, addresses), terms)
-
-
-def _with(stage: Stage, helpers: Sequence[Helper]) -> Stage:
-    """A stage that calls these, some of which may be the same."""
-    return replace(stage, helpers=tuple({h.name: h for h in helpers}.values()))
-
-
-class _Forward(_Kernel):
+class _Forward(Tiles):
     """Weighted values, and for gradients each query's logarithm of its sum."""
 
     def __init__(self, code: KernelCode, cpu: CpuTarget, op: Attention) -> None:
@@ -304,9 +60,9 @@ class _Forward(_Kernel):
     def stages(self) -> list[Stage]:
         z = self.z
         turned = self.panels_of(z.width, "turned")
-        last = _stage("attention", z.heads * z.blocks, lambda tile: self.tile(tile, turned))
+        last = self.stage("attention", z.blocks, lambda tile: self.tile(tile, turned))
         helpers = [z.scores(z.whole(z.width)), *z.all_combined(z.values)]
-        return [self.packing([(self.keys, turned, z.width)]), _with(last, helpers)]
+        return [self.packing([(self.keys, turned, z.width)]), calling(last, helpers)]
 
     def tile(self, tile: Expr, turned: Memory) -> Stmt:
         z = self.z
@@ -381,7 +137,7 @@ class _Forward(_Kernel):
         if self.keeps:
             logarithm = scope.add(load(known, 0), scope.keep(scope.log(seen)))
             value = scope.keep(t.Select(blind, const(float("inf"), z.dtype), scope.keep(logarithm)))
-            place = z.heads * z.queries * z.values + head * z.queries + i
+            place = self.logarithms + head * z.queries + i
             stores.append(when(i < z.queries, store(self.result, value, place)))
         behind = z.padded - z.keys
         return seq(
@@ -410,7 +166,7 @@ class _Forward(_Kernel):
         return seq(know, know_start, self.along(const(z.whole(z.values)), element, z.values))
 
 
-class _Backward(_Kernel):
+class _Backward(Tiles):
     """Gradients of queries, keys and values."""
 
     def __init__(self, code: KernelCode, cpu: CpuTarget, op: AttentionBackward) -> None:
@@ -431,16 +187,17 @@ class _Backward(_Kernel):
         if z.splits > 1:
             shape = (z.splits, z.heads, z.blocks * z.rows, z.whole(z.width))
             partial = self.code.builder.scratch_buffer(shape, z.dtype, "partial")
-        tiles = z.heads * z.splits
-        main = _stage("attention_back", tiles, lambda tile: self.tile(tile, keys, values, partial))
+        main = self.stage(
+            "attention_back", z.splits, lambda tile: self.tile(tile, keys, values, partial)
+        )
         turned = [(self.keys, keys, z.width), (self.lines, values, z.values)]
         helpers = [z.scores(z.whole(w)) for w in (z.width, z.values)]
         helpers += [*z.all_combined(z.width), *z.all_turned(z.width), *z.all_turned(z.values)]
-        stages = [self.packing(turned), _with(main, helpers)]
+        stages = [self.packing(turned), calling(main, helpers)]
         if partial is not None:
             memory = partial
             stages.append(
-                _stage("attention_sum", z.heads * z.blocks, lambda tile: self.total(tile, memory))
+                self.stage("attention_sum", z.blocks, lambda tile: self.total(tile, memory))
             )
         return stages
 
@@ -461,8 +218,8 @@ class _Backward(_Kernel):
         begin, know_begin = bind("begin", part * z.own)
         end, know_end = bind("end", minimum(begin + z.own, z.padded))
 
-        def some_keys(number: Expr) -> Stmt:
-            first, know_first = bind("first", begin + number * z.chunk)
+        def some_keys(chunk: Expr) -> Stmt:
+            first, know_first = bind("first", begin + chunk * z.chunk)
             here, know_here = bind("here", minimum(end - first, z.chunk))
             start = div(first, z.rows) if z.causal else const(0)
 
@@ -498,7 +255,7 @@ class _Backward(_Kernel):
                     columns(back, q, dk),
                     grid((z.rows, width), lambda r, c: store(dq, self.zero, r, c)),
                     self.combine(back, self.keys, head, first, seen, dq),
-                    self.put_queries(head, block, dq, partial, part, number),
+                    self.put_queries(head, block, dq, partial, part, chunk),
                 )
 
             def clear(memory: Memory) -> Stmt:
@@ -537,7 +294,7 @@ class _Backward(_Kernel):
             return store(total, load(total, 0) + load(total, n + 1), 0)
 
         scope = Scope()
-        place = z.heads * z.queries * z.values + head * z.queries + i
+        place = self.logarithms + head * z.queries + i
         logarithm = self.known(scope, place)
         inside = t.Select(first + r < z.queries, logarithm, const(float("inf"), z.dtype))
         return seq(
@@ -591,21 +348,11 @@ class _Backward(_Kernel):
 
     def add_columns(self, source: Memory, lines: Memory, count: Expr, to: Memory) -> Stmt:
         """Add columns of ``source``, turned, times lines of queries."""
-        z, width = self.z, to.shape[-1]
+        z = self.z
 
         def tile(j: Expr) -> Stmt:
-            return seq(
-                [
-                    _call(
-                        z.turned(width, vectors),
-                        load(source, 0, j * z.mr),
-                        load(lines, 0, column),
-                        load(to, j * z.mr, column),
-                        const(z.rows),
-                    )
-                    for column, vectors in z.parts(width)
-                ]
-            )
+            columns, rows = load(source, 0, j * z.mr), const(z.rows)
+            return self.add(z.turned, columns, (lines, (0,)), to, j * z.mr, rows)
 
         return serial(count, tile, "j")
 
@@ -616,7 +363,7 @@ class _Backward(_Kernel):
         dq: Memory,
         partial: Memory | None,
         part: Expr,
-        number: Expr,
+        chunk: Expr,
     ) -> Stmt:
         """Add to the gradient of some queries; the first keys begin it."""
         z = self.z
@@ -643,7 +390,7 @@ class _Backward(_Kernel):
 
             whole = const(z.whole(z.width))
             every = [self.along(whole, body, z.width) for body in (begin, add)]
-            return seq(know, know_start, when(number < 1, *every))
+            return seq(know, know_start, when(chunk < 1, *every))
 
         return serial(minimum(z.queries - block * z.rows, z.rows), line, "r")
 
@@ -652,7 +399,7 @@ class _Backward(_Kernel):
         of_keys = z.heads * z.queries * z.width
         of_values = of_keys + z.heads * z.keys * z.width
 
-        def put(source: Memory, begin: int, width: int) -> Stmt:
+        def put(source: Memory, begin: Expr, width: int) -> Stmt:
             def line(j: Expr) -> Stmt:
                 start, know = bind(
                     "start", self.place(begin, z.keys, width, head, first + j, const(0))
@@ -666,7 +413,8 @@ class _Backward(_Kernel):
             live = minimum(here, maximum(z.keys - first, 0))
             return serial(live, line, "j")
 
-        return seq(put(dk, of_keys, z.width), put(dv, of_values, z.values))
+        keys, values = number(of_keys, "of_keys"), number(of_values, "of_values")
+        return seq(put(dk, keys, z.width), put(dv, values, z.values))
 
     def total(self, tile: Expr, partial: Memory) -> Stmt:
         """The gradient of some queries from its parts; of keys that see none there is no part."""

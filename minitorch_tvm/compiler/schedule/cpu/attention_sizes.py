@@ -8,6 +8,7 @@ from functools import cached_property
 from ....core.dtype import DType
 from ....core.record import record
 from ...loops import (
+    NEAR,
     Expr,
     Helper,
     Parts,
@@ -115,6 +116,12 @@ class Sizes:
     def own(self) -> int:
         """Keys of a split."""
         return ceil_div(ceil_div(self.padded, self.splits), self.panel) * self.panel
+
+    @property
+    def most_heads(self) -> int:
+        """For which positions in all memory are numbers of 32 bits."""
+        lines = self.queries + 2 * self.padded + self.rows
+        return NEAR // (lines * (self.whole(self.width) + self.whole(self.values)))
 
     def whole(self, width: int) -> int:
         """A width in whole vectors."""
