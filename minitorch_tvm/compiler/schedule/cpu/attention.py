@@ -203,8 +203,9 @@ class _Backward(Tiles):
 
     def tile(self, tile: Expr, keys: Memory, values: Memory, partial: Memory | None) -> Stmt:
         z = self.z
-        # The first keys, which most queries see, first.
-        part, head = split(tile, z.heads)
+        # The first keys, which most queries see, first.  Of one split, how many heads there are is
+        # not part of the code.
+        part, head = split(tile, z.heads) if z.splits > 1 else (const(0), tile)
         width, depth = z.whole(z.width), z.whole(z.values)
 
         def local(*shape: int, name: str) -> Memory:
