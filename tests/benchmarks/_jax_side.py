@@ -182,6 +182,8 @@ def _initial(row: Row, weights: Weights) -> tuple[State, State, State]:
 def trainer(side: str, row: Row, weights: Weights) -> Callable[[Array, Array], Any]:
     """``step(x, y)`` over numpy batches."""
     del side  # there is one way
+    if row.model not in _MODELS:
+        raise NotImplementedError("not written for JAX")
     forward = _MODELS[row.model]
 
     def loss_of(p: State, stats: State, x: Any, y: Any) -> tuple[Any, State]:

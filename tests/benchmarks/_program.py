@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from _rows import CONTEXT, DEPTH, GATES, HEADS, LAYERS, STAGES, VOCABULARY, WIDTH, Row, Weights
+from _families import FAMILIES
+from _rows import (
+    CONTEXT,
+    DEPTH,
+    GATES,
+    HEADS,
+    LAYERS,
+    STAGES,
+    VOCABULARY,
+    WIDTH,
+    Row,
+    Weights,
+    initial,
+)
 
 Step = Callable[[Any, Any], Any]
 
@@ -149,13 +163,20 @@ def _layer(lib: Any, row: Row) -> Any:
     return Alone()
 
 
+def _other(name: str, sizes: tuple[int, ...], lib: Any) -> Any:
+    return FAMILIES[name](lib, sizes)
+
+
 def model(lib: Any, row: Row, weights: Weights) -> Any:
     """The row's model with the given parameters.  AttributeError: ``lib`` lacks a layer."""
     build = {"mlp": lambda lib: _mlp(lib, row.sizes), "lenet": _lenet, "resnet": _resnet}
     build["lstm"] = _lstm
     build |= dict.fromkeys(GATES, lambda lib: _layer(lib, row))
+    build |= {name: partial(_other, name, row.sizes) for name in FAMILIES}
     made = build.get(row.model, _gpt)(lib)
     named = dict(made.named_parameters())
+    if row.model in FAMILIES:
+        weights = {name: initial(name, tuple(p.shape)) for name, p in named.items()}
     if set(named) != set(weights):
         raise KeyError(f"parameters differ: {sorted(set(named) ^ set(weights))}")
     with lib.no_grad():

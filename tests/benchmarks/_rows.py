@@ -7,6 +7,7 @@ handed the same batches as numpy arrays.
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Row:
     """
 
     name: str
-    model: str  # mlp, lenet, resnet, gpt, lstm, or a recurrent layer by itself: RNN, GRU, LSTM
+    model: str  # mlp, lenet, resnet, gpt, lstm, RNN, GRU, LSTM (a layer alone), another family
     batch: int
     optimizer: str = "SGD"
     lr: float = 0.1
@@ -87,7 +88,25 @@ LAYERS_ALONE = {
     for row in (Row(f"{kind}-{h}-{n}-{steps}", kind, n, sizes=(h, h, steps), lr=0.01),)
 }
 """Recurrent layers, by the size of the state, the batch and the length."""
-TRAINED = ROWS | LAYERS_ALONE
+OTHERS = {
+    row.name: row
+    for row in (
+        Row("mobilenet", "mobilenet", 32, lr=0.01, momentum=0.9),
+        Row("resnext", "resnext", 32, lr=0.01, momentum=0.9),
+        Row("vgg", "vgg", 32, lr=0.01, momentum=0.9),
+        Row("densenet", "densenet", 32, lr=0.01, momentum=0.9),
+        Row("unet", "unet", 32, "Adam", lr=1e-4),
+        Row("vit", "vit", 32, "AdamW", lr=1e-4),
+        Row("mixer", "mixer", 32, "AdamW", lr=1e-4),
+        Row("encoder", "encoder", 16, "AdamW", lr=1e-4, sizes=(1000, 128)),
+        Row("textcnn", "textcnn", 64, "Adam", lr=1e-4, sizes=(20000, 100)),
+        Row("gpt-512", "long gpt", 8, "AdamW", lr=1e-4, sizes=(65, 512)),
+        Row("gpt-1024", "long gpt", 4, "AdamW", lr=1e-4, sizes=(65, 1024)),
+        Row("gpt-4096", "long gpt", 1, "AdamW", lr=1e-4, sizes=(65, 4096)),
+    )
+}
+"""Models of other families; ``sizes`` are the vocabulary and how many tokens there are."""
+TRAINED = ROWS | LAYERS_ALONE | OTHERS
 COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0, levels=256)
 INFERENCE = ("mlp-100", "lenet", "gpt")
 
@@ -152,8 +171,22 @@ def _shapes(row: Row) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "head.weight", (VOCABULARY, WIDTH)
 
 
+def initial(name: str, shape: tuple[int, ...]) -> Array:
+    """A parameter of another family's model: the same for every library that has its name."""
+    if len(shape) == 1:
+        return np.full(shape, float(name.endswith("weight")), np.float32)  # norms, biases
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    value = rng.uniform(-1, 1, shape) / np.sqrt(np.prod(shape[1:]))
+    return value.astype(np.float32)
+
+
 def weights(row: Row) -> Weights:
-    """Initial parameters: uniform within 1/sqrt(fan in), norms 1 and 0, embeddings normal."""
+    """Initial parameters: uniform within 1/sqrt(fan in), norms 1 and 0, embeddings normal.
+
+    None of the other families' models, whose parameters are known once they are built.
+    """
+    if row.name in OTHERS:
+        return {}
     rng = np.random.default_rng(1)
     made: Weights = {}
     for name, shape in _shapes(row):
@@ -189,11 +222,14 @@ def batches(row: Row, count: int = 8, size: int | None = None) -> list[Batch]:
     """
     rng = np.random.default_rng(2)
     size = size or row.batch
-    if row.model in ("gpt", "lstm"):
-        step = rng.integers(1, 5, (count, size, CONTEXT + 1)).cumsum(axis=2) % VOCABULARY
+    if row.model in ("gpt", "lstm") or (row.name in OTHERS and row.sizes):
+        vocabulary, context = row.sizes or (VOCABULARY, CONTEXT)
+        step = rng.integers(1, 5, (count, size, context + 1)).cumsum(axis=2) % vocabulary
+        if row.model in ("encoder", "textcnn"):
+            return [(aligned(t[:, :-1]), aligned(t[:, 0] % 10)) for t in step]
         return [(aligned(t[:, :-1]), aligned(t[:, 1:].reshape(-1))) for t in step]
-    shapes = {"mlp": (784,), "lenet": (1, 28, 28), "resnet": (3, 32, 32)}
-    shape = shapes.get(row.model, row.sizes[:1])
+    shapes = {"mlp": (784,), "lenet": (1, 28, 28)}
+    shape = row.sizes[:1] if row.model in GATES else shapes.get(row.model, (3, 32, 32))
     steps = row.sizes[2:] if row.model in GATES else ()
     pictures = rng.uniform(size=(10, *shape))
     made = []

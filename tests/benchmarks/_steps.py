@@ -23,7 +23,7 @@ from _measure import (
     take_turns,
     weights_file,
 )
-from _rows import INFERENCE, LAYERS_ALONE, ROWS, TRAINED
+from _rows import INFERENCE, LAYERS_ALONE, OTHERS, ROWS, TRAINED
 
 PEERS = ("torch", "torch.compile", "jax")
 OURS = ("ours", "mt.compile")
@@ -136,6 +136,11 @@ def train(rows: list[str], turns: int, results: Answer) -> None:
 def recurrent(rows: list[str], turns: int, results: Answer) -> None:
     """The same of recurrent layers by themselves, of several sizes."""
     train(rows or list(LAYERS_ALONE), turns, results)
+
+
+def families(rows: list[str], turns: int, results: Answer) -> None:
+    """The same of models of other families, of torch and this package."""
+    train(rows or list(OTHERS), turns, results)
 
 
 def infer(rows: list[str], turns: int, results: Answer) -> None:

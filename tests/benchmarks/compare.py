@@ -5,6 +5,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 
 * train: training steps of all models by torch eager, torch.compile, JAX and this package.
 * recurrent: the same of recurrent layers by themselves, of several sizes.
+* families: the same of models of other families, of torch and this package.
 * profile: where the time of our training steps goes, kernel by kernel.
 * infer: forward passes of one sample.
 * kernels: single kernels against torch, JAX, numpy and the machine's limits; matmul: a few.
@@ -36,12 +37,13 @@ import _steps
 import _work
 from _cases import cases
 from _measure import NEIGHBOURS, SCRATCH, Answer, machine, set_threads, use_folder
-from _rows import INFERENCE, LAYERS_ALONE, ROWS, SCALED
+from _rows import INFERENCE, LAYERS_ALONE, OTHERS, ROWS, SCALED
 
 COMMANDS = {
     "train": _steps.train,
     "profile": _profile.profile,
     "recurrent": _steps.recurrent,
+    "families": _steps.families,
     "infer": _steps.infer,
     "kernels": _work.kernels,
     "native": _work.native,
@@ -57,6 +59,7 @@ COMMANDS = {
 ROWS_OF = {
     "infer": INFERENCE,
     "recurrent": tuple(LAYERS_ALONE),
+    "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
 } | dict.fromkeys(("matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""

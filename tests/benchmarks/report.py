@@ -88,6 +88,11 @@ def recurrent(results: Answer) -> str:
     return _steps(results["recurrent"])
 
 
+def families(results: Answer) -> str:
+    """The same of models of other families."""
+    return _steps(results["families"])
+
+
 def infer(results: Answer) -> str:
     """The same of a forward pass of one sample."""
     return _steps(results["infer"])
@@ -196,6 +201,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "native": native,
     "scaling": scaling,
     "recurrent": recurrent,
+    "families": families,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- end -->).)*(<!-- end -->)", re.DOTALL)
 
