@@ -100,7 +100,7 @@ def _at_once(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
         return False
     if sum(numel(x.shape) for x in (query, key, value)) > MOST_ELEMENTS // 2:
         return False  # gradients lie in a row
-    if 0 in (query.shape[-1], value.shape[-1]) or (mask is not None and mask.requires_grad):
+    if 0 in (*key.shape[-2:], value.shape[-1]) or (mask is not None and mask.requires_grad):
         return False
     keys = key.shape[-2]
     return queries >= _QUERIES and keys >= _KEYS and 4 * numel((*outer, queries, keys)) >= _LARGE
@@ -131,9 +131,10 @@ def _piece(x: Node, first: int, shape: Shape) -> Node:
 class Attention(Op, kind=Kind.OPAQUE):
     """attention(q: f[..., h, l, e], k: f[..., h, s, e], v: f[..., h, s, m], mask) -> f[count].
 
-    In a row, the results of :func:`attention`, :func:`turned`, and, with ``keeps``, for each query
-    the logarithm of the sum of its scores' exponentials, infinity if no key is seen.  The result is
-    not differentiated by these.
+    In a row, the results of :func:`attention`, :func:`turned`, and, with ``keeps``, of each query
+    the largest score, and behind all of these the reciprocal of the sum of exponentials of what
+    scores are less than that; 0 and 1 if no key is seen.  The result is not differentiated by them.
+    (A logarithm of the sum would be one number, but beside a large score it is rounded away.)
     """
 
     causal: bool
@@ -143,7 +144,7 @@ class Attention(Op, kind=Kind.OPAQUE):
     def infer(self, *inputs: Spec) -> Spec:
         q, _, v = inputs[:3]
         queries = numel(q.shape[:-1])
-        return Spec((queries * (v.shape[-1] + int(self.keeps)),), q.dtype)
+        return Spec((queries * (v.shape[-1] + 2 * self.keeps),), q.dtype)
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         raise AssertionError(f"{self} has a schedule of its own")
@@ -152,14 +153,14 @@ class Attention(Op, kind=Kind.OPAQUE):
         q, k, v, *masks = xs
         scores = _scores(np, q, k, masks, self.causal, self.scale)
         top = scores.max(-1, keepdims=True)
-        e = np.exp(scores - np.where(np.isneginf(top), 0, top))
+        if masks:
+            top = np.where(np.isneginf(top), 0, top)
+        e = np.exp(scores - top)
         total = e.sum(-1, keepdims=True)
-        blind = total == 0
-        y = _turn(np, (e / np.where(blind, 1, total)) @ v)
-        if not self.keeps:
-            return y.ravel()
-        logarithm = np.where(blind, np.inf, top + np.log(np.where(blind, 1, total)))
-        return np.concatenate([y.ravel(), logarithm.ravel().astype(y.dtype)])
+        factor = 1 / np.where(total == 0, 1, total)
+        y = _turn(np, (e * factor) @ v)
+        kept = (top, factor) if self.keeps else ()
+        return np.concatenate([x.ravel() for x in (y, *kept)]).astype(q.dtype)
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         q, k, v = xs[:3]
@@ -198,8 +199,8 @@ class AttentionBackward(Op, kind=Kind.OPAQUE):
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         ct, y, q, k, v, *masks = xs
         scores = _scores(np, q, k, masks, self.causal, self.scale)
-        logarithm = y[ct.size :].reshape(*q.shape[:-1], 1)
-        weights = np.exp(scores - logarithm)
+        top, factor = y[ct.size :].reshape(2, *q.shape[:-1], 1)
+        weights = np.exp(scores - top) * factor
         given = _turn(np, y[: ct.size].reshape(turned(ct.shape)))
         mean = (ct * given).sum(-1, keepdims=True)  # as of weights' cotangents, times weights
         back = weights * (ct @ np.swapaxes(v, -1, -2) - mean) * self.scale

@@ -131,12 +131,15 @@ def _tolerances(
         return _computed(graph, kernel, memory, True, shift)
 
     others = [moved(-1.0), moved(1.0)] if anchors else []
+    opaque = any(graph.values[i].op.kind is Kind.OPAQUE for i in kernel.values)
     out = {}
     for i in kernel.outputs:
         if not graph.values[i].dtype.is_floating_point:
             continue
-        tolerance = _ROUNDINGS * _epsilon(graph.values[i]) * (1.0 + np.abs(want[i]))
-        tolerance = tolerance + 8 * np.abs(narrow[i] - want[i])
+        size, rounded = np.abs(want[i]), np.abs(narrow[i] - want[i])
+        if opaque:  # an element is made of all others
+            size, rounded = (np.max(x, where=np.isfinite(x), initial=0.0) for x in (size, rounded))
+        tolerance = _ROUNDINGS * _epsilon(graph.values[i]) * (1.0 + size) + 8 * rounded
         for other in others:
             tolerance = tolerance + np.abs(other[i] - want[i])
         out[i] = tolerance

@@ -216,6 +216,53 @@ def test_large_scores(at_once: None) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_large_scores(causal: bool, at_once: None) -> None:
+    """Weights that are computed again are those of the forward pass, however scores are rounded:
+    cotangents of values add up to those of results."""
+    q, k, v, ct = _case((2,), 70, 70, 24, 8)
+    for factor in (1e4, 1e7, 1e12):
+        _, dq, dk, dv = _found((q * np.float32(factor), k, v, np.ones_like(ct)), causal=causal)
+        np.testing.assert_allclose(dv.sum(1), 70, rtol=1e-5)
+        assert np.isfinite(dq).all()
+        assert np.isfinite(dk).all()
+
+
+def test_scores_of_minus_infinity_without_a_mask(at_once: None) -> None:
+    q, k, v, ct = _case((2,), 40, 40, 24, 8)
+    q, k = np.abs(q), np.abs(k)
+    q[1, 17, 3] = -np.inf
+    y = _found((q, k, v, ct))[0]
+    hit = np.zeros(y.shape, bool)
+    hit[1, 17] = True
+    np.testing.assert_array_equal(np.isnan(y), hit)
+
+
+def test_no_keys(at_once: None) -> None:
+    y = F.scaled_dot_product_attention(mt.ones(2, 5, 4), mt.ones(2, 0, 4), mt.ones(2, 0, 4))
+    np.testing.assert_array_equal(y.numpy(), np.zeros((2, 5, 4)))
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_kernels_agree_with_their_reference(factor: float, at_once: None) -> None:
+    for dtype in (np.float32, np.float64):
+        q, k, v, ct = (a.astype(dtype) for a in _case((2, 2), 70, 90, 24, 24))
+        with config.override(validate=True):
+            lazy.clear_cache()
+            _found((q * dtype(factor), k, v, ct), causal=True)
+
+
+def test_masks_far_from_zero(at_once: None) -> None:
+    """Of a query whose keys all have -1e9 added, beside which the logarithm of a sum is nothing."""
+    arrays = _case((1,), 40, 50, 16, 16)
+    mask = np.zeros((40, 50), np.float32)
+    mask[3], mask[7, 5:], mask[:, 2] = -1e9, -1e9, np.finfo(np.float32).min
+    q = arrays[0].copy()
+    q[:, 3] = 0  # what is left of its scores beside the mask is not float32's to say
+    arrays = (q, *arrays[1:])
+    _check(_found(arrays, mt.tensor(mask)), _truth(*arrays, mask, False), "far")
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_derivatives_of_derivatives(causal: bool, at_once: None) -> None:
     """As with scores that are stored."""
     arrays = _case((2,), 9, 9, 4, 4)

@@ -13,17 +13,19 @@ from minitorch_tvm.ir.op import Op, intern
 from minitorch_tvm.ops import attention as at
 
 
-def _weights(op: Any, q: Array, k: Array, mask: Array | None, i: int) -> tuple[Array, float]:
-    """Weights of the keys for query i of a head, and the logarithm of the exponentials' sum."""
+def _exponentials(
+    op: Any, q: Array, k: Array, mask: Array | None, i: int, top: float | None = None
+) -> tuple[Array, float]:
+    """Those of the scores of query i of a head less the largest, or ``top``, which is the other."""
     seen = range(min(i + 1, len(k)) if op.causal else len(k))
     scores = {j: op.scale * float(q[i] @ k[j]) for j in seen}
     if mask is not None:
         scores = {j: s + mask[i, j] for j, s in scores.items()}
-    logarithm = math.log(sum(map(math.exp, scores.values())))
+    top = max(scores.values()) if top is None else top
     found = np.zeros(len(k))
     for j, s in scores.items():
-        found[j] = math.exp(s - logarithm)
-    return found, logarithm
+        found[j] = math.exp(s - top)
+    return found, top
 
 
 def _heads(shape: tuple[int, ...]) -> Any:
@@ -35,19 +37,20 @@ def _turned(x: Array) -> Array:
 
 
 def _attention(op: Any, q: Array, k: Array, v: Array, *masks: Array) -> Array:
-    y, logarithms = np.zeros((*q.shape[:-1], v.shape[-1])), np.zeros(q.shape[:-1])
+    y, kept = np.zeros((*q.shape[:-1], v.shape[-1])), np.zeros((2, *q.shape[:-1]))
     masks = tuple(np.broadcast_to(m, (*q.shape[:-1], k.shape[-2])) for m in masks)
     for head in _heads(q.shape[:-2]):
         for i in range(q.shape[-2]):
             own = masks[0][head] if masks else None
-            weights, logarithms[*head, i] = _weights(op, q[head], k[head], own, i)
-            y[*head, i] = weights @ v[head]
-    return np.concatenate([_turned(y), *([logarithms.ravel()] if op.keeps else [])])
+            e, kept[0, *head, i] = _exponentials(op, q[head], k[head], own, i)
+            kept[1, *head, i] = 1 / e.sum()
+            y[*head, i] = e @ v[head] / e.sum()
+    return np.concatenate([_turned(y), *([kept.ravel()] if op.keeps else [])])
 
 
 def _backward(op: Any, ct: Array, y: Array, q: Array, k: Array, v: Array, *masks: Array) -> Array:
     # What was kept may be anything here: weights are made of it, whether they add up to 1 or not.
-    kept = y[ct.size :].reshape(q.shape[:-1])
+    top, factor = y[ct.size :].reshape(2, *q.shape[:-1])
     masks = tuple(np.broadcast_to(m, (*q.shape[:-1], k.shape[-2])) for m in masks)
     dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
     given = y[: ct.size].reshape(at.turned(ct.shape))
@@ -55,8 +58,8 @@ def _backward(op: Any, ct: Array, y: Array, q: Array, k: Array, v: Array, *masks
     for head in _heads(q.shape[:-2]):
         for i in range(q.shape[-2]):
             own = masks[0][head] if masks else None
-            weights, logarithm = _weights(op, q[head], k[head], own, i)
-            weights = weights * math.exp(logarithm - kept[*head, i])
+            e, _ = _exponentials(op, q[head], k[head], own, i, float(top[*head, i]))
+            weights = e * factor[*head, i]
             mean = ct[*head, i] @ given[*head, i]
             for j, weight in enumerate(weights):
                 of_score = weight * (ct[*head, i] @ v[*head, j] - mean) * op.scale
@@ -84,7 +87,7 @@ def _cases(backward: bool) -> tuple[tuple[Op, Shapes], ...]:
             scale = (1 + number) / 8
             if backward:
                 result = (*outer, n, values)
-                known = (math.prod(result) + math.prod(result[:-1]),)
+                known = (math.prod(result) + 2 * math.prod(result[:-1]),)
                 op: Op = intern(at.AttentionBackward(causal, scale))
                 found.append((op, (result, known, *shapes)))
             else:

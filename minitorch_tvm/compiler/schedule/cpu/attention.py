@@ -3,7 +3,7 @@
 Pattern: Attention and AttentionBackward.  Strategy: a tile takes some queries of a head, computes
 their scores with all keys that they see into memory of its own, makes weights of them there, and
 multiplies these with the values.  Gradients take some keys of a head, for which they keep sums,
-through all queries that see them: weights are computed again, from the logarithm of each query's
+through all queries that see them: weights are computed again, from each query's largest score and
 sum of exponentials.  Sums for queries go on from one part of the keys to the next; where several
 tiles share the keys of a head, their sums are added in the end.
 
@@ -50,7 +50,7 @@ from .conv_layout import div, mod, split
 
 
 class _Forward(Tiles):
-    """Weighted values, and for gradients each query's logarithm of its sum."""
+    """Weighted values, and for gradients each query's largest score and factor."""
 
     def __init__(self, code: KernelCode, cpu: CpuTarget, op: Attention) -> None:
         operands = code.anchor.inputs
@@ -81,7 +81,7 @@ class _Forward(Tiles):
             know,
             know_count,
             [alloc(m) for m in (lines, scores, sums, factor)],
-            self.fetch(self.q, head, first, lines, z.width),
+            self.fetch(self.scaled, head, first, lines, z.width),
             self.multiply(lines, turned, head, const(0), count, scores),
             serial(
                 z.rows, lambda r: self.weigh(head, first, r, count * z.panel, scores, factor), "r"
@@ -98,7 +98,7 @@ class _Forward(Tiles):
     def weigh(
         self, head: Expr, first: Expr, r: Expr, count: Expr, scores: Memory, factor: Memory
     ) -> Stmt:
-        """Exponentials of a query's scores, what they are to be multiplied by, the logarithm."""
+        """Exponentials of a query's scores, and what they are to be multiplied by."""
         z, t = self.z, tvm().tirx
         i, know = bind("i", first + r)
         lowest = const(float("-inf"), z.dtype)
@@ -122,7 +122,8 @@ class _Forward(Tiles):
             )
 
         known = local_buffer((1,), z.dtype, "known")
-        blind = t.EQ(load(top, 0), lowest)
+        # Without a mask, scores of -inf are not hidden: their row is NaN.
+        blind = t.EQ(load(top, 0), lowest) if self.mask is not None else const(0, "bool")
 
         def exponential(j: Expr, lane: Expr) -> Stmt:
             scope = Scope()
@@ -133,12 +134,14 @@ class _Forward(Tiles):
 
         scope = Scope()
         seen = scope.keep(t.Select(blind, const(1.0, z.dtype), load(total, 0)))
-        stores = [store(factor, scope.div(const(1.0, z.dtype), seen), r)]
+        own = scope.keep(scope.div(const(1.0, z.dtype), seen))
+        stores = [store(factor, own, r)]
         if self.keeps:
-            logarithm = scope.add(load(known, 0), scope.keep(scope.log(seen)))
-            value = scope.keep(t.Select(blind, const(float("inf"), z.dtype), scope.keep(logarithm)))
-            place = self.logarithms + head * z.queries + i
-            stores.append(when(i < z.queries, store(self.result, value, place)))
+            kept = [
+                store(self.result, value, self.kept(which, head, i))
+                for which, value in enumerate((load(known, 0), own))
+            ]
+            stores.append(when(i < z.queries, seq(kept)))
         behind = z.padded - z.keys
         return seq(
             know,
@@ -215,7 +218,7 @@ class _Backward(Tiles):
         weights, back = (local(z.rows, z.line, name=name) for name in ("weights", "back"))
         dq = local(z.rows, width, name="dq")
         dk, dv = local(z.chunk, width, name="dk"), local(z.chunk, depth, name="dv")
-        of_rows = local(2, z.rows, name="of_rows")
+        of_rows = local(3, z.rows, name="of_rows")
         begin, know_begin = bind("begin", part * z.own)
         end, know_end = bind("end", minimum(begin + z.own, z.padded))
 
@@ -242,7 +245,7 @@ class _Backward(Tiles):
                 return seq(
                     know_i,
                     know_seen,
-                    self.fetch(self.q, head, i, q, z.width),
+                    self.fetch(self.scaled, head, i, q, z.width),
                     self.fetch(self.ct, head, i, ct, z.values),
                     serial(z.rows, lambda r: self.row(head, i, r, ct, of_rows), "r"),
                     self.multiply(q, keys, head, panel, panels, weights),
@@ -280,7 +283,8 @@ class _Backward(Tiles):
         )
 
     def row(self, head: Expr, first: Expr, r: Expr, ct: Memory, of_rows: Memory) -> Stmt:
-        """A query's logarithm, infinite behind the last one, and the mean of its cotangents."""
+        """A query's largest score, infinite behind the last one, the mean of its cotangents, and
+        what its weights are multiplied by."""
         z, t = self.z, tvm().tirx
         i, know = bind("i", minimum(first + r, z.queries - 1))
         total = local_buffer((z.lanes,), z.dtype, "total")
@@ -295,9 +299,8 @@ class _Backward(Tiles):
             return store(total, load(total, 0) + load(total, n + 1), 0)
 
         scope = Scope()
-        place = self.logarithms + head * z.queries + i
-        logarithm = self.known(scope, place)
-        inside = t.Select(first + r < z.queries, logarithm, const(float("inf"), z.dtype))
+        top, factor = (self.known(scope, self.kept(which, head, i)) for which in (0, 1))
+        inside = t.Select(first + r < z.queries, top, const(float("inf"), z.dtype))
         return seq(
             know,
             know_start,
@@ -305,7 +308,11 @@ class _Backward(Tiles):
             serial(z.lanes, lambda n: store(total, self.zero, n), "n"),
             self.along(const(z.whole(z.values)), element, z.values),
             serial(z.lanes - 1, gather, "n"),
-            scope.body(store(of_rows, inside, 0, r), store(of_rows, load(total, 0), 1, r)),
+            scope.body(
+                store(of_rows, inside, 0, r),
+                store(of_rows, load(total, 0), 1, r),
+                store(of_rows, factor, 2, r),
+            ),
         )
 
     def weigh(
@@ -326,11 +333,11 @@ class _Backward(Tiles):
         def one(n: Expr, _: Expr) -> Stmt:
             scope = Scope()
             score = self.score(scope, load(weights, r, n), head, i, first + n)
-            weight = scope.keep(scope.exp(scope.keep(scope.sub(score, load(of_rows, 0, r)))))
+            e = scope.keep(scope.exp(scope.keep(scope.sub(score, load(of_rows, 0, r)))))
+            weight = scope.keep(scope.mul(e, load(of_rows, 2, r)))
             change = scope.keep(scope.sub(load(back, r, n), load(of_rows, 1, r)))
             own = scope.keep(scope.mul(weight, change))
-            scaled = scope.mul(own, const(self.op.scale, z.dtype))
-            return scope.body(store(back, scaled, r, n), store(weights, weight, r, n))
+            return scope.body(store(back, own, r, n), store(weights, weight, r, n))
 
         def nothing(n: Expr) -> Stmt:
             return seq(store(back, self.zero, r, n), store(weights, self.zero, r, n))
@@ -383,11 +390,14 @@ class _Backward(Tiles):
             def where(c: Expr) -> tuple[Expr, ...]:
                 return (start + c,) if partial is None else (part, head, i, c)
 
+            def own(c: Expr) -> Expr:
+                return load(dq, r, c) * const(self.op.scale, z.dtype)
+
             def begin(c: Expr, _: Expr) -> Stmt:
-                return store(memory, load(dq, r, c), *where(c))
+                return store(memory, own(c), *where(c))
 
             def add(c: Expr, _: Expr) -> Stmt:
-                return store(memory, load(memory, *where(c)) + load(dq, r, c), *where(c))
+                return store(memory, load(memory, *where(c)) + own(c), *where(c))
 
             whole = const(z.whole(z.width))
             every = [self.along(whole, body, z.width) for body in (begin, add)]

@@ -56,8 +56,9 @@ class Tiles:
         result = code.buffer(code.kernel.anchor)
         self.result = replace(result, shape=(result.count,))
         self.zero = const(0.0, z.dtype)
-        # Where, in what the forward pass gives, logarithms begin.
-        self.logarithms = number(z.heads * z.queries * z.values, "results")
+        # Of what the forward pass gives, how much are results, and how many queries there are.
+        self.results = number(z.heads * z.queries * z.values, "results")
+        self.rows = number(z.heads * z.queries, "rows")
         builder = code.builder
 
         def copied(width: int, name: str) -> Memory:
@@ -79,11 +80,21 @@ class Tiles:
 
         return read
 
+    def scaled(self, scope: Scope, head: Expr, position: Expr, column: Expr) -> Expr:
+        """An element of a query, times the scale of scores."""
+        value = self.q(scope, head, position, column)
+        return scope.keep(scope.mul(value, const(self.op.scale, self.z.dtype)))
+
     def place(self, first: Expr, n: int, width: int, head: Expr, i: Expr, c: Expr) -> Expr:
         """Where an element of a part of the result is, which begins at ``first``."""
         across = self.outer[-1] if self.outer else 1
         line = (div(head, across) * n + i) * across + mod(head, across)
         return first + line * width + c
+
+    def kept(self, which: int, head: Expr, i: Expr) -> Expr:
+        """Where the largest score of a query is kept, 0, and what its weights are multiplied by."""
+        first = self.results + self.rows if which else self.results
+        return first + head * self.z.queries + i
 
     def along(self, count: Expr, body: Body, most: int) -> Stmt:
         """``body`` of ``count`` elements of a row, whole vectors, and of those up to ``most``."""
@@ -273,9 +284,12 @@ class Tiles:
         )
 
     def score(self, scope: Scope, raw: Expr, head: Expr, i: Expr, j: Expr) -> Expr:
-        """A product as a score: scaled, masked."""
-        op = self.op
-        value = scope.keep(scope.mul(raw, const(op.scale, self.z.dtype)))
+        """A product as a score: masked.
+
+        It is scaled already, as queries are: of a product here and the subtraction of the largest
+        score LLVM makes one operation, where that score was rounded.
+        """
+        value = scope.keep(raw)
         hidden = const(float("-inf"), self.z.dtype)
         if self.mask is not None:
             mask = self.code.graph.values[self.mask]
@@ -289,7 +303,7 @@ class Tiles:
                 value = scope.keep(scope.select(own, value, hidden))
             else:
                 value = scope.keep(scope.add(value, own))
-        if op.causal:
+        if self.op.causal:
             value = scope.keep(scope.select(j <= i, value, hidden))
         return value
 
