@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -10,12 +11,16 @@ import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler.schedule import cpu
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.node import Node, apply
 from minitorch_tvm.ops import gather as ga
 from minitorch_tvm.tensor import Tensor
 from minitorch_tvm.tensor.gathering import known_range
+
+scatter = sys.modules[f"{cpu.__name__}.scatter"]
 
 
 def add_up(ct: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
@@ -69,6 +74,26 @@ def test_followers_join_the_kernel_and_read_what_they_replace(rng: np.random.Gen
     mt.eval(table)
     np.testing.assert_array_equal(table.numpy(), before - add_up(ct, index, 40) * np.float32(0.5))
     np.testing.assert_array_equal(g.numpy(), add_up(ct, index, 40))
+
+
+@pytest.mark.parametrize(("grain", "blocks"), [(1 << 20, 16), (8, 16), (8, 3)])
+@pytest.mark.parametrize("shape", [(301, 70), (57, 3, 130), (40,)])
+def test_tables_in_blocks_of_columns_or_of_rows(
+    grain: int, blocks: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By themselves, and with what is made of them behind; large tables are taken row by row."""
+    monkeypatch.setattr(scatter, "GRAIN", grain)
+    monkeypatch.setattr(scatter, "_ROW_BLOCKS", blocks)
+    rng = np.random.default_rng(5)
+    index = rng.integers(0, shape[0], 90)
+    ct = rng.standard_normal((90, *shape[1:])).astype(np.float32)
+    lazy.clear_cache()
+    sums = scattered(ct, index, shape[0])
+    np.testing.assert_array_equal(sums.numpy(), add_up(ct, index, shape[0]))
+    table = mt.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    expected = table.numpy() - np.float32(0.5) * add_up(ct, index, shape[0])
+    table -= 0.5 * scattered(ct, index, shape[0])
+    np.testing.assert_array_equal(table.numpy(), expected)
 
 
 def test_a_computed_index_is_checked_before_anything_is_written() -> None:

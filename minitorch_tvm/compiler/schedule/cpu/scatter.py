@@ -19,6 +19,7 @@ from ...loops import (
     Expr,
     Stage,
     Stmt,
+    ceil_div,
     const,
     grid,
     load,
@@ -37,8 +38,9 @@ from .elementwise import GRAIN, unravel
 _COLUMNS = 4
 """Vectors in a block of columns: two cache lines and more, so that tiles do not share lines."""
 
-_ROW_BLOCKS = 16
-"""Most blocks of rows: each of them walks over all positions."""
+_ROW_BLOCKS, _FAR_BLOCKS = 16, 64
+"""Most blocks of rows, and of those that are more than a core's cache holds: each of them walks
+over all positions."""
 
 
 def _number(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
@@ -63,11 +65,17 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     start = 0 if adds else -1
     before, behind = anchor.shape[:dim], anchor.shape[dim + 1 :]
     *middle, inner = behind or (1,)
-    width = min(inner, _COLUMNS * cpu.lanes(anchor.dtype.itemsize))
-    columns = -(-inner // width)
-    height = max(-(-op.size // _ROW_BLOCKS), min(op.size, GRAIN // (width * numel(tuple(middle)))))
+    width, blocks = min(inner, _COLUMNS * cpu.lanes(anchor.dtype.itemsize)), _ROW_BLOCKS
+    row = numel(tuple(middle)) * inner
+    if op.size * row >= _ROW_BLOCKS * GRAIN:
+        # Whole rows follow each other in memory, and a block stays near until it is finished.
+        width = inner
+        near = ceil_div(op.size * row * anchor.dtype.itemsize, cpu.l2_bytes // 2)
+        blocks = min(max(near, _ROW_BLOCKS), _FAR_BLOCKS)
+    columns = ceil_div(inner, width)
+    height = max(ceil_div(op.size, blocks), min(op.size, GRAIN // (width * numel(tuple(middle)))))
     height = max(1, height)
-    rows = -(-op.size // height)
+    rows = ceil_div(op.size, height)
     # With followers, the kernel's outputs may stand on memory that they still have to read.
     alone = code.kernel.members == (code.kernel.anchor,)
     shape = anchor.shape
