@@ -318,8 +318,10 @@ def _attention_flops(*shapes: Shape, op: Attention | AttentionBackward) -> int:
     q, k, v = shapes[2:5] if back else shapes[:3]
     # Of scores, their gradients and what these make of queries and keys; of values.
     each = 3 * q[-1] + 2 * v[-1] if back else q[-1] + v[-1]
-    seen = sum(min(i + 1, k[-2]) for i in range(q[-2])) if op.causal else q[-2] * k[-2]
-    return 2 * numel(q[:-2]) * seen * each
+    queries, keys = q[-2], k[-2]
+    hidden = min(queries, keys)
+    hidden = keys * hidden - hidden * (hidden + 1) // 2 if op.causal else 0
+    return 2 * numel(q[:-2]) * (queries * keys - hidden) * each
 
 
 def bytes_moved(fused: FusedGraph, kernel: Kernel) -> int:

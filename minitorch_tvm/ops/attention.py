@@ -112,19 +112,14 @@ def turned(shape: Shape) -> Shape:
     return (*outer[:-1], n, *outer[-1:], width)
 
 
-def _as_turned(part: Node, shape: Shape) -> Node:
-    """What is turned in memory, as ``shape``."""
-    memory = b.reshape(part, turned(shape))
+def _piece(x: Node, first: int, shape: Shape) -> Node:
+    """The elements of a turned result from ``first`` on, as ``shape``."""
+    memory = b.reshape(b.slice(x, [first], [first + numel(shape)], [1]), turned(shape))
     if len(shape) < 3:
         return memory
     dims = list(range(len(shape)))
     dims[-3], dims[-2] = dims[-2], dims[-3]
     return b.permute(memory, dims)
-
-
-def _piece(x: Node, first: int, shape: Shape) -> Node:
-    """The elements of a turned result from ``first`` on, as ``shape``."""
-    return _as_turned(b.slice(x, [first], [first + numel(shape)], [1]), shape)
 
 
 @record(eq=False)
@@ -217,8 +212,7 @@ def _scores(np: ModuleType, q: Any, k: Any, masks: list[Any], causal: bool, scal
         seen = np.tril(np.ones(scores.shape[-2:], bool))
         scores = np.where(seen, scores, -np.inf)
     for mask in masks:
-        hidden = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        scores = hidden
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     return scores
 
 

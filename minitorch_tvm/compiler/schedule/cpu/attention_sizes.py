@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import cached_property
 
 from ....core.dtype import DType
 from ....core.record import record
@@ -56,8 +55,8 @@ class Sizes:
     mr: int  # rows of a register tile
     widest: int  # and vectors, at most
     rows: int  # queries that are taken together
-    chunk: int  # keys whose gradients are computed together
-    splits: int  # tiles that share the keys of a head, for gradients
+    own: int  # keys of a tile of gradients
+    chunk: int  # of which so many are taken together
 
     @classmethod
     def of(
@@ -75,11 +74,9 @@ class Sizes:
         panel = 2 * lanes
         mr, widest = (min(8, panel), 3) if large else (min(4, panel), 2)
         padded = ceil_div(keys, panel) * panel
-        rows, chunk, splits = _ROWS, padded, 1
+        rows, own, chunk = _ROWS, padded, padded
         if gradients:
-            splits = ceil_div(_TILES, heads)
-            own = ceil_div(ceil_div(padded, splits), panel) * panel
-            splits = ceil_div(padded, own)
+            own = ceil_div(padded, ceil_div(_TILES, heads) * panel) * panel
             each = itemsize * (3 * (width + lanes) + 2 * (values + lanes) + 2 * rows)
             most = max(1, int(_KEYS * cpu.l2_bytes) // each // panel) * panel
             chunks = ceil_div(own, most)
@@ -89,7 +86,7 @@ class Sizes:
             rows = max(mr, min(rows, most // mr * mr))
         return cls(
             *(dtype.name, lanes, heads, queries, keys, width, values, causal),
-            *(mr, widest, rows, chunk, splits),
+            *(mr, widest, rows, own, chunk),
         )
 
     @property
@@ -113,9 +110,9 @@ class Sizes:
         return ceil_div(self.queries, self.rows)
 
     @property
-    def own(self) -> int:
-        """Keys of a split."""
-        return ceil_div(ceil_div(self.padded, self.splits), self.panel) * self.panel
+    def splits(self) -> int:
+        """Tiles of gradients that share the keys of a head."""
+        return ceil_div(self.padded, self.own)
 
     @property
     def most_heads(self) -> int:
@@ -127,7 +124,7 @@ class Sizes:
         """A width in whole vectors."""
         return ceil_div(width, self.lanes) * self.lanes
 
-    @cached_property
+    @property
     def line(self) -> int:
         """Elements from one query's scores to the next one's: not a power of two."""
         return self.chunk + self.lanes

@@ -48,12 +48,12 @@ def _zeros(name: str, extents: tuple[int, int, int, int], dtype: str, write: Wri
     return [parallel_stage(name, a, body)]
 
 
-def _indexable(s: Conv, *, padded: bool = True) -> bool:
+def _indexable(s: Conv, *, padded: bool = False) -> bool:
     """Whether every buffer, packed copies included, can be indexed with 32 bits.
 
     In groups, whose channels are few, only one schedule's copies are ``padded``.
     """
-    padding = _PADDING if padded else 0
+    padding = _PADDING if padded or s.groups == 1 else 0
     reach = tuple(
         size + 2 * pad + kernel * dilation
         for size, pad, kernel, dilation in zip(
@@ -105,7 +105,7 @@ def conv_forward_stages(
 ) -> list[Stage] | None:
     """Stages of ``y[n, o] = sum over c, i, j of x[n, c] * w[o, c]``."""
     s = spec
-    if not _indexable(s, padded=s.groups == 1):
+    if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.o, s.oh, s.ow), s.dtype, access.write)
@@ -147,7 +147,7 @@ def conv_grad_input_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to x: a correlation of ct with the same weights."""
     s = spec
-    if not _indexable(s, padded=s.groups == 1):
+    if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.oh, s.ow)):
         return _zeros("conv_empty", (s.n, s.c, s.h, s.w), s.dtype, access.write)
@@ -194,7 +194,7 @@ def conv_grad_weight_stages(
 ) -> list[Stage] | None:
     """Stages of the gradient with respect to w: products of all output pixels, summed up."""
     s = spec
-    if not _indexable(s, padded=s.groups == 1):
+    if not _indexable(s):
         return None
     if not all((s.n, s.c, s.o, s.kh, s.kw, s.oh, s.ow)):
         return _zeros("conv_empty", (s.o, s.c, s.kh, s.kw), s.dtype, access.write)
@@ -220,7 +220,7 @@ def conv_grad_weight_stages(
         return conv_weight_rows.row_products(rows, access, builder)
     if on_unit is not None:
         return conv_weight_tiles.outer_products_on_unit(on_unit, access, builder, cpu)
-    if not _indexable(s):
+    if not _indexable(s, padded=True):
         return None
     return outer_products(s, access, builder, cpu)
 

@@ -9,24 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....core.record import record
 from ....core.tvm_api import tvm
 from ...loops import Builder, Expr, Memory, Stage, Stmt, parallel_stage, seq, var
 from .conv_layout import div, maximum, mod
 
 
-@record(frozen=False)
 class _Parts(Builder):
     """Memory of a ``group``, which is a part of what ``whole`` makes for all ``groups``."""
 
-    whole: Builder | None = None
-    groups: int = 1
-    group: Expr = 0
+    def __init__(self, whole: Builder, groups: int, group: Expr) -> None:
+        super().__init__(whole.scratch)
+        self._groups, self._group = groups, group
 
     def scratch_buffer(self, shape: Sequence[int], dtype: str, name: str) -> Memory:
-        assert self.whole is not None
-        every = self.whole.scratch_buffer((self.groups, *shape), dtype, name)
-        return every.part(self.group)
+        return super().scratch_buffer((self._groups, *shape), dtype, name).part(self._group)
 
 
 def each_group(
@@ -39,7 +35,7 @@ def each_group(
     if groups == 1:
         return make(0, builder)
     group = var("group")
-    stages = make(group, _Parts(whole=builder, groups=groups, group=group))
+    stages = make(group, _Parts(builder, groups, group))
     return None if stages is None else [_repeated(stage, groups, group) for stage in stages]
 
 
