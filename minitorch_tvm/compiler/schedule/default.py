@@ -17,10 +17,9 @@ from ..dialect import Lazy, Reduce, Scope
 from ..loops import Stage, const, var
 from ..lower import KernelCode
 from ..target import CpuTarget
-from .cpu.attention import attention
 from .cpu.combine import Combine
+from .cpu.deferred import attention, recurrence
 from .cpu.elementwise import elementwise
-from .cpu.recurrence import recurrence
 from .cpu.scan import scan
 from .cpu.sort import sort
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
+import importlib
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from minitorch_tvm.core import dtype as dt
 
 Array = np.ndarray[Any, Any]
 
-recurrence_schedule = sys.modules[f"{cpu.__name__}.recurrence"]
+recurrence_schedule = importlib.import_module(f"{cpu.__name__}.recurrence")
 
 # States, sequences, steps: whole vectors and parts of one, panels that are not full, register tiles
 # of which rows are left, one sequence, more than a register tile of them for each thread.

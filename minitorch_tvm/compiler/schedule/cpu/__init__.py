@@ -10,11 +10,10 @@ from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
 from . import gemm_tiling
-from .attention import attention
+from .deferred import Rule, attention, convolution, recurrence
 from .elementwise import elementwise
 from .generic import generic
-from .product import convolution, product
-from .recurrence import recurrence
+from .product import product
 from .reduction import reduction
 from .rows import rows
 from .scan import scan
@@ -22,8 +21,6 @@ from .scatter import scatter
 from .sort import sort
 from .transpose import transpose
 from .window import window
-
-Rule = Callable[[KernelCode, CpuTarget], list[Stage] | None]
 
 RULES: tuple[Rule, ...] = (
     rows,  # reductions along rows, and what is computed with them

@@ -16,7 +16,8 @@ the last key, make scores of -inf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Sequence
 from math import prod
 
 from ....core.shape import numel
@@ -113,14 +114,6 @@ class _Forward(Tiles):
         def nothing(j: Expr) -> Stmt:
             return store(scores, self.zero, r, z.keys + j)
 
-        def every(memory: Memory, take: Callable[[Expr, Expr], Expr]) -> Stmt:
-            """Lane 0 becomes what all lanes make."""
-            return serial(
-                z.lanes - 1,
-                lambda n: store(memory, take(load(memory, 0), load(memory, n + 1)), 0),
-                "n",
-            )
-
         known = local_buffer((1,), z.dtype, "known")
         # Without a mask, scores of -inf are not hidden: their row is NaN.
         blind = t.EQ(load(top, 0), lowest) if self.mask is not None else const(0, "bool")
@@ -149,18 +142,18 @@ class _Forward(Tiles):
             serial(z.lanes, lambda n: store(top, lowest, n), "n"),
             serial(z.lanes, lambda n: store(total, self.zero, n), "n"),
             self.along(count, score, z.keys),
-            every(top, lambda a, b: t.max(a, b)),
+            self.together(top, t.max),
             store(known, t.Select(blind, self.zero, load(top, 0)), 0),
             self.along(count, exponential, z.keys),
             when(count > z.keys, serial(behind, nothing, "j")) if behind else [],
-            every(total, lambda a, b: a + b),
+            self.together(total, operator.add),
             scope.body(*stores),
         )
 
     def finish(self, head: Expr, first: Expr, r: Expr, sums: Memory, factor: Memory) -> Stmt:
         z = self.z
         i, know = bind("i", first + r)
-        start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
+        start, know_start = self.place(0, z.queries, z.values, head, i)
 
         def element(c: Expr, _: Expr) -> Stmt:
             value = load(sums, r, c) * load(factor, r)
@@ -288,15 +281,12 @@ class _Backward(Tiles):
         z, t = self.z, tvm().tirx
         i, know = bind("i", minimum(first + r, z.queries - 1))
         total = local_buffer((z.lanes,), z.dtype, "total")
-        start, know_start = bind("start", self.place(0, z.queries, z.values, head, i, const(0)))
+        start, know_start = self.place(0, z.queries, z.values, head, i)
 
         def element(c: Expr, lane: Expr) -> Stmt:
             scope = Scope()
             product = load(ct, r, c) * self.known(scope, start + c)
             return scope.body(store(total, load(total, lane) + product, lane))
-
-        def gather(n: Expr) -> Stmt:
-            return store(total, load(total, 0) + load(total, n + 1), 0)
 
         scope = Scope()
         top, factor = (self.known(scope, self.kept(which, head, i)) for which in (0, 1))
@@ -307,7 +297,7 @@ class _Backward(Tiles):
             alloc(total),
             serial(z.lanes, lambda n: store(total, self.zero, n), "n"),
             self.along(const(z.whole(z.values)), element, z.values),
-            serial(z.lanes - 1, gather, "n"),
+            self.together(total, operator.add),
             scope.body(
                 store(of_rows, inside, 0, r),
                 store(of_rows, load(total, 0), 1, r),
@@ -375,20 +365,17 @@ class _Backward(Tiles):
     ) -> Stmt:
         """Add to the gradient of some queries; the first keys begin it."""
         z = self.z
+        sizes = (z.queries, z.width)
 
         def line(r: Expr) -> Stmt:
             i, know = bind("i", block * z.rows + r)
             if partial is None:
-                start, know_start = bind(
-                    "start", self.place(0, z.queries, z.width, head, i, const(0))
-                )
-                memory = self.result
+                memory, (start, know_start) = self.result, self.place(0, *sizes, head, i)
             else:
-                start, know_start = bind("start", const(0))
-                memory = partial
+                memory, start, know_start = partial, None, seq()
 
             def where(c: Expr) -> tuple[Expr, ...]:
-                return (start + c,) if partial is None else (part, head, i, c)
+                return (part, head, i, c) if start is None else (start + c,)
 
             def own(c: Expr) -> Expr:
                 return load(dq, r, c) * const(self.op.scale, z.dtype)
@@ -412,9 +399,7 @@ class _Backward(Tiles):
 
         def put(source: Memory, begin: Expr, width: int) -> Stmt:
             def line(j: Expr) -> Stmt:
-                start, know = bind(
-                    "start", self.place(begin, z.keys, width, head, first + j, const(0))
-                )
+                start, know = self.place(begin, z.keys, width, head, first + j)
 
                 def element(c: Expr, _: Expr) -> Stmt:
                     return store(self.result, load(source, j, c), start + c)
@@ -438,7 +423,7 @@ class _Backward(Tiles):
 
         def line(r: Expr) -> Stmt:
             i, know = bind("i", block * z.rows + r)
-            start, know_start = bind("start", self.place(0, z.queries, z.width, head, i, const(0)))
+            start, know_start = self.place(0, z.queries, z.width, head, i)
 
             def element(c: Expr) -> Stmt:
                 own = local_buffer((1,), z.dtype, "own")
@@ -467,13 +452,10 @@ def _sizes(
     return Sizes.of(cpu, code.anchor.dtype, sizes, causal, gradients)
 
 
-def attention(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+def attention(code: KernelCode, cpu: CpuTarget) -> list[Stage]:
     """Stages of attention, or of its gradients."""
-    if code.kernel.anchor is None:
-        return None
     op = code.anchor.op
-    if not isinstance(op, (Attention, AttentionBackward)):
-        return None
+    assert isinstance(op, (Attention, AttentionBackward))
     if numel(code.anchor.shape) == 0:
         return []
     kernel = _Forward(code, cpu, op) if isinstance(op, Attention) else _Backward(code, cpu, op)

@@ -85,11 +85,38 @@ class Tiles:
         value = self.q(scope, head, position, column)
         return scope.keep(scope.mul(value, const(self.op.scale, self.z.dtype)))
 
-    def place(self, first: Expr, n: int, width: int, head: Expr, i: Expr, c: Expr) -> Expr:
-        """Where an element of a part of the result is, which begins at ``first``."""
+    def place(self, first: Expr, n: int, width: int, head: Expr, i: Expr) -> tuple[Expr, Stmt]:
+        """Where line i of a part of the result begins, which begins at ``first`` itself."""
         across = self.outer[-1] if self.outer else 1
         line = (div(head, across) * n + i) * across + mod(head, across)
-        return first + line * width + c
+        return bind("start", first + line * width)
+
+    def together(self, memory: Memory, take: Callable[[Expr, Expr], Expr]) -> Stmt:
+        """Lane 0 becomes what all lanes make."""
+        return serial(
+            self.z.lanes - 1,
+            lambda n: store(memory, take(load(memory, 0), load(memory, n + 1)), 0),
+            "n",
+        )
+
+    def copied(
+        self, read: Read, head: Expr, position: Expr, width: int, to: Memory, *line: Expr
+    ) -> Stmt:
+        """Copy a line of an operand, followed by zeros."""
+        whole = to.shape[-1]
+
+        def element(c: Expr, _: Expr) -> Stmt:
+            scope = Scope()
+            return scope.body(store(to, read(scope, head, position, c), *line, c))
+
+        copy = self.along(const(whole), element, width)
+        return seq(copy, self.blank(to, *line, first=width))
+
+    def blank(self, to: Memory, *line: Expr, first: int = 0) -> Stmt:
+        """Zeros in a line, from ``first`` on."""
+        rest = to.shape[-1] - first
+        zeros = serial(rest, lambda c: store(to, self.zero, *line, first + c), "c")
+        return zeros if rest else seq()
 
     def kept(self, which: int, head: Expr, i: Expr) -> Expr:
         """Where the largest score of a query is kept, 0, and what its weights are multiplied by."""
@@ -127,23 +154,10 @@ class Tiles:
         z = self.z
 
         def lines(head: Expr, first: Expr, read: Read, to: Memory, width: int) -> Stmt:
-            whole = to.shape[-1]
-
             def line(n: Expr) -> Stmt:
                 j, know = bind("j", first + n)
-
-                def element(c: Expr, _: Expr) -> Stmt:
-                    scope = Scope()
-                    return scope.body(store(to, read(scope, head, j, c), head, j, c))
-
-                def nothing(start: int) -> Stmt:
-                    return serial(
-                        whole - start, lambda c: store(to, self.zero, head, j, start + c), "c"
-                    )
-
-                copy = [self.along(const(whole), element, width)]
-                inside = seq(copy, nothing(width) if whole > width else [])
-                return seq(know, when(j < z.keys, inside, nothing(0)))
+                copy = self.copied(read, head, j, width, to, head, j)
+                return seq(know, when(j < z.keys, copy, self.blank(to, head, j)))
 
             return serial(z.panel, line, "n")
 
@@ -204,20 +218,11 @@ class Tiles:
 
     def fetch(self, read: Read, head: Expr, first: Expr, to: Memory, width: int) -> Stmt:
         """Copy the lines of some queries; behind the last query, its line again."""
-        z, whole = self.z, to.shape[-1]
+        z = self.z
 
         def line(r: Expr) -> Stmt:
             i, know = bind("i", minimum(first + r, z.queries - 1))
-
-            def element(c: Expr, _: Expr) -> Stmt:
-                scope = Scope()
-                return scope.body(store(to, read(scope, head, i, c), r, c))
-
-            def nothing(c: Expr) -> Stmt:
-                return store(to, self.zero, r, width + c)
-
-            rest = serial(whole - width, nothing, "c") if whole > width else []
-            return seq(know, self.along(const(whole), element, width), rest)
+            return seq(know, self.copied(read, head, i, width, to, r))
 
         return serial(z.rows, line, "r")
 

@@ -15,7 +15,7 @@ from .conv_groups import each_group
 from .conv_spec import Access, Conv, Line
 
 
-def convolution_stages(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a convolution or one of its gradients."""
     op = code.anchor.op
     assert isinstance(op, cv.ConvBase)

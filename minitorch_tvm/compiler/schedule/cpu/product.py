@@ -1,11 +1,8 @@
-"""Matrix products: from a fused kernel to the tiled schedules, and the way to convolutions."""
+"""Matrix products: from a fused kernel to the tiled schedules."""
 
 from __future__ import annotations
 
-import importlib
-
 from ....core.shape import Shape, numel
-from ....ops import conv as cv
 from ....ops import elementwise as ew
 from ....ops.matmul import Matmul
 from ...loops import Expr, Stage, Stmt
@@ -109,15 +106,3 @@ def _pitch(code: KernelCode, v: int) -> tuple[int | None, bool]:
         if (height == 1 or down == 1) and (width == 1 or along >= height):
             return (height if width == 1 else along), True
     return None, False
-
-
-def convolution(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
-    """Stages of a convolution or one of its gradients.
-
-    Their schedules are half of all: a model without any does not import them.
-    """
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, cv.ConvBase):
-        return None
-    schedules = importlib.import_module(f"{__package__}.convolution")
-    stages: list[Stage] | None = schedules.convolution_stages(code, cpu)
-    return stages

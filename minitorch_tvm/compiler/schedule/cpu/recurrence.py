@@ -572,13 +572,10 @@ class _Backward(_Kernel):
         return self.step(place, turn % 2, terms, [cells.get(self.cell, plain)], done)
 
 
-def recurrence(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+def recurrence(code: KernelCode, cpu: CpuTarget) -> list[Stage]:
     """Stages of all steps of a recurrent layer, or of its gradient."""
-    if code.kernel.anchor is None:
-        return None
     op = code.anchor.op
-    if not isinstance(op, (Recurrence, RecurrenceBackward)):
-        return None
+    assert isinstance(op, (Recurrence, RecurrenceBackward))
     if numel(code.anchor.shape) == 0:
         return []
     kernel = _Forward(code, cpu, op) if isinstance(op, Recurrence) else _Backward(code, cpu, op)
