@@ -6,27 +6,9 @@ import itertools
 
 from ....core.dtype import DType
 from ....core.record import record
-from ...loops import (
-    NEAR,
-    Expr,
-    Helper,
-    Parts,
-    Stmt,
-    alloc,
-    bind,
-    ceil_div,
-    const,
-    load,
-    local_buffer,
-    pointer_buffer,
-    ramp,
-    seq,
-    serial,
-    splat,
-    store,
-    var,
-)
+from ...loops import NEAR, Helper, Parts, ceil_div, load, pointer_buffer, store, var
 from ...target import CpuTarget
+from .register_tile import Vectors, register_tile
 
 _ROWS = 32
 """Queries that are taken together, at most."""
@@ -129,14 +111,6 @@ class Sizes:
         """Elements from one query's scores to the next one's: not a power of two."""
         return self.chunk + self.lanes
 
-    def vector(self, first: Expr) -> Expr:
-        """Index of a vector."""
-        return ramp(first, self.lanes) if self.lanes > 1 else first
-
-    def lanes_of(self, value: Expr) -> Expr:
-        """A vector of one value."""
-        return splat(value, self.lanes) if self.lanes > 1 else value
-
     def parts(self, width: int) -> list[tuple[int, int]]:
         """(first, vectors) of the register tiles that cover a width."""
         vectors = self.whole(width) // self.lanes
@@ -176,39 +150,19 @@ class Sizes:
         row, term = a
 
         def make() -> Parts:
-            lanes = self.lanes
+            own, lanes = Vectors(self.dtype, self.lanes), self.lanes
             left = pointer_buffer((1 << 24,), self.dtype, "left")
             right = pointer_buffer((1 << 16, b_line), self.dtype, "right")
             sums = pointer_buffer((self.mr, c_line), self.dtype, "sums")
-            terms, whole = var("terms"), self.vector(0)
-            tile = [(r, v) for r in range(self.mr) for v in range(vectors)]
-            acc = {at: local_buffer((lanes,), self.dtype, "acc") for at in tile}
-
-            def start(r: int, v: int) -> Expr:
-                if again:
-                    return load(sums, r, self.vector(v * lanes))
-                return self.lanes_of(const(0.0, self.dtype))
-
-            def one(k: Expr) -> Stmt:
-                columns = [
-                    bind("column", load(right, k, self.vector(v * lanes))) for v in range(vectors)
-                ]
-                out = [know for _, know in columns]
-                for r in range(self.mr):
-                    value = self.lanes_of(load(left, k * term + r * row))
-                    for v, (column, _) in enumerate(columns):
-                        own = acc[r, v]
-                        out.append(store(own, load(own, whole) + value * column, whole))
-                return seq(out)
-
-            body = seq(
-                [alloc(own) for own in acc.values()],
-                [store(own, start(*at), whole) for at, own in acc.items()],
-                serial(terms, one, "k"),
-                [
-                    store(sums, load(own, whole), r, self.vector(v * lanes))
-                    for (r, v), own in acc.items()
-                ],
+            terms = var("terms")
+            body = register_tile(
+                own,
+                (self.mr, vectors),
+                terms,
+                lambda r, k: load(left, k * term + r * row),
+                lambda k, v: load(right, k, own.at(v * lanes)),
+                lambda r, v: load(sums, r, own.at(v * lanes)) if again else own.zero,
+                lambda r, v, value: store(sums, value, r, own.at(v * lanes)),
             )
             return Parts([left.raw, right.raw, sums.raw], [terms], body)
 

@@ -10,22 +10,16 @@ from ...loops import (
     Helper,
     Parts,
     Stmt,
-    alloc,
-    bind,
     ceil_div,
-    const,
     load,
-    local_buffer,
     pointer_buffer,
     prefetch,
-    ramp,
-    seq,
     serial,
-    splat,
     store,
     var,
 )
 from ...target import CpuTarget
+from .register_tile import Vectors, register_tile
 
 _WIDEST = 4
 """Most vectors of a panel."""
@@ -122,14 +116,6 @@ class Sizes:
         """How many there are."""
         return ceil_div(self.n, self.rows)
 
-    def vector(self, number: Expr) -> Expr:
-        """Index of a vector."""
-        return ramp(number * self.lanes, self.lanes) if self.lanes > 1 else number
-
-    def lanes_of(self, value: Expr) -> Expr:
-        """A vector of one value."""
-        return splat(value, self.lanes) if self.lanes > 1 else value
-
 
 def _by_columns(cpu: CpuTarget, n: int, k: int, vectors: int, itemsize: int) -> bool:
     """Whether a step is over sooner if each thread computes some states of all sequences.
@@ -162,35 +148,24 @@ def multiply(z: Sizes) -> Helper:
         panel = pointer_buffer((z.parts, z.k, z.nv * z.lanes), z.dtype, "panel")
         sums = pointer_buffer((z.mr, z.width * z.lanes), z.dtype, "sums")
         terms = var("terms")
-        every, nothing = z.vector(0), z.lanes_of(const(0.0, z.dtype))
-        tile = [(r, v) for r in range(z.mr) for v in range(z.nv)]
+        vectors = Vectors(z.dtype, z.lanes)
 
         def part(left: Expr) -> Stmt:
-            acc = {at: local_buffer((z.lanes,), z.dtype, "acc") for at in tile}
-
-            def term(k: Expr) -> Stmt:
-                vectors = [bind("column", load(panel, left, k, z.vector(v))) for v in range(z.nv)]
-                updates = []
-                for r in range(z.mr):
-                    value = z.lanes_of(load(state, r, k))
-                    for v, (vector, _) in enumerate(vectors):
-                        own = acc[r, v]
-                        updates.append(store(own, load(own, every) + value * vector, every))
+            def asks(k: Expr) -> list[Stmt]:
                 lines = range(0, z.nv * z.lanes * z.itemsize, LINE_BYTES)
                 first = load(panel, left, k, 0)
-                asks = [
-                    prefetch(first, beyond=at + _AHEAD * len(lines) * LINE_BYTES) for at in lines
-                ]
-                return seq(asks, [known for _, known in vectors], updates)
+                ahead = _AHEAD * len(lines) * LINE_BYTES
+                return [prefetch(first, beyond=at + ahead) for at in lines]
 
-            return seq(
-                [alloc(m) for m in acc.values()],
-                [store(m, nothing, every) for m in acc.values()],
-                serial(terms, term, "k"),
-                [
-                    store(sums, load(m, every), r, z.vector(left * z.nv + v))
-                    for (r, v), m in acc.items()
-                ],
+            return register_tile(
+                vectors,
+                (z.mr, z.nv),
+                terms,
+                lambda r, k: load(state, r, k),
+                lambda k, v: load(panel, left, k, vectors.at(v * z.lanes)),
+                lambda r, v: vectors.zero,
+                lambda r, v, value: store(sums, value, r, vectors.at((left * z.nv + v) * z.lanes)),
+                asks,
             )
 
         return Parts([state.raw, panel.raw, sums.raw], [terms], serial(z.parts, part, "part"))
