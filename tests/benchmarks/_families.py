@@ -125,19 +125,19 @@ def _unet(lib: Any, _: Sequence[int]) -> Any:
     return _pooled(nn, [Unet()], 16)
 
 
-def _attention(lib: Any, width: int, heads: int, causal: bool) -> Any:
+def attention_block(lib: Any, width: int, heads: int, *, causal: bool) -> Any:
+    """Attention and a perceptron, each behind a norm and beside a shortcut."""
     nn = lib.nn
 
     class Block(nn.Module):
-        """states[n, t, c] -> states[n, t, c]: attention and a perceptron, beside shortcuts."""
+        """states[n, t, c] -> states[n, t, c]."""
 
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(
-                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-            )
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.gelu = nn.GELU()
 
         def forward(self, x: Any) -> Any:
             n, t, c = x.shape
@@ -147,28 +147,33 @@ def _attention(lib: Any, width: int, heads: int, causal: bool) -> Any:
             )
             mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
             x = x + self.out(mixed.transpose(1, 2).reshape(n, t, c))
-            return x + self.mlp(self.norm2(x))
+            return x + self.down(self.gelu(self.up(self.norm2(x))))
 
     return Block()
 
 
-def _vit(lib: Any, _: Sequence[int]) -> Any:
-    """A transformer over patches of 4 x 4 pixels (Dosovitskiy et al. 2020)."""
+def _of_patches(lib: Any, block: Callable[[], Any]) -> Any:
+    """Four blocks over the 64 patches of 4 x 4 pixels that an image has."""
     nn = lib.nn
 
-    class Vit(nn.Module):
+    class Patches(nn.Module):
         """images[n, 3, 32, 32] -> logits[n, 10]."""
 
         def __init__(self) -> None:
             super().__init__()
             self.patches = nn.Conv2d(3, 128, 4, 4)
-            self.blocks = nn.Sequential(*[_attention(lib, 128, 4, False) for _ in range(4)])
+            self.blocks = nn.Sequential(*[block() for _ in range(4)])
             self.head = nn.Linear(128, 10)
 
         def forward(self, x: Any) -> Any:
             return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(dim=1))
 
-    return Vit()
+    return Patches()
+
+
+def _vit(lib: Any, _: Sequence[int]) -> Any:
+    """A transformer over patches (Dosovitskiy et al. 2020)."""
+    return _of_patches(lib, lambda: attention_block(lib, 128, 4, causal=False))
 
 
 def _mixer(lib: Any, _: Sequence[int]) -> Any:
@@ -190,19 +195,7 @@ def _mixer(lib: Any, _: Sequence[int]) -> Any:
             x = x + self.across(self.norm1(x).transpose(1, 2)).transpose(1, 2)
             return x + self.along(self.norm2(x))
 
-    class Mixer(nn.Module):
-        """images[n, 3, 32, 32] -> logits[n, 10]."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.patches = nn.Conv2d(3, 128, 4, 4)
-            self.blocks = nn.Sequential(*[Mixed() for _ in range(4)])
-            self.head = nn.Linear(128, 10)
-
-        def forward(self, x: Any) -> Any:
-            return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(dim=1))
-
-    return Mixer()
+    return _of_patches(lib, Mixed)
 
 
 def _gpt(lib: Any, sizes: Sequence[int]) -> Any:
@@ -215,7 +208,9 @@ def _gpt(lib: Any, sizes: Sequence[int]) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.token, self.position = nn.Embedding(vocabulary, 128), nn.Embedding(context, 128)
-            self.blocks = nn.Sequential(*[_attention(lib, 128, 4, True) for _ in range(2)])
+            self.blocks = nn.Sequential(
+                *[attention_block(lib, 128, 4, causal=True) for _ in range(2)]
+            )
             self.norm, self.head = nn.LayerNorm(128), nn.Linear(128, vocabulary, bias=False)
 
         def forward(self, x: Any) -> Any:

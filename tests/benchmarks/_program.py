@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from _families import FAMILIES
+from _families import FAMILIES, attention_block
 from _rows import (
     CONTEXT,
     DEPTH,
@@ -84,28 +84,6 @@ def _resnet(lib: Any) -> Any:
 
 def _gpt(lib: Any) -> Any:
     nn = lib.nn
-    attention = nn.functional.scaled_dot_product_attention
-
-    class Block(nn.Module):
-        """Causal attention and a perceptron, each behind a norm and beside a shortcut."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-            self.gelu = nn.GELU()
-
-        def forward(self, x: Any) -> Any:
-            """states[n, t, c] -> states[n, t, c]."""
-            n, t, c = x.shape
-            q, k, v = (
-                part.reshape(n, t, HEADS, c // HEADS).transpose(1, 2)
-                for part in self.qkv(self.norm1(x)).split(c, dim=2)
-            )
-            mixed = attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, c)
-            x = x + self.out(mixed)
-            return x + self.down(self.gelu(self.up(self.norm2(x))))
 
     class Gpt(nn.Module):
         """A language model over characters."""
@@ -114,7 +92,9 @@ def _gpt(lib: Any) -> Any:
             super().__init__()
             self.position = nn.Parameter(lib.zeros(CONTEXT, WIDTH))
             self.token = nn.Embedding(VOCABULARY, WIDTH)
-            self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
+            self.blocks = nn.Sequential(
+                *[attention_block(lib, WIDTH, HEADS, causal=True) for _ in range(LAYERS)]
+            )
             self.norm = nn.LayerNorm(WIDTH)
             self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 

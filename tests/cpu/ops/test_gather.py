@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from minitorch_tvm.compiler.schedule import cpu
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.node import Node, apply
+from minitorch_tvm.ir.op import intern
 from minitorch_tvm.ops import gather as ga
 from minitorch_tvm.tensor import Tensor
 from minitorch_tvm.tensor.gathering import known_range
@@ -33,7 +35,7 @@ def add_up(ct: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
 
 def scattered(ct: np.ndarray, index: np.ndarray, size: int) -> Tensor:
     inputs: list[Node] = [mt.from_numpy(ct).node, mt.from_numpy(index).node]
-    return Tensor._wrap(apply(ga.ScatterAdd(0, size), *inputs))
+    return Tensor._wrap(apply(intern(ga.ScatterAdd(0, size)), *inputs))
 
 
 SIZES = [
@@ -94,6 +96,26 @@ def test_tables_in_blocks_of_columns_or_of_rows(
     expected = table.numpy() - np.float32(0.5) * add_up(ct, index, shape[0])
     table -= 0.5 * scattered(ct, index, shape[0])
     np.testing.assert_array_equal(table.numpy(), expected)
+
+
+@pytest.mark.parametrize(("rows", "tiles"), [(4096, 16), (100, 4)])
+def test_large_tables_are_taken_in_whole_rows(
+    rows: int, tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a small one, blocks are four vectors wide."""
+    found = []
+    stage = scatter.parallel_stage
+
+    def noted(name: str, count: int, *rest: Any) -> Any:
+        found.append(count)
+        return stage(name, count, *rest)
+
+    monkeypatch.setattr(scatter, "parallel_stage", noted)
+    lazy.clear_cache()
+    index = np.zeros(5, np.int64)
+    with config.override(isa="x86-64-v3"):
+        scattered(np.ones((5, 128), np.float32), index, rows).numpy()
+    assert found == [tiles]
 
 
 def test_a_computed_index_is_checked_before_anything_is_written() -> None:

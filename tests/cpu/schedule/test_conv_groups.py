@@ -14,9 +14,16 @@ from test_conv import SMALL, reference, spec
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler import target
 from minitorch_tvm.compiler.loops import Builder, Stage, const, pointer_buffer, seq, var
 from minitorch_tvm.compiler.schedule import cpu as schedules
-from minitorch_tvm.compiler.schedule.cpu import conv, conv_pixels, conv_weight, conv_weight_rows
+from minitorch_tvm.compiler.schedule.cpu import (
+    conv,
+    conv_pixels,
+    conv_pixels_plan,
+    conv_weight_rows,
+)
+from minitorch_tvm.compiler.schedule.cpu.conv_axes import forward_axis
 from minitorch_tvm.compiler.schedule.cpu.conv_groups import each_group
 from minitorch_tvm.compiler.schedule.cpu.conv_spec import Conv
 from minitorch_tvm.core.threads import usable_cores
@@ -138,7 +145,6 @@ def test_ways_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
     noted(conv_pixels, "correlate_pixels")
     noted(conv, "correlate")
     noted(conv_weight_rows, "row_products")
-    monkeypatch.setattr(conv, "outer_products", conv_weight.outer_products)
     noted(conv, "outer_products")
     for name in ("depthwise", "small images", "one image", "stride 2"):
         Groups(CASES[name]).computed()
@@ -146,6 +152,19 @@ def test_ways_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
         met.clear()
     Groups(replace(spec(16, 64, (8, 8), 64, (3, 3), padding=(1, 1)), groups=2)).computed()
     assert sorted(met) == ["correlate", "correlate", "outer_products"]
+
+
+def test_groups_are_work_to_share_out() -> None:
+    """One image of one group is cut into bands, of many groups it is not."""
+    axes = (forward_axis(56, 56, 3, 1, 1, 1),) * 2
+
+    def bands(groups: int) -> int:
+        machine = target.CpuTarget("x86-64-v4", (), 64, 32, 48 << 10, 2 << 20)
+        found = conv_pixels_plan.plan(1, 1, 1, *axes, "float32", 4, machine, groups)
+        assert found is not None
+        return found.bands
+
+    assert bands(96) == 1 < bands(1)
 
 
 def test_what_is_fused() -> None:
@@ -187,10 +206,8 @@ def test_a_bad_pixel_reaches_its_channel_only() -> None:
     back = np.zeros(found["dx"].shape, bool)
     back[0, 3, 1:4, 1:4] = True
     np.testing.assert_array_equal(~np.isfinite(found["dx"]), back)
-    assert [int(np.flatnonzero(~np.isfinite(found["dw"]).all((1, 2, 3)))[k]) for k in (0, 1)] == [
-        3,
-        4,
-    ]
+    kernels = np.flatnonzero(~np.isfinite(found["dw"]).all((1, 2, 3)))
+    assert kernels.tolist() == [3, 4]
 
 
 def test_empty_groups() -> None:
@@ -223,10 +240,7 @@ def test_stages_that_are_not_alike_are_refused() -> None:
     groups=st.integers(2, 20),
     channels=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     size=st.tuples(st.integers(1, 20), st.integers(1, 36)),
-    kernel=st.tuples(st.integers(1, 4), st.integers(1, 5)),
-    stride=st.tuples(SMALL, SMALL),
-    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    dilation=st.tuples(SMALL, SMALL),
+    geometry=st.tuples(*[st.tuples(n, n) for n in (st.integers(1, 5), SMALL, SMALL, SMALL)]),
     dtype=st.sampled_from(["float32", "float64"]),
 )
 def test_any_geometry(
@@ -234,12 +248,10 @@ def test_any_geometry(
     groups: int,
     channels: tuple[int, int],
     size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    geometry: tuple[tuple[int, int], ...],
     dtype: str,
 ) -> None:
-    s = spec(n, channels[0], size, channels[1], kernel, stride, padding, dilation, dtype)
+    """``geometry``: kernel, stride, padding and dilation."""
+    s = spec(n, channels[0], size, channels[1], *geometry, dtype=dtype)
     if s.oh and s.ow:
         Groups(replace(s, groups=groups)).check()
