@@ -21,7 +21,7 @@ from .core.device import CPU, Device, require_cpu
 from .core.dtype import DType
 from .core.shape import Shape, numel
 from .ir.node import Node, apply, effect, numbers, scalar
-from .ir.op import intern
+from .ir.op import op_of
 from .ops import build as b
 from .ops.random import RandomBits, ShiftRight, threefry
 
@@ -95,7 +95,7 @@ class Generator:
 
     def bits(self, shape: Shape) -> Node:
         """Record uint32 random bits."""
-        return apply(intern(RandomBits(shape)), *numbers(self._next, dt.uint32))
+        return apply(op_of(RandomBits, shape), *numbers(self._next, dt.uint32))
 
     def host_bits(self, shape: Shape) -> np.ndarray:
         """The same bits, computed at once on the host (for initialisation, which runs once)."""
@@ -165,7 +165,7 @@ def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> N
 
 
 def _high_bits(bits: Node) -> Node:
-    return apply(intern(ShiftRight(8)), bits)
+    return apply(op_of(ShiftRight, 8), bits)
 
 
 def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
@@ -201,7 +201,7 @@ def integers(
         share = b.mul(b.cast(bits, dt.float64), scalar(count / _WORD, dt.float64))
         offset = b.cast(share, dt.int64)
     elif count in (1 << 53, 1 << 63):
-        upper = apply(intern(ShiftRight(64 - count.bit_length() + 1)), bits)
+        upper = apply(op_of(ShiftRight, 64 - count.bit_length() + 1), bits)
         word = b.full((), _WORD, dt.int64)
         rest = b.cast(source.bits(shape), dt.int64)
         offset = b.add(b.mul(b.cast(upper, dt.int64), word), rest)

@@ -5,6 +5,7 @@ Shapes are plain tuples of ints everywhere below the Tensor class.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -93,7 +94,8 @@ def reduced(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
     return tuple(n for i, n in enumerate(shape) if i not in dims)
 
 
-def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
+@functools.lru_cache(maxsize=4096)
+def infer_reshape(shape: Shape, target: Shape) -> Shape:
     """Resolve a single -1 in ``target`` and check the element count.
 
     Raises RuntimeError in PyTorch's words.
@@ -121,7 +123,8 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     return tuple(out)
 
 
-def check_permutation(dims: Sequence[int], rank: int) -> list[int]:
+@functools.lru_cache(maxsize=4096)
+def check_permutation(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """``dims`` as a permutation of 0..rank-1; raises RuntimeError in PyTorch's words."""
     if len(dims) != rank:
         raise RuntimeError(
@@ -132,15 +135,29 @@ def check_permutation(dims: Sequence[int], rank: int) -> list[int]:
     wrapped = [wrap_dim(d, rank) for d in dims]
     if len(set(wrapped)) != len(wrapped):
         raise RuntimeError("permute(): duplicate dims are not allowed.")
-    return wrapped
+    return tuple(wrapped)
 
 
-def squeezed(shape: Shape, dims: int | Iterable[int] | None) -> Shape:
+@functools.lru_cache(maxsize=4096)
+def swapped_dims(rank: int, dim0: int, dim1: int) -> tuple[int, ...]:
+    """The order of dimensions in which two have changed places.
+
+    >>> swapped_dims(3, 0, 2)
+    (2, 1, 0)
+    """
+    dims = list(range(rank))
+    dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+    return tuple(dims)
+
+
+@functools.lru_cache(maxsize=4096)
+def squeezed(shape: Shape, dims: int | tuple[int, ...] | None) -> Shape:
     """``shape`` without its sizes of one (all of them, or those listed)."""
     chosen = wrap_dims(dims, len(shape))
     return tuple(n for i, n in enumerate(shape) if n != 1 or i not in chosen)
 
 
+@functools.lru_cache(maxsize=4096)
 def unsqueezed(shape: Shape, dim: int) -> Shape:
     """``shape`` with a size of one inserted."""
     at = wrap_dim(dim, len(shape) + 1)
@@ -157,6 +174,7 @@ def without_leading(shape: Shape, rank: int) -> Shape:
     return shape[extra:] if all(n == 1 for n in shape[:extra]) else shape
 
 
+@functools.lru_cache(maxsize=4096)
 def flattened(shape: Shape, start: int, end: int) -> Shape:
     """``shape`` with the dimensions start..end merged."""
     first, last = wrap_dim(start, len(shape)), wrap_dim(end, len(shape))
@@ -188,6 +206,7 @@ def split_sizes(n: int, axis: int, wanted: int | Sequence[int]) -> list[int]:
     return [min(wanted, n - i) for i in range(0, n, wanted)] or [0]
 
 
+@functools.lru_cache(maxsize=4096)
 def contiguous_strides(shape: Shape) -> tuple[int, ...]:
     """Row-major strides in elements."""
     strides = [1] * len(shape)

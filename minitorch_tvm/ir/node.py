@@ -6,6 +6,7 @@ immutable except that evaluation gives them a buffer and then drops what they no
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -358,6 +359,35 @@ def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
     return result
 
 
+def once_fitting(check: Callable[..., None]) -> Callable[..., None]:
+    """``check(nodes, *options)``, asked once per shapes and dtypes of the nodes, and options.
+
+    It raises unless they fit, for no other reason; a None among the nodes is one of them.  Options
+    are compared, so that True is 1.
+
+    >>> from minitorch_tvm.core.dtype import float32
+    >>> ask = once_fitting(lambda nodes, rank: print("asked"))
+    >>> ask((leaf(None, (2,), float32), None), 1), ask((leaf(None, (2,), float32), None), 1)
+    asked
+    (None, None)
+    """
+    fitting: set[tuple[object, ...]] = set()
+
+    @functools.wraps(check)
+    def ask(nodes: Sequence[Node | None], *options: object) -> None:
+        key = (*[None if n is None else n.spec_id for n in nodes], *options)
+        if key not in fitting:
+            check(nodes, *options)
+            if len(fitting) >= _MOST_FITTING:
+                fitting.clear()
+            fitting.add(key)
+
+    return ask
+
+
+_MOST_FITTING = 4096
+
+
 def _explain(error: Exception, op: Op, inputs: tuple[Node, ...]) -> None:
     place = errors.describe(errors.user_place())
     operands = ", ".join(str(x.spec) for x in inputs)
@@ -366,8 +396,8 @@ def _explain(error: Exception, op: Op, inputs: tuple[Node, ...]) -> None:
 
 def scalar(value: float | int | bool, dtype: DType) -> Node:
     """A number whose value is an argument of the program, not part of its key."""
-    node = Node(SCALAR, (), (), dtype, False)
-    node.pending = False
+    node = leaf(None, (), dtype)
+    node.op = SCALAR
     node.value = value
     return node
 

@@ -6,8 +6,10 @@ target: all part of the program key).  Ops of equal attributes are one object, s
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -121,3 +123,12 @@ def intern(op: O) -> O:
         object.__setattr__(op, "uid", next(_UIDS))
         found = _INTERNED.setdefault(key, op)
     return found  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=8192)
+def op_of(cls: Callable[..., Op], *attributes: object) -> Op:
+    """:func:`intern` of a new op; not for floats, of which two that are equal may differ in bits.
+
+    What is asked for at every step is looked up, not made and compared.
+    """
+    return intern(cls(*attributes))

@@ -11,6 +11,7 @@ from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import powers
 from ..ops.norms import vector_norm
 from ..tensor import Tensor
 from ..tensor.core import node_of
@@ -181,7 +182,7 @@ def cosine_embedding_loss(
     last = (rank - 1,)
     product = d.sum(d.mul(x, y), last)
     squares = [d.add(d.sum(d.mul(z, z), last), 1e-12) for z in (x, y)]
-    cosine = d.div(product, d.pow(d.mul(*squares), 0.5))
+    cosine = d.div(product, powers.pow(d.mul(*squares), 0.5))
     near = d.where(d.compare("eq", t, 1), d.sub(1.0, cosine), 0.0)
     far = act.at_least(d.sub(cosine, float(margin)), 0.0)
     return reduced(d.add(near, d.where(d.compare("eq", t, -1), far, 0.0)), reduction)

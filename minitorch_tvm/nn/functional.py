@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import floating, no_indices, unsupported
 from ..core.dtype import DType
+from ..core.shape import Shape
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -184,6 +186,8 @@ def pair(value: Any, name: str) -> tuple[int, int]:
 
 def _two(function: str, argument: str, position: int, value: Any) -> tuple[int, int]:
     """A parameter of a convolution or a pooling as two ints; RuntimeError for more or none."""
+    if type(value) is tuple and len(value) == 2 and type(value[0]) is type(value[1]) is int:
+        return value
     numbers = arg.one_or_several(function, argument, position, value)
     if isinstance(numbers, int):
         return numbers, numbers
@@ -242,24 +246,25 @@ def _same_padding(
     return x, (totals[0] // 2, totals[1] // 2)
 
 
+@functools.lru_cache(maxsize=1024)
 def _check_conv(
-    x: Node,
-    w: Node,
+    x: Shape,
+    w: Shape,
     steps: tuple[int, int],
     spread: tuple[int, int],
     groups: int,
 ) -> None:
     """Refuse what does not fit, in PyTorch's words where it has some for two dimensions."""
-    if len(w.shape) < 3:
+    if len(w) < 3:
         raise RuntimeError("weight should have at least three dimensions")
-    if len(w.shape) != 4:
+    if len(w) != 4:
         raise RuntimeError(
-            f"Expected a weight of 4 dimensions for conv2d, but got weight of size: {list(w.shape)}"
+            f"Expected a weight of 4 dimensions for conv2d, but got weight of size: {list(w)}"
         )
-    if len(x.shape) not in (3, 4):
+    if len(x) not in (3, 4):
         raise RuntimeError(
             "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "
-            f"{list(x.shape)}"
+            f"{list(x)}"
         )
     if min(steps) <= 0:
         raise RuntimeError("non-positive stride is not supported")
@@ -287,7 +292,8 @@ def conv2d(
     w = node_of("conv2d", "weight", 2, weight)
     offset = None if bias is None else node_of("conv2d", "bias", 3, bias)
     steps, spread = _two("conv2d", "stride", 4, stride), _two("conv2d", "dilation", 6, dilation)
-    _check_conv(image, w, steps, spread, groups)
+    groups = arg.integer("conv2d", "groups", 7, groups)
+    _check_conv(image.shape, w.shape, steps, spread, groups)
     x = _batched(image)
     if padding == "same":
         if steps != (1, 1):
@@ -320,17 +326,29 @@ def _window(
     stride: IntPair | None,
     padding: IntPair,
     dilation: IntPair,
-) -> tuple[tuple[int, int], ...]:
+) -> net.Window:
     """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
     kernel = _two(function, "kernel_size", 2, kernel_size)
     own = stride is not None and stride not in ((), [])
     steps = _two(function, "stride", 3, stride) if own else kernel
     margins = _two(function, "padding", 4, padding)
     spread = _two(function, "dilation", 5, dilation)
-    if len(x.shape) not in (3, 4):
+    _check_window(x.shape, kernel, steps, margins, spread)
+    return kernel, steps, margins, spread
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_window(
+    x: Shape,
+    kernel: tuple[int, int],
+    steps: tuple[int, int],
+    margins: tuple[int, int],
+    spread: tuple[int, int],
+) -> None:
+    if len(x) not in (3, 4):
         raise RuntimeError(
             "non-empty 3D or 4D (batch mode) tensor expected for input, but got input of size: "
-            f"{list(x.shape)}"
+            f"{list(x)}"
         )
     if 0 in steps:
         raise RuntimeError("stride should not be zero")
@@ -349,12 +367,11 @@ def _window(
         )
     if min(margins) < 0:
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(margins)}")
-    if 0 in x.shape[-3:]:
+    if 0 in x[-3:]:
         raise RuntimeError(
             "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "
-            f"got:{list(x.shape)}"
+            f"got:{list(x)}"
         )
-    return kernel, steps, margins, spread
 
 
 def max_pool2d(

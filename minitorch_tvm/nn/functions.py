@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -10,8 +11,8 @@ from ..autograd import no_grad
 from ..core import dtype as dt
 from ..core.arguments import floating, integer, several
 from ..core.bounds import Bounds
-from ..core.shape import Size, broadcast, numel
-from ..ir.node import Node, apply
+from ..core.shape import Shape, Size, broadcast, numel
+from ..ir.node import Node, apply, once_fitting
 from ..ops import attention as at
 from ..ops import build as b
 from ..ops import derived as d
@@ -138,6 +139,13 @@ def layer_norm(
     shape = several("layer_norm", "normalized_shape", 2, normalized_shape)
     w = _optional("layer_norm", "weight", 3, weight)
     offset = _optional("layer_norm", "bias", 4, bias)
+    _check_layer_norm((x, w, offset), shape)
+    return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
+
+
+@once_fitting
+def _check_layer_norm(nodes: tuple[Node, Node | None, Node | None], shape: Shape) -> None:
+    x, w, offset = nodes
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
@@ -157,7 +165,6 @@ def layer_norm(
         )
     _same_type(x, w, offset)
     floating(x.dtype, "LayerNormKernelImpl")
-    return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
 
 
 def group_norm(
@@ -179,6 +186,14 @@ def group_norm(
         )
     w = _optional("group_norm", "weight", 3, weight)
     offset = _optional("group_norm", "bias", 4, bias)
+    num_groups = integer("group_norm", "num_groups", 2, num_groups)
+    _check_group_norm((x, w, offset), num_groups)
+    return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
+
+
+@once_fitting
+def _check_group_norm(nodes: tuple[Node, Node | None, Node | None], num_groups: int) -> None:
+    x, w, offset = nodes
     if num_groups <= 0 or x.shape[1] % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
@@ -192,7 +207,6 @@ def group_norm(
             )
     _same_type(x, w, offset)
     floating(x.dtype, "GroupNormKernelImpl")
-    return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
 
 
 def rms_norm(
@@ -294,39 +308,17 @@ def batch_norm(
             [ 1.]])
     """
     x = node_of("batch_norm", "input", 1, input)
-    if len(x.shape) < 2:
-        raise RuntimeError(f"batch_norm expects at least 2 dimensions, but got {len(x.shape)}")
-    channels = x.shape[1]
-    if training and numel(x.shape) == channels:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {Size(x.shape)}"
-        )
-    named = {
-        "running_mean": running_mean,
-        "running_var": running_var,
-        "weight": weight,
-        "bias": bias,
-    }
-    nodes = {
-        name: _optional("batch_norm", name, position, value)
-        for position, (name, value) in enumerate(named.items(), 2)
-    }
-    for name, value in nodes.items():
-        if value is None and not training and name.startswith("running"):
-            raise RuntimeError(f"{name} must be defined in evaluation mode")
-        if value is not None and numel(value.shape) != channels:
-            raise RuntimeError(
-                f"{name} should contain {channels} elements not {numel(value.shape)}"
-            )
-    floating(x.dtype, "batch_norm")
-    _same_type(x, *nodes.values())
-    mean, variance, w, offset = nodes.values()
+    mean = _optional("batch_norm", "running_mean", 2, running_mean)
+    variance = _optional("batch_norm", "running_var", 3, running_var)
+    w = _optional("batch_norm", "weight", 4, weight)
+    offset = _optional("batch_norm", "bias", 5, bias)
+    _check_batch_norm((x, mean, variance, w, offset), bool(training))
     if not training:
         assert mean is not None
         assert variance is not None
         return Tensor._wrap(norm.batch_norm_fixed(x, mean, variance, w, offset, eps))
-    if numel(x.shape) == 0:  # which has no mean, and changes none
-        zero, one = (b.full((channels,), n, x.dtype) for n in (0.0, 1.0))
+    if 0 in x.shape:  # which has no mean, and changes none
+        zero, one = (b.full((x.shape[1],), n, x.dtype) for n in (0.0, 1.0))
         return Tensor._wrap(norm.batch_norm_fixed(x, zero, one, w, offset, eps))
     with no_grad():
         if running_mean is not None and mean is not None:
@@ -336,6 +328,27 @@ def batch_norm(
             factor = d.lift(momentum, variance.dtype)
             running_var._assign(norm.running_variance(variance, x, factor), "batch_norm")
     return Tensor._wrap(norm.batch_norm(x, w, offset, eps))
+
+
+@once_fitting
+def _check_batch_norm(nodes: tuple[Node, *tuple[Node | None, ...]], training: bool) -> None:
+    x, *others = nodes
+    if len(x.shape) < 2:
+        raise RuntimeError(f"batch_norm expects at least 2 dimensions, but got {len(x.shape)}")
+    channels = x.shape[1]
+    if training and numel(x.shape) == channels:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {Size(x.shape)}"
+        )
+    for name, value in zip(("running_mean", "running_var", "weight", "bias"), others, strict=True):
+        if value is None and not training and name.startswith("running"):
+            raise RuntimeError(f"{name} must be defined in evaluation mode")
+        if value is not None and numel(value.shape) != channels:
+            raise RuntimeError(
+                f"{name} should contain {channels} elements not {numel(value.shape)}"
+            )
+    floating(x.dtype, "batch_norm")
+    _same_type(x, *others)
 
 
 # --- embedding ----------------------------------------------------------------------------------
@@ -398,14 +411,21 @@ def embedding(
             f"Long, Int; but got torch.{index.dtype.torch_name}Tensor instead (while checking "
             "arguments for embedding)"
         )
-    index = checked(index, Bounds(0, table.shape[0], out_of_range))
-    return Tensor._wrap(ga.embedding(table, index, row))
+    return Tensor._wrap(ga.embedding(table, checked(index, _rows(table.shape[0])), row))
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(number: int) -> Bounds:
+    """What positions in a table must be."""
+    return Bounds(0, number, out_of_range)
 
 
 # --- attention ----------------------------------------------------------------------------------
 
 
-def _check_attention(q: Node, k: Node, v: Node, mask: Node | None, is_causal: bool) -> None:
+@once_fitting
+def _check_attention(nodes: tuple[Node, Node, Node, Node | None], is_causal: bool) -> None:
+    q, k, v, mask = nodes
     ranks = (len(q.shape), len(k.shape), len(v.shape))
     if min(ranks) < 2:
         raise RuntimeError(
@@ -466,7 +486,7 @@ def scaled_dot_product_attention(
         for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
     mask = _optional("scaled_dot_product_attention", "attn_mask", 4, attn_mask)
-    _check_attention(q, k, v, mask, is_causal)
+    _check_attention((q, k, v, mask), bool(is_causal))
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
     factor = 1.0 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
@@ -482,7 +502,7 @@ def attention_with_weights(
     """As :func:`scaled_dot_product_attention`, and the weights (dropped ones are 0)."""
     q, k, v = query.node, key.node, value.node
     mask = None if attn_mask is None else attn_mask.node
-    _check_attention(q, k, v, mask, False)
+    _check_attention((q, k, v, mask), False)
     factor = 1.0 / math.sqrt(max(q.shape[-1], 1))
     weights = Tensor._wrap(at.attention_weights(q, k, mask, False, factor))
     weights = dropout(weights, dropout_p)

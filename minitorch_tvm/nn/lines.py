@@ -11,7 +11,7 @@ from typing import Any
 from ..core import dtype as dt
 from ..core.arguments import floating, no_indices, one_or_several, unsupported
 from ..ir.node import Node, apply
-from ..ir.op import intern
+from ..ir.op import op_of
 from ..ops import build as b
 from ..ops import conv as cv
 from ..ops import network as net
@@ -198,7 +198,7 @@ def _transposed(
             f"({shown[1]}). Output size is too small"
         )
     step, margin, spread = ((v[0], v[1]) for v in (stride, padding, dilation))
-    y = apply(intern(cv.ConvGradInput(step, margin, spread, groups, size)), images, w)
+    y = apply(op_of(cv.ConvGradInput, step, margin, spread, groups, size), images, w)
     if offset is not None:
         y = b.add(y, b.reshape(b.cast(offset, y.dtype), (offset.shape[0], 1, 1)))
     if count == 1:

@@ -10,6 +10,7 @@ from ..autograd import no_grad
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import powers
 from ..tensor import Tensor
 from ..tensor.creation import tensor
 from ..tensor.functions import cat
@@ -26,7 +27,7 @@ def _powers(x: Node, order: float) -> Node:
         return d.extremum(d.absolute(x), None, False, order < 0, "amax")
     if order == 0:
         return d.cast_float(d.any_all(x, None, False, every=False))
-    return d.sum(b.mul(x, x) if order == 2 else d.pow(d.absolute(x), order))
+    return d.sum(b.mul(x, x) if order == 2 else powers.pow(d.absolute(x), order))
 
 
 def _norm(parts: list[Node], order: float) -> Node:
@@ -34,7 +35,7 @@ def _norm(parts: list[Node], order: float) -> Node:
     if abs(order) == math.inf:
         join = d.minimum if order < 0 else d.maximum
     total = functools.reduce(join, parts)
-    return total if order in (0, math.inf, -math.inf) else d.pow(total, 1.0 / order)
+    return total if order in (0, math.inf, -math.inf) else powers.pow(total, 1.0 / order)
 
 
 @no_grad()

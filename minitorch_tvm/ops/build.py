@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..core.dtype import DType
 from ..core.shape import Shape
 from ..ir.node import Node, apply
-from ..ir.op import Op, intern
+from ..ir.op import Op, intern, op_of
 from . import elementwise as ew
 from . import matmul as mm
 from . import movement as mv
@@ -48,11 +48,6 @@ LE = intern(ew.Le())
 AND = intern(ew.And())
 OR = intern(ew.Or())
 NOT = intern(ew.Not())
-
-
-@functools.lru_cache(maxsize=4096)
-def _op(cls: type[Op], *attributes: object) -> Op:
-    return intern(cls(*attributes))
 
 
 @functools.lru_cache(maxsize=256)
@@ -157,7 +152,7 @@ def where(c: Node, a: Node, b: Node) -> Node:
 
 def cast(x: Node, dtype: DType) -> Node:
     """x as ``dtype`` (x itself when it has that dtype already)."""
-    return x if x.dtype is dtype else apply(_op(ew.Cast, dtype), x)
+    return x if x.dtype is dtype else apply(op_of(ew.Cast, dtype), x)
 
 
 def full(shape: Shape, value: float | int | bool, dtype: DType) -> Node:
@@ -178,52 +173,52 @@ def full_like(x: Node, value: float | int) -> Node:
 
 def iota(shape: Shape, dim: int, dtype: DType) -> Node:
     """Each element's index along ``dim``."""
-    return apply(_op(mv.Iota, shape, dim, dtype))
+    return apply(op_of(mv.Iota, shape, dim, dtype))
 
 
 def sum(x: Node, dims: Sequence[int], keepdim: bool) -> Node:
     """Sum over ``dims`` (sorted, non-negative)."""
-    return apply(_op(rd.Sum, tuple(dims), keepdim), x)
+    return apply(op_of(rd.Sum, tuple(dims), keepdim), x)
 
 
 def argmax(x: Node, dim: int, keepdim: bool, *, lowest: bool = False) -> Node:
     """Index of the largest (or lowest) element along ``dim``."""
-    return apply(_op(rd.ArgMin if lowest else rd.ArgMax, (dim,), keepdim), x)
+    return apply(op_of(rd.ArgMin if lowest else rd.ArgMax, (dim,), keepdim), x)
 
 
 def extremum(x: Node, dims: Sequence[int], keepdim: bool, *, lowest: bool = False) -> Node:
     """Largest (or lowest) element over ``dims``."""
-    return apply(_op(rd.Min if lowest else rd.Max, tuple(dims), keepdim), x)
+    return apply(op_of(rd.Min if lowest else rd.Max, tuple(dims), keepdim), x)
 
 
 def reshape(x: Node, shape: Shape) -> Node:
     """x in another shape (x itself when the shape is the same)."""
-    return x if x.shape == shape else apply(_op(mv.Reshape, shape), x)
+    return x if x.shape == shape else apply(op_of(mv.Reshape, shape), x)
 
 
 def permute(x: Node, dims: Sequence[int]) -> Node:
     """x with its dimensions reordered."""
-    return apply(_op(mv.Permute, tuple(dims)), x)
+    return apply(op_of(mv.Permute, tuple(dims)), x)
 
 
 def expand(x: Node, shape: Shape) -> Node:
     """x broadcast to ``shape`` (x itself when the shape is the same)."""
-    return x if x.shape == shape else apply(_op(mv.Expand, shape), x)
+    return x if x.shape == shape else apply(op_of(mv.Expand, shape), x)
 
 
 def slice(x: Node, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Node:
     """x[start:stop:step] in every dimension."""
-    return apply(_op(mv.Slice, tuple(starts), tuple(stops), tuple(steps)), x)
+    return apply(op_of(mv.Slice, tuple(starts), tuple(stops), tuple(steps)), x)
 
 
 def insert(base: Node, x: Node, starts: Sequence[int], steps: Sequence[int]) -> Node:
     """base with x written at start, start + step, ... in every dimension."""
-    return apply(_op(mv.Insert, tuple(starts), tuple(steps)), base, x)
+    return apply(op_of(mv.Insert, tuple(starts), tuple(steps)), base, x)
 
 
 def cat(xs: Sequence[Node], dim: int) -> Node:
     """xs joined along ``dim``."""
-    return apply(_op(mv.Cat, dim), *xs)
+    return apply(op_of(mv.Cat, dim), *xs)
 
 
 def unbroadcast(ct: Node, shape: Shape) -> Node:

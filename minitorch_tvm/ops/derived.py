@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..core import dtype as dt
 from ..core.arguments import Dims, in_64_bits, unsupported
 from ..core.dtype import DType
 from ..core.errors import warn
-from ..core.shape import Shape, infer_reshape, numel, unsqueezed, wrap_dim, wrap_dims
+from ..core.shape import Shape, infer_reshape, numel, swapped_dims, unsqueezed, wrap_dim, wrap_dims
 from ..ir.node import Node, apply, scalar
 from ..ir.op import Op
 from . import build as b
-from .composite import composite
+from .composite import Composite, composite
 
 Number = bool | int | float
 Operand = Node | Number
@@ -34,6 +35,28 @@ def result_dtype(*operands: Operand) -> DType:
     )
 
 
+_SAFE_FLOAT, _SAFE_INT = 1e38, 1 << 31
+_OF_INTS = frozenset((dt.float32, dt.float64, dt.int32, dt.int64))
+
+
+def _number_like(x: Number, dtype: DType) -> Node | None:
+    """``x`` as a runtime scalar of a tensor's own type, where that is plainly what it becomes."""
+    kind = type(x)
+    if kind is float:
+        if dtype.category is not dt.Category.FLOAT or not -_SAFE_FLOAT < x < _SAFE_FLOAT:
+            return None
+    elif kind is not int or dtype not in _OF_INTS or not -_SAFE_INT <= x < _SAFE_INT:
+        return None
+    return scalar(x, dtype)
+
+
+def _like(x: Operand, dtype: DType) -> Node | None:
+    """``x`` as a node if it is of this type, or a number that plainly becomes so."""
+    if isinstance(x, Node):
+        return x if x.dtype is dtype else None
+    return _number_like(x, dtype)
+
+
 def lift(x: Operand, dtype: DType) -> Node:
     """``x`` as a node of ``dtype``; a number becomes a runtime scalar (truncated for integers).
 
@@ -41,7 +64,10 @@ def lift(x: Operand, dtype: DType) -> Node:
     type can.
     """
     if isinstance(x, Node):
-        return b.cast(x, dtype)
+        return x if x.dtype is dtype else b.cast(x, dtype)
+    known = _number_like(x, dtype)
+    if known is not None:
+        return known
     if isinstance(x, int):
         in_64_bits(x)
     if not _fits(x, dtype):
@@ -77,9 +103,21 @@ def term(x: Operand, dtype: DType) -> Node:
     return lift(x, dtype)
 
 
-def _binary(op: Op, x: Operand, y: Operand) -> Node:
-    if isinstance(x, Node) and isinstance(y, Node) and x.dtype is y.dtype:
-        return apply(op, x, y)
+def _alike(op: Op, x: Operand, y: Operand) -> Node | None:
+    """``op`` of operands that need no promotion and are not bool: nearly all that are met."""
+    if isinstance(x, Node):
+        dtype = x.dtype
+        if isinstance(y, Node):
+            return apply(op, x, y) if y.dtype is dtype and dtype is not dt.bool_ else None
+        other = _number_like(y, dtype)
+        return None if other is None else apply(op, x, other)
+    if isinstance(y, Node):
+        other = _number_like(x, y.dtype)
+        return None if other is None else apply(op, other, y)
+    return None
+
+
+def _promoted(op: Op, x: Operand, y: Operand) -> Node:
     dtype = result_dtype(x, y)
     return apply(op, term(x, dtype), term(y, dtype))
 
@@ -90,11 +128,17 @@ def _is_bool(x: Operand) -> bool:
 
 def add(x: Operand, y: Operand) -> Node:
     """x + y (logical or of two bools)."""
-    return _binary(b.OR if _is_bool(x) and _is_bool(y) else b.ADD, x, y)
+    known = _alike(b.ADD, x, y)
+    if known is not None:
+        return known
+    return _promoted(b.OR if _is_bool(x) and _is_bool(y) else b.ADD, x, y)
 
 
 def sub(x: Operand, y: Operand) -> Node:
     """x - y; raises RuntimeError for two bools."""
+    known = _alike(b.SUB, x, y)
+    if known is not None:
+        return known
     if _is_bool(x) and _is_bool(y):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
@@ -105,12 +149,15 @@ def sub(x: Operand, y: Operand) -> Node:
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
             "trying to invert a mask, use the `~` or `logical_not()` operator instead."
         )
-    return _binary(b.SUB, x, y)
+    return _promoted(b.SUB, x, y)
 
 
 def mul(x: Operand, y: Operand) -> Node:
     """x * y (logical and of two bools)."""
-    return _binary(b.AND if _is_bool(x) and _is_bool(y) else b.MUL, x, y)
+    known = _alike(b.MUL, x, y)
+    if known is not None:
+        return known
+    return _promoted(b.AND if _is_bool(x) and _is_bool(y) else b.MUL, x, y)
 
 
 def to_float(x: Operand, *others: Operand) -> DType:
@@ -121,6 +168,10 @@ def to_float(x: Operand, *others: Operand) -> DType:
 
 def div(x: Operand, y: Operand) -> Node:
     """x / y; integers divide as floating point."""
+    if (x if isinstance(x, Node) else y).dtype.is_floating_point:  # type: ignore[union-attr]
+        known = _alike(b.DIV, x, y)
+        if known is not None:
+            return known
     dtype = to_float(x, y)
     return apply(b.DIV, term(x, dtype), term(y, dtype))
 
@@ -137,85 +188,20 @@ def neg(x: Node) -> Node:
     return b.neg(x)
 
 
-def pow(x: Operand, y: Operand) -> Node:
-    """x ** y.
-
-    A Python exponent of -2..3 or 0.5 becomes multiplications, a division or a square root (it is
-    then part of the program key).  Integers wrap; a tensor of negative exponents gives them 0
-    where the base is neither 1 nor -1.  Raises RuntimeError for integers to the power of a negative
-    number and NotImplementedError for bools to the power of bools.
-    """
-    if isinstance(x, Node) and not isinstance(y, Node):
-        dtype = result_dtype(x, y)
-        if isinstance(y, int):
-            in_64_bits(y)
-        if not dtype.is_floating_point:
-            if y < 0:
-                raise RuntimeError("Integers to negative integer powers are not allowed.")
-            base = lift(x, dt.int64 if dtype is dt.bool_ else dtype)
-            return _integer_power(base, int(y))
-        base = b.cast(x, dtype)
-        if y == 0.5:
-            return apply(b.SQRT, base)
-        if y in (-1, -2):
-            return b.div(b.full_like(base, 1.0), _integer_power(base, -int(y)))
-        if y == 1:
-            return clone(base)
-        if y in (2, 3):
-            return _integer_power(base, int(y))
-    dtype = result_dtype(x, y)
-    if dtype is dt.bool_:
-        raise unsupported("pow", dtype)
-    kind = b.POW if dtype.is_floating_point else _INTEGER_POW
-    return apply(kind, term(x, dtype), term(y, dtype))
-
-
-def _integer_pow(x: Node, y: Node) -> Node:
-    """x ** y of integers: the exponent's bits from the highest down, a square for each of them."""
-    negative = None if x.dtype.is_unsigned else b.lt(y, b.full_like(y, 0))
-    low, end = x.dtype.range
-    # Of a negative exponent only the parity counts, which the lowest number does not change;
-    # the absolute value would not do, for the lowest number has none.
-    left = y if negative is None else b.where(negative, b.sub(y, b.full_like(y, low)), y)
-    result = b.full_like(x, 1)
-    for bit in reversed(range(end.bit_length() - 1)):
-        weight = b.full_like(y, 1 << bit)
-        chosen = b.le(weight, left)
-        left = b.where(chosen, b.sub(left, weight), left)
-        square = b.mul(result, result)
-        result = b.where(chosen, b.mul(square, x), square)
-    if negative is None:
-        return result
-    # 1 / x**|y| truncates to 0, except for the two bases that are their own inverse.
-    own = b.logical_or(b.eq(x, b.full_like(x, 1)), b.eq(x, b.full_like(x, -1)))
-    fraction = b.logical_and(negative, b.logical_not(own))
-    return b.where(fraction, b.full_like(x, 0), result)
-
-
-_INTEGER_POW = composite("IntegerPow", _integer_pow)
-
-
-def _integer_power(x: Node, exponent: int) -> Node:
-    """x multiplied by itself, by repeated squaring."""
-    result: Node | None = None
-    square = x
-    while exponent:
-        if exponent & 1:
-            result = square if result is None else b.mul(result, square)
-        exponent >>= 1
-        if exponent:
-            square = b.mul(square, square)
-    return b.expand(b.full_like(x, 1), x.shape) if result is None else result
-
-
 def maximum(x: Operand, y: Operand) -> Node:
     """Elementwise larger; NaN if either is."""
-    return b.logical_or(x, y) if _both_bool(x, y) else _binary(b.MAXIMUM, x, y)  # type: ignore[arg-type]
+    known = _alike(b.MAXIMUM, x, y)
+    if known is not None:
+        return known
+    return b.logical_or(x, y) if _both_bool(x, y) else _promoted(b.MAXIMUM, x, y)  # type: ignore[arg-type]
 
 
 def minimum(x: Operand, y: Operand) -> Node:
     """Elementwise smaller; NaN if either is."""
-    return b.logical_and(x, y) if _both_bool(x, y) else _binary(b.MINIMUM, x, y)  # type: ignore[arg-type]
+    known = _alike(b.MINIMUM, x, y)
+    if known is not None:
+        return known
+    return b.logical_and(x, y) if _both_bool(x, y) else _promoted(b.MINIMUM, x, y)  # type: ignore[arg-type]
 
 
 def _both_bool(x: Operand, y: Operand) -> bool:
@@ -224,15 +210,28 @@ def _both_bool(x: Operand, y: Operand) -> bool:
 
 def compare(kind: str, x: Operand, y: Operand) -> Node:
     """One of eq, ne, lt, le, gt, ge; the result is bool."""
-    if kind in ("gt", "ge"):
-        x, y, kind = y, x, {"gt": "lt", "ge": "le"}[kind]
+    op, turned = _COMPARISONS[kind]
+    if turned:
+        x, y = y, x
+    known = _alike(op, x, y)
+    if known is not None:
+        return known
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
         dtype = dt.uint8
     if not _fits(x, dtype) or not _fits(y, dtype):
         dtype = dt.int64  # a number beyond the tensor's type still compares as a number
-    op = {"eq": b.EQ, "ne": b.NE, "lt": b.LT, "le": b.LE}[kind]
     return apply(op, _for_compare(x, dtype), _for_compare(y, dtype))
+
+
+_COMPARISONS = {
+    "eq": (b.EQ, False),
+    "ne": (b.NE, False),
+    "lt": (b.LT, False),
+    "le": (b.LE, False),
+    "gt": (b.LT, True),
+    "ge": (b.LE, True),
+}
 
 
 def _for_compare(x: Operand, dtype: DType) -> Node:
@@ -283,6 +282,11 @@ def where(c: Node, x: Operand, y: Operand) -> Node:
             "removed in a future version of PyTorch. Use a boolean condition instead."
         )
         c = b.cast(c, dt.bool_)
+    given = x if isinstance(x, Node) else y
+    if isinstance(given, Node):
+        first, second = _like(x, given.dtype), _like(y, given.dtype)
+        if first is not None and second is not None:
+            return b.where(c, first, second)
     dtype = result_dtype(x, y)
     return b.where(c, lift(x, dtype), lift(y, dtype))
 
@@ -291,17 +295,25 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
     """x limited to [low, high]; the gradient passes where low <= x <= high; NaN stays NaN."""
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    dtype = result_dtype(x, *[e for e in (low, high) if e is not None])
+    bounds = [e for e in (low, high) if e is not None]
+    dtype = x.dtype
+    if any(_like(e, dtype) is None for e in bounds):
+        dtype = result_dtype(x, *bounds)
     y = b.cast(x, dtype)
     if dtype is dt.bool_:
         return _clamp_bool(y, low, high)
+    op = composite("Clamp", _clamp, low is not None)
+    return apply(op, y, *[lift(e, dtype) for e in bounds])
+
+
+def _clamp(y: Node, *rest: Any) -> Node:
+    *bounds, has_low = rest
     # Where y is inside, it passes with its gradient; elsewhere the result is the bound, or NaN if
     # either is, and y gets no gradient.
-    if low is not None:
-        bound = lift(low, dtype)
+    if has_low:
+        bound = bounds.pop(0)
         y = b.where(b.le(bound, y), y, apply(b.MAXIMUM, apply(b.DETACH, y), bound))
-    if high is not None:
-        bound = lift(high, dtype)
+    for bound in bounds:
         y = b.where(b.le(y, bound), y, apply(b.MINIMUM, apply(b.DETACH, y), bound))
     return y
 
@@ -361,10 +373,14 @@ def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None 
         x = b.cast(x, dtype)
     _float_only(x.dtype, "mean", "Input")
     wrapped = wrap_dims(dims, len(x.shape))
-    count = numel(tuple(x.shape[d] for d in wrapped))
     if not wrapped:
         return clone(x)
-    total = b.sum(x, wrapped, keepdim)
+    return apply(composite("Mean", _mean, wrapped, bool(keepdim)), x)
+
+
+def _mean(x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
+    total = b.sum(x, dims, keepdim)
+    count = numel(tuple(x.shape[d] for d in dims))
     if not count:
         return b.mul(total, b.full_like(x, math.nan))
     return b.div(total, b.full_like(x, float(count)))
@@ -380,25 +396,37 @@ def var(
     if not x.dtype.is_floating_point:
         raise RuntimeError("std and var only support floating point and complex dtypes")
     wrapped = wrap_dims(dims, len(x.shape))
-    count = numel(tuple(x.shape[d] for d in wrapped))
-    centred = b.sub(x, mean(x, wrapped, True)) if wrapped else b.sub(x, x)
-    total = sum(b.mul(centred, centred), wrapped, keepdim) if wrapped else b.mul(centred, centred)
-    freedom = float(count - correction)
-    if freedom <= 0:  # infinite, and NaN where all elements are equal
+    freedom = float(numel(tuple(x.shape[d] for d in wrapped)) - correction)
+    if freedom <= 0:
         warn(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "reduction factor (input numel divided by output numel)."
         )
+    return apply(composite(name.title(), _SPREADS[name], wrapped, freedom, bool(keepdim)), x)
+
+
+def _var(x: Node, dims: tuple[int, ...], freedom: float, keepdim: bool) -> Node:
+    centred = b.sub(x, _mean(x, dims, True)) if dims else b.sub(x, x)
+    square = b.mul(centred, centred)
+    total = b.sum(square, dims, keepdim) if dims else square
+    if freedom <= 0:  # infinite, and NaN where all elements are equal
         return b.mul(total, b.full_like(x, math.inf))
     return b.div(total, b.full_like(x, freedom))
 
 
-def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
-    """Square root of :func:`var`; where that is 0 the gradient is 0, as in PyTorch."""
-    variance = var(x, dims, correction, keepdim, "std")
+def _std(x: Node, *options: Any) -> Node:
+    variance = _var(x, *options)
     zero, one = b.full_like(variance, 0.0), b.full_like(variance, 1.0)
     flat = b.eq(variance, zero)
     return b.where(flat, zero, apply(b.SQRT, b.where(flat, one, variance)))
+
+
+_SPREADS = {"var": _var, "std": _std}
+
+
+def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:
+    """Square root of :func:`var`; where that is 0 the gradient is 0, as in PyTorch."""
+    return var(x, dims, correction, keepdim, "std")
 
 
 def extremum(x: Node, dims: Dims, keepdim: bool, lowest: bool, name: str) -> Node:
@@ -444,18 +472,27 @@ def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
 
 def any_all(x: Node, dims: Dims, keepdim: bool, every: bool) -> Node:
     """Whether any (every) element over ``dims`` is nonzero: a bool, or of uint8 a uint8."""
-    truth = b.cast(b.cast(x, dt.bool_), dt.int32)
     wrapped = wrap_dims(dims, len(x.shape))
+    op = composite("All" if every else "Any", _any_all, wrapped, bool(keepdim), every)
+    return apply(op, x)
+
+
+def _any_all(x: Node, dims: tuple[int, ...], keepdim: bool, every: bool) -> Node:
+    truth = b.cast(b.cast(x, dt.bool_), dt.int32)
     kind = dt.uint8 if x.dtype is dt.uint8 else dt.bool_
-    if not wrapped:
+    if not dims:
         return b.cast(truth, kind)
-    hits = b.sum(truth, wrapped, keepdim)
-    count = b.full_like(hits, numel(tuple(x.shape[i] for i in wrapped)))
+    hits = b.sum(truth, dims, keepdim)
+    count = b.full_like(hits, numel(tuple(x.shape[i] for i in dims)))
     return b.cast(b.eq(hits, count) if every else b.ne(hits, b.full_like(hits, 0)), kind)
 
 
 def take_along(x: Node, index: Node, dim: int) -> Node:
     """x at ``index`` (keepdim form, int64 in range) along ``dim``; the result keeps that dim."""
+    return apply(composite("TakeAlong", _take_along, dim), x, index)
+
+
+def _take_along(x: Node, index: Node, dim: int) -> Node:
     places = b.iota(x.shape, dim, dt.int64)
     hit = b.eq(places, index)
     return b.sum(b.where(hit, x, b.full_like(x, 0)), (dim,), True)
@@ -484,18 +521,14 @@ def extremum_with_index(x: Node, dim: int, keepdim: bool, lowest: bool) -> tuple
 
 def reshape(x: Node, shape: Sequence[int]) -> Node:
     """x in another shape; one size may be -1."""
-    return b.reshape(x, infer_reshape(x.shape, shape))
+    return b.reshape(x, infer_reshape(x.shape, tuple(shape)))
 
 
 def transpose(x: Node, d0: int, d1: int) -> Node:
     """x with two dimensions swapped."""
     rank = len(x.shape)
     d0, d1 = wrap_dim(d0, rank), wrap_dim(d1, rank)
-    if d0 == d1:
-        return x
-    dims = list(range(rank))
-    dims[d0], dims[d1] = d1, d0
-    return b.permute(x, dims)
+    return x if d0 == d1 else b.permute(x, swapped_dims(rank, d0, d1))
 
 
 def expand(x: Node, sizes: Sequence[int]) -> Node:
@@ -534,7 +567,9 @@ def cat(xs: Sequence[Node], dim: int = 0) -> Node:
     """Join along ``dim`` with promotion; 1-d empty tensors are skipped, as in PyTorch."""
     if not xs:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    dtype = dt.result_type((x.dtype, 2) for x in xs)
+    dtype = xs[0].dtype
+    if any([x.dtype is not dtype for x in xs]):  # noqa: C419  a list is faster
+        dtype = dt.result_type((x.dtype, 2) for x in xs)
     for number, x in enumerate(xs):
         if not x.shape:
             raise RuntimeError(
@@ -556,7 +591,16 @@ def stack(xs: Sequence[Node], dim: int = 0) -> Node:
                 f"stack expects each tensor to be equal size, but got {list(xs[0].shape)} at "
                 f"entry 0 and {list(x.shape)} at entry {number}"
             )
-    axis = wrap_dim(dim, len(xs[0].shape) + 1)
+    return apply(composite("Stack", _stack, wrap_dim(dim, len(xs[0].shape) + 1)), *xs)
+
+
+def is_stack(op: Op) -> bool:
+    """True of what :func:`stack` records."""
+    return isinstance(op, Composite) and op.function is _stack
+
+
+def _stack(*rest: Any) -> Node:
+    *xs, axis = rest
     return cat([b.reshape(x, unsqueezed(x.shape, axis)) for x in xs], axis)
 
 

@@ -10,7 +10,7 @@ from ..core.record import record
 from ..core.shape import Shape, numel
 from ..ir.build import Build
 from ..ir.node import Node, apply
-from ..ir.op import Kind, Op, Spec, intern
+from ..ir.op import Kind, Op, Spec, intern, op_of
 from ..ir.te import TE, Expr, Tensor
 from . import build as b
 from .composite import composite
@@ -124,7 +124,7 @@ class ScatterAdd(Op, kind=Kind.REDUCTION):
 
 def take(x: Node, index: Node, dim: int) -> Node:
     """x at the positions ``index`` (in range, see :func:`clamped`) of dimension ``dim``."""
-    return apply(intern(Take(dim)), x, index)
+    return apply(op_of(Take, dim), x, index)
 
 
 def _wrapped(x: Node, index: Node, dim: int) -> Node:

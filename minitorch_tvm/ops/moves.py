@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..core import dtype as dt
 from ..core.shape import Shape
 from ..ir.node import Node, apply
-from ..ir.op import intern
+from ..ir.op import op_of
 from . import build as b
 from . import movement as mv
 
@@ -15,7 +15,7 @@ from . import movement as mv
 def flip(x: Node, dims: Sequence[int]) -> Node:
     """``x`` backwards along ``dims`` (wrapped)."""
     long = tuple(d for d in dims if x.shape[d] > 1)
-    return apply(intern(mv.Flip(long)), x) if long else apply(b.CLONE, x)
+    return apply(op_of(mv.Flip, long), x) if long else apply(b.CLONE, x)
 
 
 def roll(x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ..core.arguments import floating
 from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
-from ..ir.op import Kind, Spec, intern
+from ..ir.op import Kind, Op, Spec, intern, op_of
 from . import build as b
 from . import conv as cv
 from . import pool as pl
@@ -179,40 +178,47 @@ def conv2d(
     """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
     if bias is not None:
         _check_bias(x, weight, bias)
-    y = apply(intern(cv.Conv2d(stride, padding, dilation, groups)), x, weight)
+    y = apply(op_of(cv.Conv2d, stride, padding, dilation, groups), x, weight)
     if bias is None:
         return y
-    return add(y, b.reshape(bias, (bias.shape[0], 1, 1)))
+    return b.add(y, b.reshape(bias, (bias.shape[0], 1, 1)))
 
 
-def _pool(
-    cls: Callable[..., Any], x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool
-) -> Node:
+Window = tuple[tuple[int, int], ...]
+"""(kernel, stride, padding, dilation)."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _pool(cls: Callable[..., Op], shape: Shape, window: Window, ceil_mode: bool) -> Op:
+    """A pooling of [n, c, h, w] in ``shape``; RuntimeError if the window does not fit."""
     kernel, stride, padding, dilation = window
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
         raise RuntimeError(
             "pad should be at most half of effective kernel size, but got "
             f"pad={max(padding)}, kernel_size={max(kernel)} and dilation={max(dilation)}"
         )
-    out = pl.pooled_size(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    out = pl.pooled_size(shape[2:], kernel, stride, padding, dilation, ceil_mode)
     if min(out) < 1:
         raise RuntimeError(
-            f"Given input size: ({x.shape[1]}x{x.shape[2]}x{x.shape[3]}). Calculated output size: "
-            f"({x.shape[1]}x{out[0]}x{out[1]}). Output size is too small"
+            f"Given input size: ({shape[1]}x{shape[2]}x{shape[3]}). Calculated output size: "
+            f"({shape[1]}x{out[0]}x{out[1]}). Output size is too small"
         )
-    return apply(intern(cls(kernel, stride, padding, dilation, out)), x)
+    return intern(cls(kernel, stride, padding, dilation, out))
 
 
-def max_pool2d(x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool) -> Node:
-    """Window maxima; window is (kernel, stride, padding, dilation)."""
-    return _pool(pl.MaxPool, x, window, ceil_mode)
+def max_pool2d(x: Node, window: Window, ceil_mode: bool) -> Node:
+    """Window maxima."""
+    return apply(_pool(pl.MaxPool, x.shape, window, bool(ceil_mode)), x)
 
 
-def avg_pool2d(
-    x: Node, window: tuple[tuple[int, int], ...], ceil_mode: bool, count_include_pad: bool
-) -> Node:
+def avg_pool2d(x: Node, window: Window, ceil_mode: bool, count_include_pad: bool) -> Node:
     """Window means; positions outside the padded input never count."""
-    total = _pool(pl.SumPool, x, window, ceil_mode)
+    options = window, bool(ceil_mode), bool(count_include_pad)
+    return apply(composite("AvgPool2d", _avg_pool2d, *options), x)
+
+
+def _avg_pool2d(x: Node, window: Window, ceil_mode: bool, count_include_pad: bool) -> Node:
+    total = apply(_pool(pl.SumPool, x.shape, window, ceil_mode), x)
     kernel, stride, padding, _ = window
     h, w = x.shape[2:]
     if not ceil_mode and (count_include_pad or not any(padding)):
@@ -233,11 +239,15 @@ def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
 
     Window o of m over n positions covers floor(o n / m) up to ceil((o + 1) n / m).
     """
+    return apply(composite("AdaptiveAvgPool2d", _adaptive_avg_pool2d, out), x)
+
+
+def _adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
     if out == (1, 1):
         return b.div(b.sum(x, (2, 3), True), b.full_like(x, float(numel(x.shape[2:]))))
     if min(out) > 0 and not any(n % m for n, m in zip(x.shape[2:], out, strict=True)):
         kernel = (x.shape[2] // out[0], x.shape[3] // out[1])
-        return avg_pool2d(x, (kernel, kernel, (0, 0), (1, 1)), False, True)
+        return _avg_pool2d(x, (kernel, kernel, (0, 0), (1, 1)), False, True)
     # Every window is a rectangle, so rows can be averaged first.
     return _adaptive_line(_adaptive_line(x, 2, out[0]), 3, out[1])
 

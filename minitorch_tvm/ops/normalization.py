@@ -131,6 +131,8 @@ def _normalised(
 
 def _present(nodes: Sequence[Node | None]) -> tuple[list[Node], tuple[bool, ...]]:
     """The nodes that exist, and which of them do: composites take no None."""
+    if None not in nodes:
+        return list(nodes), (True,) * len(nodes)  # type: ignore[arg-type]
     return [n for n in nodes if n is not None], tuple(n is not None for n in nodes)
 
 

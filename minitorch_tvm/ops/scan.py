@@ -10,7 +10,7 @@ from ..core.record import record
 from ..core.shape import Shape
 from ..ir.build import Build
 from ..ir.node import Node, apply
-from ..ir.op import Kind, Op, Spec, intern
+from ..ir.op import Kind, Op, Spec, intern, op_of
 from ..ir.te import TE, Tensor
 from . import build as b
 
@@ -110,7 +110,7 @@ def _first(shape: Shape, dim: int) -> Node:
 
 def cumulative_sum(x: Node, dim: int) -> Node:
     """Running sums along ``dim``."""
-    return apply(intern(Scan(dim, False)), x)
+    return apply(op_of(Scan, dim, False), x)
 
 
 def cumulative_product(x: Node, dim: int) -> Node:
@@ -119,9 +119,9 @@ def cumulative_product(x: Node, dim: int) -> Node:
     first = _first(x.shape, dim)
     nothing = b.full((), -0.0 if x.dtype.is_floating_point else 0, x.dtype)
     terms, factors = b.where(first, x, nothing), b.where(first, nothing, x)
-    return apply(intern(Scan(dim, False)), terms, factors)
+    return apply(op_of(Scan, dim, False), terms, factors)
 
 
 def argsort(x: Node, dim: int, descending: bool, count: int | None = None) -> Node:
     """Positions in sorted order (the first ``count``); equal elements keep theirs."""
-    return apply(intern(ArgSort(dim, descending, x.shape[dim] if count is None else count)), x)
+    return apply(op_of(ArgSort, dim, descending, x.shape[dim] if count is None else count), x)

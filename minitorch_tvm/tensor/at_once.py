@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,22 +158,45 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     """
     if not nodes:
         return None
-    first = nodes[0]
-    rank, trace = len(first.shape) + new, MODE.trace
-    if not -rank <= dim < rank or trace.forbidden or not all(map(_unwatched, nodes)):
+    trace = MODE.trace
+    if trace.capture is not None or trace.forbidden:
         return None
-    axis = dim % rank
+    if trace.grad_enabled and any([n.requires_grad for n in nodes]):  # noqa: C419  is faster
+        return None
+    key = (new, dim, *[n.spec_id for n in nodes])
+    form = _FORMS.get(key)
+    if form is None:
+        if len(_FORMS) >= _MOST_FORMS:
+            _FORMS.clear()
+        form = _FORMS[key] = _form(nodes, dim, new)
+    if not form:
+        return None
+    axis, kind, sizes = form
     seen: dict[int, int] = {}
-    same = tuple(seen.setdefault(id(n), i) for i, n in enumerate(nodes))
-    skipped = axis + (not new)
-    kinds = {(n.dtype, n.shape[:axis], n.shape[skipped:]) for n in nodes}
-    sizes = tuple(n.shape[axis:skipped] for n in nodes)
-    ranks = {len(n.shape) for n in nodes}
-    fits = len(kinds) == len(ranks) == 1 and not any(n.is_scalar for n in nodes)
-    if not fits or not varies((new, axis, *kinds), (sizes, same)):
+    same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
+    if not varies(kind, (sizes, same)) or any(n.is_scalar for n in nodes):
         return None
     lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
     arrays = [n.buffer.numpy(n.shape, n.dtype) for n in nodes]
     array = np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
-    return leaf(buffer_of(array, first.dtype), array.shape, first.dtype)
+    return leaf(buffer_of(array, nodes[0].dtype), array.shape, nodes[0].dtype)
+
+
+_Form = tuple[int, Hashable, tuple[Shape, ...]]
+"""The dimension, what is alike of all tensors that may be joined, and their sizes along it."""
+_FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
+_MOST_FORMS = 4096
+
+
+def _form(nodes: Sequence[Node], dim: int, new: bool) -> _Form | tuple[()]:
+    """How tensors of these shapes are joined; nothing if they are not, or promoted."""
+    rank = len(nodes[0].shape) + new
+    if not -rank <= dim < rank:
+        return ()
+    axis = dim % rank
+    skipped = axis + (not new)
+    kinds = {(n.dtype, n.shape[:axis], n.shape[skipped:]) for n in nodes}
+    if len(kinds) > 1 or len({len(n.shape) for n in nodes}) > 1:
+        return ()
+    return axis, (new, axis, *kinds), tuple(n.shape[axis:skipped] for n in nodes)

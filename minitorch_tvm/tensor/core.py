@@ -14,7 +14,7 @@ from ..core import dtype as dt
 from ..core import strides as st
 from ..core.dtype import DType
 from ..core.handle import RemovableHandle
-from ..core.shape import Size, contiguous_strides, numel, without_leading, wrap_dim
+from ..core.shape import Size, numel, without_leading, wrap_dim
 from ..ir.node import LEAF_HOOKS, MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -134,7 +134,7 @@ class TensorBase(Copies):
             seen = d.clone(node)
         t = self._wrap(seen)
         t._strides = strides
-        base = cast("Tensor", self)
+        base: Tensor = self  # type: ignore[assignment]
         while base._base is not None and (detached or not base._detached):
             replay, write = through(base, replay, write)
             base = base._base
@@ -592,10 +592,7 @@ class TensorBase(Copies):
         shape, known = self._node.shape, self._strides
         if known is not None:
             region = region.at_front(known)
-        strides: st.Strides | None = region.strides(shape, known)
-        if strides == contiguous_strides(region.shape):
-            strides = None
-        return self._view(region.read, region.write, strides)
+        return self._view(region.read, region.write, region.strides(shape, known))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)

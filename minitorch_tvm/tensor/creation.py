@@ -326,7 +326,9 @@ def arange(
     if kind.category is dt.Category.INT:
         start, step, work = int(start), int(step), dt.int64
     line = b.iota(shape, 0, work)
-    values = b.add(b.mul(line, d.lift(step, work)), d.lift(start, work))
+    values = line
+    if start != 0 or step != 1:
+        values = b.add(b.mul(line, d.lift(step, work)), d.lift(start, work))
     return _finish(b.cast(values, kind), requires_grad)
 
 

@@ -77,7 +77,7 @@ def _moved_from(index: Node) -> list[Node] | None:
             if source.buffer is None or size > _PART * numel(index.shape):
                 return None
             sources.append(source)
-        elif isinstance(source.op, (*_MOVES, ew.Cast, mv.Cat)):
+        elif isinstance(source.op, (*_MOVES, ew.Cast, mv.Cat)) or d.is_stack(source.op):
             left += source.inputs
             narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)
             if narrower or len(left) + len(sources) > _MOST_SOURCES:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
 from ..core.record import record
-from ..core.shape import Shape
+from ..core.shape import Shape, contiguous_strides, split_sizes
 from ..core.strides import Strides, sliced
 from ..ir.node import Node
 from ..ops import build as b
@@ -28,9 +29,10 @@ class Region:
     sizes: Shape
     """How many positions are taken along each dimension of the tensor."""
 
-    def strides(self, shape: Shape, strides: Strides | None) -> Strides:
-        """Strides of the region of a tensor with this shape and these strides."""
-        return sliced(shape, strides, self.steps, self.axes)
+    def strides(self, shape: Shape, strides: Strides | None) -> Strides | None:
+        """Strides of the region of a tensor with this shape and these strides; None: row-major."""
+        known = sliced(shape, strides, self.steps, self.axes)
+        return None if known == contiguous_strides(self.shape) else known
 
     def at_front(self, strides: Strides) -> Region:
         """The same elements, read at the first positions along dimensions of stride 0.
@@ -86,11 +88,43 @@ def region_of(view: Any) -> Region | None:
 
 
 def parse(shape: Shape, index: Any) -> Region:
-    """Translate a Python index.
+    """Translate a Python index; of ints, slices, None and Ellipsis once for each shape.
 
     Raises IndexError (too many indices, out of range) and ValueError (a
     step that is not positive), in PyTorch's words where it has them.
     """
+    key = []
+    for item in index if type(index) is tuple else (index,):
+        kind = type(item)
+        if kind is slice:
+            item = item.start, item.stop, item.step
+            if not _WHOLE.issuperset(map(type, item)):
+                return _parse(shape, index)
+        elif not (kind is int or item is None or item is Ellipsis):
+            return _parse(shape, index)
+        key.append(item)
+    return _parsed(shape, *key)
+
+
+_WHOLE = frozenset((int, type(None)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(shape: Shape, *key: Any) -> Region:
+    return _parse(shape, tuple([slice(*x) if isinstance(x, tuple) else x for x in key]))
+
+
+@functools.lru_cache(maxsize=1024)
+def pieces(shape: Shape, axis: int, wanted: int | tuple[int, ...]) -> list[Region]:
+    """Consecutive pieces of dimension ``axis``: of one size (the last smaller), or as listed."""
+    found, start = [], 0
+    for size in split_sizes(shape[axis], axis, wanted):
+        found.append(_parse(shape, (*[slice(None)] * axis, slice(start, start + size))))
+        start += size
+    return found
+
+
+def _parse(shape: Shape, index: Any) -> Region:
     items = list(index) if isinstance(index, tuple) else [index]
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")

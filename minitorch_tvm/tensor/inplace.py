@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import powers
 from .core import Number
 from .elementwise import Elementwise
 
@@ -67,7 +68,7 @@ class InPlace(Elementwise):
 
     def square_(self) -> Self:
         """self * self, in place."""
-        return self._assign(d.pow(self.node, 2), "square_")
+        return self._assign(powers.pow(self.node, 2), "square_")
 
     def floor_(self) -> Self:
         """The largest integer not above, in place."""
@@ -153,7 +154,7 @@ class InPlace(Elementwise):
 
     def pow_(self, exponent: Operand) -> Self:
         """self **= exponent."""
-        return self._assign(d.pow(self.node, self._other("pow_", exponent)), "pow_")
+        return self._assign(powers.pow(self.node, self._other("pow_", exponent)), "pow_")
 
     def floor_divide_(self, other: Operand) -> Self:
         """self //= other."""

@@ -254,7 +254,7 @@ class Moves(Picks):
         shape = self._node.shape
         n = shape[axis] if shape else 1
         try:
-            parts = infer_reshape((n,), parts)
+            parts = infer_reshape((n,), tuple(parts))
         except RuntimeError as error:
             if "only one dimension" in str(error):
                 raise

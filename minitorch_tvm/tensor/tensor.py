@@ -17,6 +17,7 @@ from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
+from ..ops import powers
 from . import advanced, division, formatting, gathering
 from .core import Number, TensorBase, node_of
 from .draws import Draws
@@ -113,12 +114,12 @@ class Tensor(InPlace, Products, Reductions, Sorts, Placement, Draws):
     def __pow__(self, other: Operand) -> Tensor:
         if not self._accepts(other):
             return NotImplemented
-        return self._wrap(d.pow(self.node, self._operand(other)))
+        return self._wrap(powers.pow(self.node, self._operand(other)))
 
     def __rpow__(self, other: Operand) -> Tensor:
         if not self._accepts(other):
             return NotImplemented
-        return self._wrap(d.pow(self._operand(other), self.node))
+        return self._wrap(powers.pow(self._operand(other), self.node))
 
     def __matmul__(self, other: Tensor) -> Tensor:
         if not isinstance(other, TensorBase):
@@ -321,7 +322,7 @@ class Tensor(InPlace, Products, Reductions, Sorts, Placement, Draws):
 
     def square(self) -> Tensor:
         """self * self."""
-        return self._wrap(d.pow(self.node, 2))
+        return self._wrap(powers.pow(self.node, 2))
 
     def maximum(self, other: Tensor) -> Tensor:
         """Elementwise larger; NaN if either is."""

@@ -14,14 +14,15 @@ from ..core.shape import (
     check_permutation,
     flattened,
     infer_reshape,
-    split_sizes,
     squeezed,
+    swapped_dims,
     unsqueezed,
     wrap_dim,
     wrap_dims,
 )
 from ..ops import build as b
 from ..ops import derived as d
+from . import indexing
 from .core import TensorBase, node_of
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ class Views(TensorBase):
 
     def permute(self, *dims: Any) -> Tensor:
         """Reorder the dimensions."""
-        order = tuple(check_permutation(arg.sizes("permute", "dims", dims), self.ndim))
-        inverse = [order.index(i) for i in range(len(order))]
+        shape = self._node.shape
+        order = check_permutation(arg.sizes("permute", "dims", dims), len(shape))
         return self._view(
             lambda x: b.permute(x, order),
-            lambda _, v: b.permute(v, inverse),
-            st.permuted(self._node.shape, self._strides, order),
+            lambda _, v: b.permute(v, [order.index(i) for i in range(len(order))]),
+            st.permuted(shape, self._strides, order),
         )
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
@@ -104,11 +105,11 @@ class Views(TensorBase):
         shape = self._node.shape
         first = wrap_dim(arg.integer("transpose", "dim0", 1, dim0), len(shape))
         second = wrap_dim(arg.integer("transpose", "dim1", 2, dim1), len(shape))
-        return self._view(
-            lambda x: d.transpose(x, first, second),
-            lambda _, v: d.transpose(v, first, second),
-            st.swapped(shape, self._strides, first, second),
-        )
+        strides = st.swapped(shape, self._strides, first, second)
+        if first == second:
+            return self._view(lambda x: x, lambda _, v: v, strides)
+        order = swapped_dims(len(shape), first, second)
+        return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, order), strides)
 
     def t(self) -> Tensor:
         """Transpose of a matrix (vectors are returned as they are)."""
@@ -177,13 +178,9 @@ class Views(TensorBase):
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Views of consecutive pieces along ``dim``: of one size (the last smaller) or listed."""
         wanted = arg.one_or_several("split", "split_size", 1, split_size)
-        axis = wrap_dim(arg.integer("split", "dim", 2, dim), self.ndim)
-        pieces = []
-        start = 0
-        for size in split_sizes(self.shape[axis], axis, wanted):
-            pieces.append(self[(slice(None),) * axis + (slice(start, start + size),)])
-            start += size
-        return tuple(pieces)
+        shape = self._node.shape
+        axis = wrap_dim(arg.integer("split", "dim", 2, dim), len(shape))
+        return tuple([self._part(region) for region in indexing.pieces(shape, axis, wanted)])
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
