@@ -154,7 +154,8 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     if not wanted and not trace.handles and trace.owed is None:
         return None
     with _FLUSHING:
-        trace.settle()
+        if trace.owed is not None:
+            trace.settle()
         if trace.checks:
             _run_checks(trace)
         roots = {id(n): n for n in wanted if n.pending}  # not computed by another thread since
@@ -398,6 +399,16 @@ class Known:
     scalars: list[int]
     donors: list[int]
 
+    @property
+    def overwrites(self) -> bool:
+        """True if outputs may take the place of what was there."""
+        return max(self.donors, default=-1) >= 0
+
+    def found(self, trace: Trace) -> bool:
+        """True if all outputs are nodes already."""
+        values = trace.values
+        return all([values[p]() is not None for p in self.outputs])  # noqa: C419  is faster
+
     @staticmethod
     def of(plan: Plan, trace: Trace) -> Known | None:
         """None if another thread has met some of the values since this one did."""
@@ -473,6 +484,10 @@ def _flush(
     try:
         if known is not None and executor is not None:
             EVENTS.count(("repeated_plans", "cache_hits"))
+            # What is late is an input once, not once per use, which matters to who may write over
+            # it, and may be an output.
+            if trace.late and (known.overwrites or not known.found(trace)):
+                trace.settle()
             plan = known.plan(trace)
             _CACHE.move_to_end(known.key)
         else:

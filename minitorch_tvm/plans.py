@@ -6,6 +6,7 @@ import itertools
 import operator
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .core import config
 from .core.record import record
@@ -19,23 +20,31 @@ _BY_SEQUENCE = operator.attrgetter("sequence")
 
 
 class Key:
-    """The structure of an evaluation as numbers, hashed once."""
+    """The structure of an evaluation as numbers.  Equal ones are one object: see :meth:`of`."""
 
-    __slots__ = ("_hash", "_numbers")
+    __slots__ = ("__weakref__", "_numbers")
 
     def __init__(self, numbers: tuple[object, ...]) -> None:
         self._numbers = numbers
-        self._hash = hash(numbers)
 
-    def __hash__(self) -> int:
-        return self._hash
+    @staticmethod
+    def of(*numbers: object) -> Key:
+        """The key that these numbers make.
+
+        They are thousands: whoever looks up what was found for a key shall not compare them.
+        """
+        known = _KEYS.get(numbers)
+        return _KEYS.setdefault(numbers, Key(numbers)) if known is None else known
 
     def extended(self, *more: object) -> Key:
         """That of something made of what this is the key of."""
-        return Key((*self._numbers, *more))
+        return Key.of(*self._numbers, *more)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self._numbers == other._numbers
+    def __reduce__(self) -> tuple[object, ...]:
+        return Key.of, self._numbers
+
+
+_KEYS: WeakValueDictionary[tuple[object, ...], Key] = WeakValueDictionary()
 
 
 @record(frozen=False)
@@ -137,7 +146,7 @@ def linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
     position = {n.index: i for i, n in enumerate(buffers)}
     slots = [position.get(d, -1) for d in donors]
     uses = [n.uses for n in buffers]
-    return Plan(entries, outputs, Key(tuple(key)), buffers, uses, scalars, slots)
+    return Plan(entries, outputs, Key.of(*key), buffers, uses, scalars, slots)
 
 
 def graph_of(plan: Plan) -> Graph:

@@ -321,11 +321,10 @@ def batch_norm(
         zero, one = (b.full((x.shape[1],), n, x.dtype) for n in (0.0, 1.0))
         return Tensor._wrap(norm.batch_norm_fixed(x, zero, one, w, offset, eps))
     with no_grad():
+        factor = d.lift(momentum, x.dtype)
         if running_mean is not None and mean is not None:
-            factor = d.lift(momentum, mean.dtype)
             running_mean._assign(norm.running_mean(mean, x, factor), "batch_norm")
         if running_var is not None and variance is not None:
-            factor = d.lift(momentum, variance.dtype)
             running_var._assign(norm.running_variance(variance, x, factor), "batch_norm")
     return Tensor._wrap(norm.batch_norm(x, w, offset, eps))
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ops import build as b
+from ..ops.composite import composite
 from ..tensor import Tensor, tensor
 from ..tensor.host import set_value
 from . import functional as F
@@ -39,6 +40,13 @@ class _Affine(Module):
             init.ones_(self.weight)
         if self.bias is not None:
             init.zeros_(self.bias)
+
+
+def _one_more(count: Node) -> Node:
+    return b.add(count, b.full_like(count, 1))
+
+
+_ONE_MORE = composite("OneMore", _one_more)
 
 
 class _BatchNorm(_Affine):
@@ -105,11 +113,12 @@ class _BatchNorm(_Affine):
             wanted = " or ".join(f"{n}D" for n in self._ranks)
             raise ValueError(f"expected {wanted} input (got {input.ndim}D input)")
         factor: float | Node = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+        batches = self.num_batches_tracked if self.training and self.track_running_stats else None
+        if batches is not None:
             with no_grad():
-                self.num_batches_tracked.add_(1)
+                batches._assign(apply(_ONE_MORE, batches.node), "add_")
                 if self.momentum is None:  # the average over all batches so far
-                    count = b.cast(self.num_batches_tracked.node, dt.float64)
+                    count = b.cast(batches.node, dt.float64)
                     factor = b.div(b.full_like(count, 1.0), count)
         own = self.running_mean is None and self.running_var is None
         tracked = not self.training or self.track_running_stats
