@@ -219,7 +219,7 @@ def compare(kind: str, x: Operand, y: Operand) -> Node:
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
         dtype = dt.uint8
-    if not _fits(x, dtype) or not _fits(y, dtype):
+    if not (dtype.is_floating_point or (_fits(x, dtype) and _fits(y, dtype))):
         dtype = dt.int64  # a number beyond the tensor's type still compares as a number
     return apply(op, _for_compare(x, dtype), _for_compare(y, dtype))
 
@@ -235,7 +235,9 @@ _COMPARISONS = {
 
 
 def _for_compare(x: Operand, dtype: DType) -> Node:
-    return lift(int(x) if isinstance(x, bool) else x, dtype)
+    if isinstance(x, bool):
+        x = int(x)
+    return term(x, dtype) if dtype.is_floating_point else lift(x, dtype)
 
 
 def logical_xor(x: Node, y: Node) -> Node:

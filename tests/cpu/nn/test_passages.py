@@ -547,3 +547,35 @@ def test_random_rows_of_layers(passages: list[Any]) -> None:
             if a is not None:
                 _same(a, b)
     assert len(passages) > 5
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_known_evaluations_need_no_values_in_between(
+    writes: bool, passages: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Passage] = []
+    between = Passage.between
+
+    def counted(self: Passage, *given: Any) -> Any:
+        made.append(self)
+        return between(self, *given)
+
+    monkeypatch.setattr(Passage, "between", counted)
+    net, other = _twins(_mlp)
+    x, y = mt.tensor(_rows(4, 6)), mt.zeros(4, 3)
+    mt.eval(x, y)
+    counts = []
+    with mt.no_grad():
+        for _ in range(5):
+            before = len(made)
+            if writes:  # something is written over: references are counted
+                y.add_(net(x))
+            else:
+                y = net(x)
+            mt.eval(y)
+            counts.append(len(made) - before)
+    assert len(passages) == 4
+    assert counts[-3:] == [1, 1, 1] if writes else counts[-3:] == [0, 0, 0]
+    with mt.no_grad():
+        wanted = other(x)
+        _same(y, sum((wanted for _ in range(4)), wanted) if writes else wanted)
