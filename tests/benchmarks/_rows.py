@@ -108,7 +108,7 @@ OTHERS = {
 """Models of other families; ``sizes`` are the vocabulary and how many tokens there are."""
 TRAINED = ROWS | LAYERS_ALONE | OTHERS
 COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0, levels=256)
-INFERENCE = ("mlp-100", "lenet", "gpt")
+INFERENCE = ("mlp-100", "lenet", "gpt", *OTHERS)
 
 STAGES = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
 """Basic blocks of the resnet: channels in, channels out, stride."""

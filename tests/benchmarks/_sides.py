@@ -141,8 +141,8 @@ def weights(side: str, row: str, initial: str, steps: str) -> tuple[Answer, Hand
 def infer(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     """Forward passes of one sample."""
     sides = framework(side)
-    predict = sides.inferrer(side, ROWS[row], load(weights))
-    x = batches(ROWS[row], count=1, size=1)[0][0]
+    predict = sides.inferrer(side, TRAINED[row], load(weights))
+    x = batches(TRAINED[row], count=1, size=1)[0][0]
     ready = {"digest": digest(predict(x))}
     if side == "ours":
         ready |= {"work": sides.work()}
