@@ -154,7 +154,7 @@ def evaluate(nodes: Iterable[Node] = (), reason: str = "eval") -> Known | None:
     if not wanted and not trace.handles and trace.owed is None:
         return None
     with _FLUSHING:
-        if trace.owed is not None:
+        if trace.owed is not None:  # what is late need not be recorded yet
             trace.settle()
         if trace.checks:
             _run_checks(trace)

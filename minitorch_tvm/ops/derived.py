@@ -297,15 +297,15 @@ def clamp(x: Node, low: Operand | None, high: Operand | None) -> Node:
     """x limited to [low, high]; the gradient passes where low <= x <= high; NaN stays NaN."""
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    bounds = [e for e in (low, high) if e is not None]
-    dtype = x.dtype
-    if any(_like(e, dtype) is None for e in bounds):
-        dtype = result_dtype(x, *bounds)
-    y = b.cast(x, dtype)
-    if dtype is dt.bool_:
-        return _clamp_bool(y, low, high)
-    op = composite("Clamp", _clamp, low is not None)
-    return apply(op, y, *[lift(e, dtype) for e in bounds])
+    given = [e for e in (low, high) if e is not None]
+    bounds = [_like(e, x.dtype) for e in given]
+    if None in bounds or x.dtype is dt.bool_:
+        dtype = result_dtype(x, *given)
+        x = b.cast(x, dtype)
+        if dtype is dt.bool_:
+            return _clamp_bool(x, low, high)
+        bounds = [lift(e, dtype) for e in given]
+    return apply(composite("Clamp", _clamp, low is not None), x, *bounds)  # type: ignore[arg-type]
 
 
 def _clamp(y: Node, *rest: Any) -> Node:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from _calls import operations
+from _calls import seconds_of as seconds_of_call
 from _cases import find
 from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
 
@@ -260,6 +262,24 @@ def overhead(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def calls(side: str) -> tuple[Answer, Handler]:
+    """Seconds of calls of single operations, without gradients."""
+    sides = framework(side)
+    lib = sides.torch if side == "torch" else sides.mt
+    known = operations(lib)
+
+    def compute(results: list[Any]) -> None:
+        if side != "torch":
+            lib.eval(*results)
+
+    def timed(request: Answer) -> Answer:
+        with lib.no_grad():
+            return {"seconds": {n: seconds_of_call(c, compute) for n, c in known.items()}}
+
+    timed({})  # compiles
+    return {}, timed
+
+
 def scaling(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     """Seconds of a step, of its recording, and of the first call; its work."""
     sides = framework(side)
@@ -343,8 +363,8 @@ def epoch(side: str, folder: str) -> tuple[Answer, Handler]:
 KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
-        *(train, profile, weights, infer, kernels, native, limits, overhead, scaling, loader),
-        *(epoch, pipeline),
+        *(train, profile, weights, infer, kernels, native, limits, overhead, calls, scaling),
+        *(loader, epoch, pipeline),
     )
 }
 

@@ -15,6 +15,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
   first step of three fourths of the batch.
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
+* calls: what single operations cost to call, in torch and here.
 * scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
@@ -29,6 +30,7 @@ import json
 import os
 from pathlib import Path
 
+import _calls
 import _determinism
 import _fresh
 import _profile
@@ -51,6 +53,7 @@ COMMANDS = {
     "cold": _fresh.cold,
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
+    "calls": _calls.calls,
     "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
     "pipeline": _steps.pipeline,
@@ -61,7 +64,7 @@ ROWS_OF = {
     "recurrent": tuple(LAYERS_ALONE),
     "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
-} | dict.fromkeys(("matmul", "epoch", "pipeline"), ())
+} | dict.fromkeys(("calls", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 
 

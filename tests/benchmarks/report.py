@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import _calls
 import _cases
 import _scaling
 from _cases import Case
@@ -185,6 +186,13 @@ def native(results: Answer) -> str:
     return _lines(head, (row(*item) for item in classes.items()))
 
 
+def calls(results: Answer) -> str:
+    """What single operations cost to call."""
+    found = results["calls"]
+    lines = _lines(_calls.HEAD, (_calls.cells(*item) for item in found.items()))
+    return f"{lines}\n\n{_calls.summary(found).capitalize()}."
+
+
 def scaling(results: Answer) -> str:
     """Growth of a step, its recording and its compilation."""
     measured = {row: found for row, found in results["scaling"].items() if "missing" not in found}
@@ -199,6 +207,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "memory": memory,
     "kernels": kernels,
     "native": native,
+    "calls": calls,
     "scaling": scaling,
     "recurrent": recurrent,
     "families": families,
