@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ..core.dtype import DType
@@ -125,10 +126,17 @@ def intern(op: O) -> O:
     return found  # type: ignore[return-value]
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=8192, typed=True)
 def op_of(cls: Callable[..., Op], *attributes: object) -> Op:
-    """:func:`intern` of a new op; not for floats, of which two that are equal may differ in bits.
+    """:func:`intern` of a new op, all of whose attributes that are tuples hold ints.
 
-    What is asked for at every step is looked up, not made and compared.
+    What is asked for at every step is looked up, not made and compared.  2.0 in a tuple would be
+    found where 2 is: TypeError.  Not for floats, of which two that are equal may differ in bits.
     """
-    return intern(cls(*attributes))
+    return intern(cls(*map(_whole, attributes)))
+
+
+def _whole(attribute: Any) -> Any:
+    if isinstance(attribute, tuple):
+        return tuple([_whole(n) if isinstance(n, tuple) else int(index(n)) for n in attribute])
+    return attribute

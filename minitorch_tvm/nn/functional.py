@@ -439,7 +439,8 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     sizes = output_size if isinstance(output_size, Sequence) else (output_size, output_size)
     if len(sizes) != 2:
         raise RuntimeError("adaptive_avg_pool2d: output_size must be 2")
-    rows, columns = (n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
+    given = [n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True)]
+    rows, columns = arg.several("adaptive_avg_pool2d", "output_size", 2, given)
     if min(rows, columns) < 0:
         raise RuntimeError(
             "adaptive_avg_pool2d: elements of output_size must be greater than or equal to 0 but "

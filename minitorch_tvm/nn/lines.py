@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import floating, no_indices, one_or_several, unsupported
 from ..ir.node import Node, apply
@@ -106,6 +107,7 @@ def conv1d(
     offset = None if bias is None else node_of("conv1d", "bias", 3, bias)
     (step,) = _several("conv1d", "stride", 4, stride, 1)
     (spread,) = _several("conv1d", "dilation", 6, dilation, 1)
+    groups = arg.integer("conv1d", "groups", 7, groups)
     numbers = {"stride": [step], "dilation": [spread], "groups": [groups]}
     margin = 0
     if not isinstance(padding, str):
@@ -216,7 +218,7 @@ def _transposed_from(
         "stride": _several(function, "stride", 4, stride, count),
         "padding": _several(function, "padding", 5, padding, count),
         "output_padding": _several(function, "output_padding", 6, output_padding, count),
-        "groups": [groups],
+        "groups": [arg.integer(function, "groups", 7, groups)],
         "dilation": _several(function, "dilation", 8, dilation, count),
     }
     return _transposed(function, count, x, w, offset, numbers)
@@ -401,7 +403,8 @@ def adaptive_max_pool2d(
     sizes = output_size if isinstance(output_size, Sequence) else (output_size, output_size)
     if len(sizes) != 2:
         raise RuntimeError("adaptive_max_pool2d(): internal error: output_size.size() must be 2")
-    out = [n if m is None else m for n, m in zip(x.shape[-2:], sizes, strict=True)]
+    given = [n if m is None else m for n, m in zip(x.shape[-2:], sizes, strict=True)]
+    out = arg.several("adaptive_max_pool2d", "output_size", 2, given)
     if any(m < 1 or n % m for n, m in zip(x.shape[-2:], out, strict=True)):
         raise NotImplementedError(
             f"adaptive_max_pool2d: output_size={tuple(out)} is only supported if it divides the "

@@ -456,6 +456,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     tensor_of("one_hot", "input", 1, tensor)
     if tensor.dtype is not dt.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    num_classes = integer("one_hot", "num_classes", 2, num_classes)
     if tensor.numel() == 0 and num_classes <= 0:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..ir.node import Node, apply
 from ..ops import build as b
@@ -112,6 +113,7 @@ def pad(
     tensor([[2., 1., 2., 3., 2.]])
     """
     x = node_of("pad", "input", 1, input)
+    pad = arg.several("pad", "pad", 2, pad)
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):

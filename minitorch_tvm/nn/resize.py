@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import floating, unsupported
 from ..ir.node import Node, apply
@@ -190,6 +191,7 @@ def upsample(
 
 
 def _blocks(name: str, x: Node, argument: str, factor: int) -> None:
+    arg.integer(name, argument, 2, factor)
     if len(x.shape) < 3:
         raise RuntimeError(
             f"{name} expects input to have at least 3 dimensions, but got input with "
