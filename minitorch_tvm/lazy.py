@@ -378,8 +378,10 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     shared = {id(n) for n in order}
     shared.update(id(x) for n in order for x in n.inputs if not x.pending)
     for trace in others(MODE.trace):
-        theirs: dict[int, Node] = {}
-        _collect(list(trace.handles), theirs)
+        # Views are followed by their own thread: what that records is its own.
+        handles = [reference() for reference in list(trace.handles)]
+        nodes = [h._node for h in handles if h is not None]
+        theirs = {id(n): n for n in nodes if n.pending}
         reach = reachable(theirs.values())
         if any(id(n) in shared or any(id(x) in shared for x in n.inputs) for n in reach):
             roots.update(theirs)
@@ -582,7 +584,8 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
     """
     saved(roots)
     found = reachable(roots.values())
-    if not conditions and others(MODE.trace) and _other_threads(roots, found):
+    joined = not conditions and others(MODE.trace) and _other_threads(roots, found)
+    if joined:
         saved(roots)
         found = reachable(roots.values())
     if not conditions and UNTESTED:  # of other threads
@@ -600,7 +603,12 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
         for number in causes:
             roots.pop(number, None)
         found = reachable(roots.values())
-    return linearise(found, roots)
+    plan = linearise(found, roots)
+    if joined:
+        # Gradients that another thread has put off will compute some of these values again: what
+        # these are from must stay.
+        plan.donors = [-1] * len(plan.donors)
+    return plan
 
 
 def _compile(plan: Plan) -> Executor | ReferenceExecutor:

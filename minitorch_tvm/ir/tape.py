@@ -144,8 +144,9 @@ class Owed(Promise):
         values: list[Any] = trace.values
         self.tape, self._base, self._values, self._place = tape, trace.base, values, place
         self._owners, self._sequence = owners, new_sequence()
-        self._held = [values[p]() for p in tape.held]  # None: late
+        # In this order: another thread's evaluation may look at what is late, and so record it.
         self._late = [stretch for reference in trace.late if (stretch := stretch_of(reference()))]
+        self._held = [values[p]() for p in tape.held]  # None: late
         self._made: dict[int, Node] | None = None
         self._results: tuple[Sequence[tuple[int, int]], list[Any]] | None = None
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm import nn
+from minitorch_tvm.core import config
 
 
 def _parallel(work: Callable[[int], Any], count: int = 4) -> list[Any]:
@@ -156,3 +158,98 @@ print(before == (x @ x).sum().item(), lazy.last_executor() is executor)
 def test_locks_that_nobody_will_open_do_not_stop_a_program() -> None:
     """As in a child that was forked while another thread ran one."""
     _prints(LOCKED, "True True")
+
+
+def _trained(
+    seed: int, writes: bool, between: Callable[[], object] = int
+) -> list[np.ndarray[Any, Any]]:
+    """A model of its own; ``writes``: with writes to its input and to a view of its output, and
+    something ``between`` them and the step."""
+    rng = np.random.default_rng(seed)
+    layers = [nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)]
+    net = nn.Sequential(*layers[1:] if writes else layers).double()
+    with mt.no_grad():
+        for p in net.parameters():
+            p.copy_(mt.tensor(rng.normal(size=tuple(p.shape))))
+    optimizer = mt.optim.SGD(net.parameters(), lr=0.05)
+    x = mt.tensor(rng.normal(size=(4, 6)))
+    for _ in range(8):
+        optimizer.zero_grad()
+        z = net(x)
+        (z * z).mean().backward()
+        if writes:
+            with mt.no_grad():
+                x.mul_(1.01)
+                y = net(x)
+                part = y.view(-1)[::2]
+                part.zero_()
+            between()
+            z = net(x)
+            (z * z).mean().backward()
+        optimizer.step()
+    return [t.detach().numpy().copy() for t in (x, *net.parameters())]
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_threads_that_share_nothing(writes: bool) -> None:
+    # Without native calls, in which threads wait for each other, they meet more often.
+    with config.override(target="numpy"):
+        wanted = [_trained(seed, writes) for seed in range(3)]
+
+        def run(seed: int) -> None:
+            for _ in range(20):
+                for a, b in zip(_trained(seed, writes), wanted[seed], strict=True):
+                    np.testing.assert_array_equal(a, b)
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)  # they meet in the middle of a recording
+        try:
+            _parallel(run, 3)
+        finally:
+            sys.setswitchinterval(before)
+
+
+def _elsewhere(evaluate: Callable[[], object]) -> None:
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+def test_another_thread_evaluates_before_gradients_are_asked_for(target: str) -> None:
+    def twice() -> None:
+        for n in range(2):
+            mt.eval(mt.ones(3) + n)
+
+    with config.override(target=target):
+        found = _trained(0, True, lambda: _elsewhere(twice))
+        for a, b in zip(found, _trained(0, True), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+def test_another_thread_evaluates_what_reads_the_same(target: str) -> None:
+    """It computes what is pending in both, from memory that gradients will be computed from."""
+
+    def trained(between: Callable[[mt.Tensor], object]) -> list[np.ndarray[Any, Any]]:
+        rng = np.random.default_rng(0)
+        net = nn.Sequential(nn.ReLU(), nn.Linear(6, 6)).double()
+        with mt.no_grad():
+            for p in net.parameters():
+                p.copy_(mt.tensor(rng.normal(size=tuple(p.shape))))
+        optimizer = mt.optim.SGD(net.parameters(), lr=0.05)
+        x = mt.tensor(rng.normal(size=(4, 6)))
+        for _ in range(6):
+            optimizer.zero_grad()
+            z = net(x)
+            (z * z).mean().backward()
+            with mt.no_grad():
+                x.mul_(1.01)
+            between(x)
+            optimizer.step()
+        return [t.detach().numpy().copy() for t in (x, *net.parameters())]
+
+    with config.override(target=target):
+        found = trained(lambda x: _elsewhere(lambda: mt.eval(x * 2.0)))
+        for a, b in zip(found, trained(lambda _: None), strict=True):
+            np.testing.assert_array_equal(a, b)
