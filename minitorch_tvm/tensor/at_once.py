@@ -19,6 +19,7 @@ from ..core.dtype import Category, DType, int64
 from ..core.events import EVENTS
 from ..core.shape import Shape, broadcast, numel, without_leading
 from ..ir.node import MODE, Node, leaf, others
+from ..ir.trace import Trace
 from ..ops import build as b
 from ..ops import gather as ga
 from ..runtime.memory import buffer_of
@@ -154,7 +155,8 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     """Tensors joined where how many, how long or which are the same varies; else None.
 
     A sequence that grows, a sample in which some come twice: each would need a program, and what
-    reads the result would, too.  ``new``: along a dimension that they do not have.
+    reads the result would, too.  Layers that each join other sizes do not vary: each is compared
+    with itself.  ``new``: along a dimension that they do not have.
     """
     if not nodes:
         return None
@@ -174,7 +176,8 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     axis, kind, sizes = form
     seen: dict[int, int] = {}
     same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
-    if not varies(kind, (sizes, same)) or any(n.is_scalar for n in nodes):
+    where = kind, _layer(trace, kind)
+    if not varies(where, (sizes, same)) or any(n.is_scalar for n in nodes):
         return None
     lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
@@ -187,6 +190,29 @@ _Form = tuple[int, Hashable, tuple[Shape, ...]]
 """The dimension, what is alike of all tensors that may be joined, and their sizes along it."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
 _MOST_FORMS = 4096
+
+
+_LAYERS: dict[Hashable, tuple[int, int, int]] = {}
+"""By thread and kind: the recording of the last such join, where in it, and in which layer."""
+
+
+def _layer(trace: Trace, kind: Hashable) -> int:
+    """How many layers have joined such tensors in this recording before.
+
+    Where values that are in memory, as parameters are, have entered since the last time, it is
+    another layer; a loop reads the same ones again.
+    """
+    values, key = trace.values, (trace.thread, kind)
+    base, place, number = _LAYERS.get(key, (-1, 0, 0))
+    if base != trace.base:
+        number = 0
+    else:
+        since = [value() for value in values[place:]]
+        number += any(n is not None and not n.pending and n.shape for n in since)
+    if len(_LAYERS) >= _MOST_FORMS:
+        _LAYERS.clear()
+    _LAYERS[key] = trace.base, len(values), number
+    return number
 
 
 def _form(nodes: Sequence[Node], dim: int, new: bool) -> _Form | tuple[()]:

@@ -468,3 +468,34 @@ def test_a_sample_in_which_some_come_twice_is_few_programs() -> None:
     with pytest.raises(RuntimeError, match="equal size"):
         mt.stack([memory[0], mt.zeros(3)])
     assert mt.stack([memory[0], memory[0].double()]).dtype is mt.float64
+
+
+class _Joining(nn.Module):
+    """As in a DenseNet: what is computed is joined to what it is computed from."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, 2)
+
+    def forward(self, x: mt.Tensor) -> mt.Tensor:
+        return mt.cat([x, self.linear(x).relu()], 1)
+
+
+def test_layers_that_each_join_other_sizes_are_one_program() -> None:
+    net = nn.Sequential(*[_Joining(2 + 2 * i) for i in range(8)])
+    x = mt.randn(3, 2)
+    mt.eval(x, *net.parameters())
+    joined = EVENTS.get("joined_at_once")
+    found = []
+    with mt.no_grad():
+        for _ in range(4):
+            calls = EVENTS.get("native_calls")
+            y = net(x).numpy()
+            found.append(EVENTS.get("native_calls") - calls)
+    assert found == [1] * 4
+    assert EVENTS.get("joined_at_once") == joined
+    wanted = x.numpy()
+    for layer in net:
+        w, b = (p.detach().numpy() for p in layer.parameters())
+        wanted = np.concatenate([wanted, np.maximum(wanted @ w.T + b, 0.0)], 1)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
