@@ -199,8 +199,8 @@ _LAYERS: dict[Hashable, tuple[int, int, int]] = {}
 def _layer(trace: Trace, kind: Hashable) -> int:
     """How many layers have joined such tensors in this recording before.
 
-    Where values that are in memory, as parameters are, have entered since the last time, it is
-    another layer; a loop reads the same ones again.
+    Where parameters have entered since the last time, it is another layer: a loop, though its data
+    may be new every time, reads the same ones again.
     """
     values, key = trace.values, (trace.thread, kind)
     base, place, number = _LAYERS.get(key, (-1, 0, 0))
@@ -208,7 +208,7 @@ def _layer(trace: Trace, kind: Hashable) -> int:
         number = 0
     else:
         since = [value() for value in values[place:]]
-        number += any(n is not None and not n.pending and n.shape for n in since)
+        number += any(n is not None and n.grad_leaf for n in since)
     if len(_LAYERS) >= _MOST_FORMS:
         _LAYERS.clear()
     _LAYERS[key] = trace.base, len(values), number

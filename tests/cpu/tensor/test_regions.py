@@ -470,6 +470,20 @@ def test_a_sample_in_which_some_come_twice_is_few_programs() -> None:
     assert mt.stack([memory[0], memory[0].double()]).dtype is mt.float64
 
 
+def test_results_collected_in_a_loop_are_computed_as_they_come() -> None:
+    net = nn.Linear(3, 2)
+    data = np.random.default_rng(0).standard_normal((40, 5, 3)).astype(np.float32)
+    with mt.no_grad():
+        found = net(mt.from_numpy(data[0]))
+        joined = EVENTS.get("joined_at_once")
+        for batch in data[1:]:
+            found = mt.cat([found, net(mt.from_numpy(batch))])
+        assert EVENTS.get("joined_at_once") - joined >= 30
+        weight, bias = (p.numpy() for p in (net.weight.detach(), net.bias.detach()))
+    wanted = data.reshape(-1, 3) @ weight.T + bias
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
 class _Joining(nn.Module):
     """As in a DenseNet: what is computed is joined to what it is computed from."""
 
