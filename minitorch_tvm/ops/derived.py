@@ -128,10 +128,7 @@ def _is_bool(x: Operand) -> bool:
 
 def add(x: Operand, y: Operand) -> Node:
     """x + y (logical or of two bools)."""
-    known = _alike(b.ADD, x, y)
-    if known is not None:
-        return known
-    return _promoted(b.OR if _is_bool(x) and _is_bool(y) else b.ADD, x, y)
+    return _alike(b.ADD, x, y) or _promoted(b.OR if _is_bool(x) and _is_bool(y) else b.ADD, x, y)
 
 
 def sub(x: Operand, y: Operand) -> Node:
@@ -154,10 +151,7 @@ def sub(x: Operand, y: Operand) -> Node:
 
 def mul(x: Operand, y: Operand) -> Node:
     """x * y (logical and of two bools)."""
-    known = _alike(b.MUL, x, y)
-    if known is not None:
-        return known
-    return _promoted(b.AND if _is_bool(x) and _is_bool(y) else b.MUL, x, y)
+    return _alike(b.MUL, x, y) or _promoted(b.AND if _is_bool(x) and _is_bool(y) else b.MUL, x, y)
 
 
 def to_float(x: Operand, *others: Operand) -> DType:
@@ -190,18 +184,16 @@ def neg(x: Node) -> Node:
 
 def maximum(x: Operand, y: Operand) -> Node:
     """Elementwise larger; NaN if either is."""
-    known = _alike(b.MAXIMUM, x, y)
-    if known is not None:
-        return known
-    return b.logical_or(x, y) if _both_bool(x, y) else _promoted(b.MAXIMUM, x, y)  # type: ignore[arg-type]
+    if _both_bool(x, y):
+        return b.logical_or(x, y)  # type: ignore[arg-type]
+    return _alike(b.MAXIMUM, x, y) or _promoted(b.MAXIMUM, x, y)
 
 
 def minimum(x: Operand, y: Operand) -> Node:
     """Elementwise smaller; NaN if either is."""
-    known = _alike(b.MINIMUM, x, y)
-    if known is not None:
-        return known
-    return b.logical_and(x, y) if _both_bool(x, y) else _promoted(b.MINIMUM, x, y)  # type: ignore[arg-type]
+    if _both_bool(x, y):
+        return b.logical_and(x, y)  # type: ignore[arg-type]
+    return _alike(b.MINIMUM, x, y) or _promoted(b.MINIMUM, x, y)
 
 
 def _both_bool(x: Operand, y: Operand) -> bool:
