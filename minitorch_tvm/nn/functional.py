@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +10,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import floating, no_indices, unsupported
 from ..core.dtype import DType
-from ..core.shape import Shape
-from ..ir.node import Node
+from ..ir.node import Node, once_fitting
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
@@ -246,15 +244,12 @@ def _same_padding(
     return x, (totals[0] // 2, totals[1] // 2)
 
 
-@functools.lru_cache(maxsize=1024)
+@once_fitting
 def _check_conv(
-    x: Shape,
-    w: Shape,
-    steps: tuple[int, int],
-    spread: tuple[int, int],
-    groups: int,
+    nodes: tuple[Node, Node], steps: tuple[int, int], spread: tuple[int, int], groups: int
 ) -> None:
     """Refuse what does not fit, in PyTorch's words where it has some for two dimensions."""
+    x, w = (n.shape for n in nodes)
     if len(w) < 3:
         raise RuntimeError("weight should have at least three dimensions")
     if len(w) != 4:
@@ -293,7 +288,7 @@ def conv2d(
     offset = None if bias is None else node_of("conv2d", "bias", 3, bias)
     steps, spread = _two("conv2d", "stride", 4, stride), _two("conv2d", "dilation", 6, dilation)
     groups = arg.integer("conv2d", "groups", 7, groups)
-    _check_conv(image.shape, w.shape, steps, spread, groups)
+    _check_conv((image, w), steps, spread, groups)
     x = _batched(image)
     if padding == "same":
         if steps != (1, 1):
@@ -333,18 +328,19 @@ def _window(
     steps = _two(function, "stride", 3, stride) if own else kernel
     margins = _two(function, "padding", 4, padding)
     spread = _two(function, "dilation", 5, dilation)
-    _check_window(x.shape, kernel, steps, margins, spread)
+    _check_window((x,), kernel, steps, margins, spread)
     return kernel, steps, margins, spread
 
 
-@functools.lru_cache(maxsize=1024)
+@once_fitting
 def _check_window(
-    x: Shape,
+    nodes: tuple[Node],
     kernel: tuple[int, int],
     steps: tuple[int, int],
     margins: tuple[int, int],
     spread: tuple[int, int],
 ) -> None:
+    x = nodes[0].shape
     if len(x) not in (3, 4):
         raise RuntimeError(
             "non-empty 3D or 4D (batch mode) tensor expected for input, but got input of size: "

@@ -50,11 +50,6 @@ OR = intern(ew.Or())
 NOT = intern(ew.Not())
 
 
-@functools.lru_cache(maxsize=256)
-def _matmul(ta: bool, tb: bool) -> Op:
-    return intern(mm.Matmul(ta, tb))
-
-
 def add(a: Node, b: Node) -> Node:
     """a + b."""
     return apply(ADD, a, b)
@@ -233,4 +228,4 @@ def unbroadcast(ct: Node, shape: Shape) -> Node:
 
 def matmul(a: Node, b: Node, ta: bool, tb: bool) -> Node:
     """Matrix product of operands stored transposed (ta, tb) or not."""
-    return apply(_matmul(ta, tb), a, b)
+    return apply(op_of(mm.Matmul, ta, tb), a, b)

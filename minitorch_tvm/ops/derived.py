@@ -396,7 +396,8 @@ def var(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "reduction factor (input numel divided by output numel)."
         )
-    return apply(composite(name.title(), _SPREADS[name], wrapped, freedom, bool(keepdim)), x)
+    options = wrapped, freedom, bool(keepdim)
+    return apply(composite(name.title(), _std if name == "std" else _var, *options), x)
 
 
 def _var(x: Node, dims: tuple[int, ...], freedom: float, keepdim: bool) -> Node:
@@ -413,9 +414,6 @@ def _std(x: Node, *options: Any) -> Node:
     zero, one = b.full_like(variance, 0.0), b.full_like(variance, 1.0)
     flat = b.eq(variance, zero)
     return b.where(flat, zero, apply(b.SQRT, b.where(flat, one, variance)))
-
-
-_SPREADS = {"var": _var, "std": _std}
 
 
 def std(x: Node, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> Node:

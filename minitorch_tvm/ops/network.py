@@ -143,14 +143,9 @@ class Gelu(Expandable, kind=Kind.COMPOSITE):
         return apply(b.TANH, b.mul(b.add(x, cube), b.full_like(x, math.sqrt(2.0 / math.pi))))
 
 
-@functools.cache
-def _gelu(approximate: str) -> Gelu:
-    return intern(Gelu(approximate))
-
-
 def gelu(x: Node, approximate: str) -> Node:
     """Records :class:`Gelu`."""
-    return apply(_gelu(approximate), x)
+    return apply(op_of(Gelu, approximate), x)
 
 
 def _check_bias(x: Node, weight: Node, bias: Node) -> None:

@@ -161,9 +161,7 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     if not nodes:
         return None
     trace = MODE.trace
-    if trace.capture is not None or trace.forbidden:
-        return None
-    if trace.grad_enabled and any([n.requires_grad for n in nodes]):  # noqa: C419  is faster
+    if trace.forbidden or not all(map(_unwatched, nodes)):
         return None
     key = (new, dim, *[n.spec_id for n in nodes])
     form = _FORMS.get(key)
@@ -176,8 +174,7 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     axis, kind, sizes = form
     seen: dict[int, int] = {}
     same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
-    where = kind, _layer(trace, kind)
-    if not varies(where, (sizes, same)) or any(n.is_scalar for n in nodes):
+    if not varies((kind, _parameters(trace)), (sizes, same)) or any(n.is_scalar for n in nodes):
         return None
     lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
@@ -192,27 +189,17 @@ _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
 _MOST_FORMS = 4096
 
 
-_LAYERS: dict[Hashable, tuple[int, int, int]] = {}
-"""By thread and kind: the recording of the last such join, where in it, and in which layer."""
+def _parameters(trace: Trace) -> int:
+    """How many parameters this recording has read: another layer reads others.
 
-
-def _layer(trace: Trace, kind: Hashable) -> int:
-    """How many layers have joined such tensors in this recording before.
-
-    Where parameters have entered since the last time, it is another layer: a loop, though its data
-    may be new every time, reads the same ones again.
+    A loop reads the same ones again, though its data may be new every time.
     """
-    values, key = trace.values, (trace.thread, kind)
-    base, place, number = _LAYERS.get(key, (-1, 0, 0))
-    if base != trace.base:
-        number = 0
-    else:
-        since = [value() for value in values[place:]]
-        number += any(n is not None and n.grad_leaf for n in since)
-    if len(_LAYERS) >= _MOST_FORMS:
-        _LAYERS.clear()
-    _LAYERS[key] = trace.base, len(values), number
-    return number
+    known = trace.prefix.known
+    count: int | None = known.get(_parameters)
+    if count is None:
+        read = [value() for value in trace.values]
+        count = known[_parameters] = sum(n is not None and n.grad_leaf for n in read)
+    return count
 
 
 def _form(nodes: Sequence[Node], dim: int, new: bool) -> _Form | tuple[()]:

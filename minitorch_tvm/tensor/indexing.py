@@ -9,10 +9,8 @@ from typing import Any
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, split_sizes
 from ..core.strides import Strides, sliced
-from ..ir.node import Node, apply
-from ..ir.op import Op, op_of
+from ..ir.node import Node
 from ..ops import build as b
-from ..ops.movement import Slice
 from . import at_once
 
 
@@ -63,11 +61,7 @@ class Region:
         found = at_once.read(x, self)
         if found is not None:
             return found
-        return b.reshape(apply(self._slice, x), self.shape)
-
-    @functools.cached_property
-    def _slice(self) -> Op:
-        return op_of(Slice, self.starts, self.stops, self.steps)
+        return b.reshape(b.slice(x, self.starts, self.stops, self.steps), self.shape)
 
     def offset(self, shape: Shape) -> int | None:
         """Elements of a row-major tensor before the region; None if it is not all in one piece."""

@@ -15,7 +15,6 @@ from ..core.shape import (
     flattened,
     infer_reshape,
     squeezed,
-    swapped_dims,
     unsqueezed,
     wrap_dim,
     wrap_dims,
@@ -105,11 +104,11 @@ class Views(TensorBase):
         shape = self._node.shape
         first = wrap_dim(arg.integer("transpose", "dim0", 1, dim0), len(shape))
         second = wrap_dim(arg.integer("transpose", "dim1", 2, dim1), len(shape))
-        strides = st.swapped(shape, self._strides, first, second)
-        if first == second:
-            return self._view(lambda x: x, lambda _, v: v, strides)
-        order = swapped_dims(len(shape), first, second)
-        return self._view(lambda x: b.permute(x, order), lambda _, v: b.permute(v, order), strides)
+        return self._view(
+            lambda x: d.transpose(x, first, second),
+            lambda _, v: d.transpose(v, first, second),
+            st.swapped(shape, self._strides, first, second),
+        )
 
     def t(self) -> Tensor:
         """Transpose of a matrix (vectors are returned as they are)."""

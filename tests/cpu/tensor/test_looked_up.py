@@ -14,7 +14,7 @@ import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
-from minitorch_tvm import lazy, nn
+from minitorch_tvm import nn
 from minitorch_tvm.core import dtype as dt
 from minitorch_tvm.ir.node import MODE, leaf, once_fitting
 from minitorch_tvm.plans import Key
@@ -157,10 +157,9 @@ def test_one_node(name: str) -> None:
     x = mt.tensor(np.arange(16.0, dtype=np.float32).reshape(4, 4))
     mt.eval(x)
     MODE.trace.restart()
-    y = ONE_NODE[name](x)
+    _y = ONE_NODE[name](x)
     reshapes = 4 if "pool" in name else 0  # in and out, and what makes a batch of an image
     assert len(MODE.trace.values) == 1 + 1 + reshapes  # with the leaf
-    assert y.dtype is not None
 
 
 def test_limits_are_one_node_and_their_numbers_arguments() -> None:
@@ -180,18 +179,6 @@ def test_keys_of_equal_structure_are_one_object() -> None:
     assert Key.of(1).extended(2, ("a", 3)) is key
     assert copy.deepcopy(key) is key
     assert pickle.loads(pickle.dumps(key)) is key
-    number = id(key)
-    del key
-    assert Key.of(1, 2, ("a", 3)) is not None
-    assert isinstance(number, int)
-
-
-def test_a_program_is_found_by_equal_recordings_of_other_tensors() -> None:
-    lazy.clear_cache()
-    for seed in range(4):
-        x = mt.tensor(np.random.default_rng(seed).normal(size=(3, 3)).astype(np.float32))
-        _ = (x @ x).relu().sum().item()
-    assert len(lazy.executors()) == 1
 
 
 def test_batch_norm_counts_its_calls() -> None:

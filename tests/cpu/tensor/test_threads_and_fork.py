@@ -160,6 +160,14 @@ def test_locks_that_nobody_will_open_do_not_stop_a_program() -> None:
     _prints(LOCKED, "True True")
 
 
+def _model(rng: np.random.Generator, *layers: nn.Module) -> nn.Sequential:
+    net = nn.Sequential(*layers).double()
+    with mt.no_grad():
+        for p in net.parameters():
+            p.copy_(mt.tensor(rng.normal(size=tuple(p.shape))))
+    return net
+
+
 def _trained(
     seed: int, writes: bool, between: Callable[[], object] = int
 ) -> list[np.ndarray[Any, Any]]:
@@ -167,10 +175,7 @@ def _trained(
     something ``between`` them and the step."""
     rng = np.random.default_rng(seed)
     layers = [nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)]
-    net = nn.Sequential(*layers[1:] if writes else layers).double()
-    with mt.no_grad():
-        for p in net.parameters():
-            p.copy_(mt.tensor(rng.normal(size=tuple(p.shape))))
+    net = _model(rng, *layers[1:] if writes else layers)
     optimizer = mt.optim.SGD(net.parameters(), lr=0.05)
     x = mt.tensor(rng.normal(size=(4, 6)))
     for _ in range(8):
@@ -233,10 +238,7 @@ def test_another_thread_evaluates_what_reads_the_same(target: str) -> None:
 
     def trained(between: Callable[[mt.Tensor], object]) -> list[np.ndarray[Any, Any]]:
         rng = np.random.default_rng(0)
-        net = nn.Sequential(nn.ReLU(), nn.Linear(6, 6)).double()
-        with mt.no_grad():
-            for p in net.parameters():
-                p.copy_(mt.tensor(rng.normal(size=tuple(p.shape))))
+        net = _model(rng, nn.ReLU(), nn.Linear(6, 6))
         optimizer = mt.optim.SGD(net.parameters(), lr=0.05)
         x = mt.tensor(rng.normal(size=(4, 6)))
         for _ in range(6):
