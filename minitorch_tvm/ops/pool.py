@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -136,9 +135,9 @@ class BackToInput(PoolBase):
     def infer(self, *inputs: Spec) -> Spec:
         return Spec((*inputs[0].shape[:2], *self.size), inputs[0].dtype)
 
-    @abstractmethod
     def share(self, te: TE, xs: tuple[Tensor, ...], window: tuple[Expr, ...], r: Any) -> Expr:
         """What element ``r`` of a window gets from it."""
+        raise NotImplementedError
 
     def taps(self, axis: int, phase: int) -> list[tuple[int, int]]:
         """Along an axis, what inputs at ``stride * i + phase`` get: elements of the windows i + ..

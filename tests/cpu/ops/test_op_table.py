@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 from importlib import import_module
 from typing import Any
@@ -43,9 +42,21 @@ def _close(got: Any, want: Any, what: str, scale: float = 1.0) -> None:
         np.testing.assert_array_equal(got, want, err_msg=what)
 
 
+CONTRACT = ("infer", "compute", "reference")
+
+
 def _concrete(cls: type[Op]) -> list[type[Op]]:
-    found = [] if inspect.isabstract(cls) else [cls]
-    return found + [c for sub in cls.__subclasses__() for c in _concrete(sub)]
+    below = cls.__subclasses__()
+    whole = all(getattr(cls, name) is not getattr(Op, name) for name in CONTRACT)
+    # What nothing derives from is to be an op: a part of the contract that it lacks is an error.
+    found = [cls] if whole or not below else []
+    return found + [c for sub in below for c in _concrete(sub)]
+
+
+def test_every_op_keeps_the_whole_contract() -> None:
+    for cls in _concrete(Op):
+        lacks = [name for name in CONTRACT if getattr(cls, name) is getattr(Op, name)]
+        assert not lacks, f"{cls.__name__} has no {lacks}"
 
 
 def test_every_op_has_exactly_one_row() -> None:

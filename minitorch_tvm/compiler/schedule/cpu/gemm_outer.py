@@ -453,7 +453,8 @@ class _Compute:
                         beside = minimum(panel.j0 + (t.nr + v * lanes), pb.n - 1)
                         ahead.append(prefetch(pb.col(bt, k0 + k, beside)))
                     elif (self.blocks > 1 or apart) and first:
-                        ahead.append(prefetch(near(k + ahead_by, v * lanes)))
+                        beyond = ahead_by * pitch_bytes(pb)
+                        ahead.append(prefetch(near(k, v * lanes), beyond=beyond))
                     # Else lines are used once and in order, which the hardware foresees.
                     continue
                 packed, at = self.columns.memory, self.columns.at(bt, panel.number)
@@ -492,8 +493,10 @@ class _Compute:
                 asks.append(prefetch(scalar(0, i * unroll), beyond=beyond))
             elif in_place and not pb.row_k_inner:  # every k is a line, of blocks that lie apart
                 ends = (0, t.mr - 1) if t.mr * pb.itemsize > LINE_BYTES // 2 else (0,)
-                later = (i * unroll + (u + _ROWS_AHEAD) for u in range(unroll))
-                asks += [prefetch(scalar(r, k)) for k in later for r in ends]
+                assert pb.row_pitch is not None
+                beyond = _ROWS_AHEAD * pb.row_pitch * pb.itemsize
+                steps_of = (i * unroll + u for u in range(unroll))
+                asks += [prefetch(scalar(r, k), beyond=beyond) for k in steps_of for r in ends]
             elif next_rows and share > _AT_ONCE:
                 asks.append(ask_for_row(i % (1 << (share - 1).bit_length()), k0 + i * unroll))
             return seq(asks, *steps)
