@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.record import record
 from ..core.shape import MOST_ELEMENTS
 from ..core.tvm_api import tvm
 
+T = TypeVar("T")
 Expr = Any  # tvm PrimExpr
 Stmt = Any
 Var = Any
@@ -45,8 +46,23 @@ class Helper:
 
     def call(self, *arguments: Expr) -> Stmt:
         """Call it with addresses, then numbers."""
+        if _CALLED:
+            _CALLED[-1][self.name] = self
         t = tvm().tirx
         return t.Evaluate(t.call_extern("int32", self.name, *map(_index, arguments)))
+
+
+_CALLED: list[dict[str, Helper]] = []
+
+
+def helpers_of(make: Callable[[], T]) -> tuple[T, tuple[Helper, ...]]:
+    """What ``make`` builds, and the helpers that it calls."""
+    _CALLED.append({})
+    try:
+        made = make()
+    finally:
+        called = _CALLED.pop()
+    return made, tuple(called.values())
 
 
 @record(frozen=False)

@@ -54,7 +54,7 @@ from .conv_layout import (
     split,
     stays_cached,
     transpose_rows,
-    transpose_tile,
+    turn,
 )
 
 # Measured: a multiply-add of vectors, what it takes more where its broadcast is not used again, a
@@ -279,7 +279,9 @@ def pack_weights(
                     asks = ask(lambda: read(first + r, minimum(later, flat - 1)))
                     return seq(asks, serial(columns, copy, "k"))
 
-                return transpose_rows(lanes, dtype, fill, lambda k, v: put(q0 + k, v), columns)
+                return transpose_rows(
+                    lanes, dtype, fill, lambda k, v: put(q0 + k, v), columns, apart=True
+                )
 
             return covering(inner, columns, lambda q0: square(u * inner + q0))
 
@@ -520,12 +522,8 @@ def _finish(
         channel0 = block * p.width + m * lanes
 
         def shuffle(q: Expr) -> Stmt:
-            return transpose_tile(
-                lanes,
-                p.dtype,
-                lambda r, k: load(done, q * lanes + r, m * lanes + k),
-                lambda k, vector: store(planes, vector, k, ramp(q * lanes, lanes)),
-            )
+            source = load(done, q * lanes, m * lanes), done.shape[-1]
+            return turn(p.dtype, lanes, source, (load(planes, 0, q * lanes), pixels))
 
         def plane(k: Expr) -> Stmt:
             channel = channel0 + k

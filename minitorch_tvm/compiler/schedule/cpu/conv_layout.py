@@ -16,7 +16,9 @@ from ....core.tvm_api import tvm
 from ...loops import (
     Builder,
     Expr,
+    Helper,
     Memory,
+    Parts,
     Stage,
     Stmt,
     alloc,
@@ -30,11 +32,13 @@ from ...loops import (
     local_buffer,
     minimum,
     parallel_stage,
+    pointer_buffer,
     ramp,
     seq,
     serial,
     splat,
     store,
+    var,
     vectorized,
 )
 from ...target import CpuTarget
@@ -126,17 +130,66 @@ def transpose_rows(
     write: Callable[[Expr, Expr], Stmt],
     columns: int | None = None,
     rows: int | None = None,
+    apart: bool = False,
 ) -> Stmt:
     """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
 
     Of a row, that may be the first ``columns`` only; so many vectors are written then.  Of what is
     written, only the first ``rows`` lanes have a value, if only so many rows are filled.
+    ``apart``: by :func:`turn`, where it matters less how long that takes than to compile it.
+    """
+    block, whole = local_buffer((lanes, lanes), dtype, "block"), ramp(0, lanes)
+    turned, exchanges = block, _exchanges(lanes, block)
+    if apart:
+        turned = local_buffer((lanes, lanes), dtype, "turned")
+        exchanges = [turn(dtype, lanes, (load(block, 0, 0), lanes), (load(turned, 0, 0), lanes))]
+    return seq(
+        [alloc(memory) for memory in ((block, turned) if apart else (block,))],
+        serial(rows or lanes, lambda r: fill(block, r), "r"),
+        *exchanges,
+        serial(columns or lanes, lambda k: write(k, load(turned, k, whole)), "k"),
+    )
+
+
+def turn(dtype: str, lanes: int, source: tuple[Expr, int], to: tuple[Expr, int]) -> Stmt:
+    """Transpose a block of ``lanes`` by ``lanes`` elements from memory to other memory.
+
+    Both are given by the first element and how many there are from a row to the next.  This is a
+    function that is compiled once for all: the steps in between take LLVM some 30 ms.
+    """
+
+    def make() -> Parts:
+        every = 1 << 16
+        left, right = (pointer_buffer((every,), dtype, name) for name in ("left", "right"))
+        pitches = var("from"), var("to")
+        block, whole = local_buffer((lanes, lanes), dtype, "block"), ramp(0, lanes)
+
+        def row(memory: Memory, pitch: Expr, r: Expr) -> tuple[Memory, Expr]:
+            return memory, ramp(r * pitch, lanes)
+
+        body = seq(
+            alloc(block),
+            serial(lanes, lambda r: store(block, load(*row(left, pitches[0], r)), r, whole), "r"),
+            _exchanges(lanes, block),
+            serial(
+                lanes,
+                lambda k: store(right, load(block, k, whole), row(right, pitches[1], k)[1]),
+                "k",
+            ),
+        )
+        return Parts([left.raw, right.raw], [*pitches], body)
+
+    places = [tvm().tirx.address_of(element) for element, _ in (source, to)]
+    return Helper(f"turn_{dtype}_{lanes}", make).call(*places, source[1], to[1])
+
+
+def _exchanges(lanes: int, block: Memory) -> list[Stmt]:
+    """Transpose a block in place.
 
     Each step exchanges the off-diagonal halves of blocks of twice its distance (Eklundh's method),
     log2(lanes) steps in all.  The steps are loops, which LLVM unrolls into registers; unrolled
     here, the shuffle masks would cost TVM's passes 40 ms a stage.
     """
-    block = local_buffer((lanes, lanes), dtype, "block")
     whole = ramp(0, lanes)
     shuffle = tvm().tirx.Shuffle
     steps: list[Stmt] = []
@@ -160,12 +213,7 @@ def transpose_rows(
 
         steps.append(serial(lanes // 2, exchange, "p"))
         distance //= 2
-    return seq(
-        alloc(block),
-        serial(rows or lanes, lambda r: fill(block, r), "r"),
-        *steps,
-        serial(columns or lanes, lambda k: write(k, load(block, k, whole)), "k"),
-    )
+    return steps
 
 
 def sum_lanes(

@@ -62,7 +62,7 @@ from .bfloat_parts import (
     parts,
 )
 from .conv_axes import Axis, Taps
-from .conv_layout import Load4, Write4, bounded, div, mod, split, transpose_tile
+from .conv_layout import Load4, Write4, bounded, div, mod, split, turn
 from .conv_words import BLOCK_CYCLES, OTHER_CYCLES, Image, range_of, upper_halves
 from .matrix_unit import (
     address,
@@ -460,14 +460,11 @@ class _Images:
         channel0 = o * p.width + m * LANES
         count: Expr = LANES if p.outputs % p.width == 0 else minimum(LANES, p.outputs - channel0)
 
-        def turn(ry: Expr, v: Expr, rx: Expr, b: Expr) -> Stmt:
+        def square(ry: Expr, v: Expr, rx: Expr, b: Expr) -> Stmt:
             line = v * p.pitch + b * LANES
-            return transpose_tile(
-                LANES,
-                "float32",
-                lambda r, k: load(sums, ry * across + rx, line + r, m * LANES + k),
-                lambda k, vector: store(planes, vector, rx, k, ramp(b * LANES, LANES)),
-            )
+            source = load(sums, ry * across + rx, line, m * LANES), sums.shape[-1]
+            to = load(planes, rx, 0, b * LANES), squares * LANES
+            return turn("float32", LANES, source, to)
 
         def mingle(k: Expr, b: Expr) -> Stmt:
             # Neighbours belong to different residues.
@@ -484,7 +481,7 @@ class _Images:
                 return self.write(n, channel0 + k, y, x, value)
 
             return seq(
-                grid((across, squares), lambda rx, b: turn(ry, v, rx, b)),
+                grid((across, squares), lambda rx, b: square(ry, v, rx, b)),
                 grid((LANES, squares), mingle) if across > 1 else [],
                 serial(
                     count, lambda k: in_vectors(p.x.outputs, LANES, lambda x: element(k, x)), "k"

@@ -20,7 +20,6 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
-    ask,
     bind,
     ceil_div,
     const,
@@ -29,11 +28,13 @@ from ...loops import (
     local_buffer,
     minimum,
     number,
+    prefetch,
     ramp,
     seq,
     serial,
     splat,
     store,
+    view,
     when,
 )
 from ...target import CpuTarget
@@ -45,7 +46,7 @@ from .conv_layout import (
     div,
     maximum,
     split,
-    transpose_rows,
+    turn,
 )
 from .conv_spec import Access, Conv
 
@@ -154,12 +155,12 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
         return serial(run_tiles * height, row, "r")
 
     def total(sums: Memory, parts: int) -> Stage:
-        def vector(part: Expr, o: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        def element(part: Expr, o: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             group, row = (const(0), j * s.c + c) if groups == 1 else (j, c)
             block = div(o, width)
-            return load(sums, part, block, i, group, row, ramp(o - block * width, lanes))
+            return load(sums, part, block, i, group, row, o - block * width)
 
-        return _total_of_parts(s, parts, lanes, vector, access)
+        return _total_of_parts(s, parts, lanes, (element, width), access)
 
     if s.n >= 8 and image_bytes <= cpu.l2_bytes // 2 and sums_bytes <= cpu.l2_bytes // 4:
         # Each part packs its own images, a few at a time, so the copies stay in cache.
@@ -254,13 +255,15 @@ def _total_of_parts(
     s: Conv,
     parts: int,
     lanes: int,
-    vector: Callable[[Expr, Expr, Expr, Expr, Expr], Expr],
+    sums: tuple[Callable[[Expr, Expr, Expr, Expr, Expr], Expr], int],
     access: Access,
 ) -> Stage:
     """Add the parts in order and hand the result to the epilogue in OIHW order.
 
-    ``vector(part, o, c, i, j)`` loads the sums of ``lanes`` output channels from ``o`` on.
+    ``sums`` loads the sum of (part, o, c, i, j), behind which lie those of more o, and says how far
+    those of the next c are away.
     """
+    element, apart = sums
     window, every_part = s.kh * s.kw, number(parts, "parts")
     chunks = ceil_div(s.c, max(1, _TOTAL_POSITIONS // window))
     most = ceil_div(s.c, chunks)  # channels per tile
@@ -274,38 +277,35 @@ def _total_of_parts(
         planes = local_buffer((lanes, span), s.dtype, "planes")
         every = ramp(0, lanes)
 
-        def tap(n: Expr) -> Stmt:
-            # Sums of neighbouring channels are neighbours, those of other taps and parts lie apart:
-            # the next tap's are asked for.
-            where, later = (split(t, s.kw) for t in (n, minimum(n + 1, window - 1)))
+        def of_part(part: Expr, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
+            """``put(place, sums)`` for all taps and channels of a part."""
 
-            def channel(c: Expr) -> Stmt:
-                place = c * window + n
-
-                def asks(part: Expr) -> list[Stmt]:
-                    return ask(lambda: vector(part, o0, c0 + c, *later))
-
-                def add(part: Expr) -> Stmt:
-                    more = vector(part + 1, o0, c0 + c, *where)
-                    own = load(summed, place, every)
-                    return seq(asks(part + 1), store(summed, own + more, place, every))
-
-                return seq(
-                    asks(const(0)),
-                    store(summed, vector(const(0), o0, c0 + c, *where), place, every),
-                    [serial(every_part - 1, add, "g")] if parts > 1 else [],
+            def tap(n: Expr) -> Stmt:
+                # Sums of neighbouring channels are neighbours, those of other taps and parts lie
+                # apart: the next tap's are asked for.
+                (own, know), (later, know_later) = (
+                    view(element(part, o0, c0, *split(t, s.kw)), "sums")
+                    for t in (n, minimum(n + 1, window - 1))
                 )
 
-            return serial(channels, channel, "c")
+                def channel(c: Expr) -> Stmt:
+                    value = load(own, ramp(c * apart, lanes))
+                    return seq(prefetch(load(later, c * apart)), put(c * window + n, value))
 
-        def turn(b: Expr) -> Stmt:
+                return seq(know, know_later, serial(channels, channel, "c"))
+
+            return serial(window, tap, "n")
+
+        def begin(place: Expr, own: Expr) -> Stmt:
+            return store(summed, own, place, every)
+
+        def add(place: Expr, more: Expr) -> Stmt:
+            return store(summed, load(summed, place, every) + more, place, every)
+
+        def square(b: Expr) -> Stmt:
             first = b * lanes
-            return transpose_rows(
-                lanes,
-                s.dtype,
-                lambda block, r: store(block, load(summed, first + r, every), r, every),
-                lambda k, v: store(planes, v, k, ramp(first, lanes)),
-            )
+            to = load(planes, 0, first), span
+            return turn(s.dtype, lanes, (load(summed, first, 0), lanes), to)
 
         def plane(k: Expr) -> Stmt:
             def one(q: Expr) -> Stmt:
@@ -323,8 +323,9 @@ def _total_of_parts(
         return seq(
             alloc(summed),
             alloc(planes),
-            serial(window, tap, "n"),
-            serial(span // lanes, turn, "b"),
+            of_part(const(0), begin),
+            serial(every_part - 1, lambda g: of_part(g + 1, add), "g") if parts > 1 else [],
+            serial(span // lanes, square, "b"),
             serial(live, plane, "k"),
         )
 

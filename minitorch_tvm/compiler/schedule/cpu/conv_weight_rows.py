@@ -305,21 +305,32 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
     def total(o: Expr) -> Stmt:
         b = minimum(div(o, p.outputs), p.blocks - 1)
         q = o - minimum(b * p.outputs, s.o - p.outputs)
-        value = local_buffer((1,), s.dtype, "value")
+        rows = s.c * s.kh
+        values = local_buffer((rows * s.kw,), s.dtype, "values")
 
-        def one(c: Expr, i: Expr, j: Expr) -> Stmt:
-            at = ((b * s.c + c) * s.kh + i) * p.tile + q * s.kw + j
+        def of_part(part: Expr, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
+            own, know = view(load(partial, part, b * rows * p.tile + q * s.kw), "own")
 
-            def add(part: Expr) -> Stmt:
-                return store(value, load(value, 0) + load(partial, part + 1, at), 0)
+            def one(row: Expr, j: Expr) -> Stmt:
+                return put(row * s.kw + j, load(own, row * p.tile + j))
 
-            return seq(
-                store(value, load(partial, 0, at), 0),
-                *([serial(every_part - 1, add, "part")] if parts > 1 else []),
-                write(o, c, i, j, load(value, 0)),
-            )
+            return seq(know, grid((rows, s.kw), one))
 
-        return seq(alloc(value), grid((s.c, s.kh, s.kw), one))
+        def begin(place: Expr, value: Expr) -> Stmt:
+            return store(values, value, place)
+
+        def add(place: Expr, value: Expr) -> Stmt:
+            return store(values, load(values, place) + value, place)
+
+        def finish(c: Expr, i: Expr, j: Expr) -> Stmt:
+            return write(o, c, i, j, load(values, (c * s.kh + i) * s.kw + j))
+
+        return seq(
+            alloc(values),
+            of_part(const(0), begin),
+            serial(every_part - 1, lambda n: of_part(n + 1, add), "part") if parts > 1 else [],
+            grid((s.c, s.kh, s.kw), finish),
+        )
 
     return [
         parallel_stage("conv_dw_rows", parts, part_stage),

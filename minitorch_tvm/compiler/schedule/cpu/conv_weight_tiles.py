@@ -542,6 +542,7 @@ def _total(p: _Shape, count: int, sums: Memory, access: Access) -> Stage:
                 s.dtype,
                 fill,
                 lambda k, vector: store(flat, vector, ramp(k * taps + tap0, LANES)),
+                apart=True,
             )
 
         def element(k: Expr, i: Expr, j: Expr) -> Stmt:
