@@ -43,7 +43,7 @@ from ...loops import (
 )
 from ...streams import LINE, Around, streamed
 from ...target import CpuTarget
-from .conv_layout import transpose_rows
+from .conv_layout import transpose_rows, turn
 from .gemm_triangles import ALL, Triangles
 
 Load = Callable[[Expr, Expr, Expr], Expr]
@@ -348,9 +348,16 @@ class Panels:
         """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
         pb = self.pb
         square = min(self.lanes, SQUARE)
-        if self.own and pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0:
+        if self._turns and pb.k >= self.lanes:
+            square = self.lanes
+        elif self.own and pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0:
             square = self.lanes
         return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0
+
+    @property
+    def _turns(self) -> bool:
+        """Whether such blocks lie in memory as they are, with all of their columns."""
+        return self.pb.col_plain and self.pb.n % self.memory.shape[3] == 0
 
     def stage(self) -> Stage:
         """A stage that packs all panels."""
@@ -450,6 +457,10 @@ class Panels:
         def block(jb: Expr, kb: Expr) -> Stmt:
             # The last block starts early instead of running past the end: lines are written twice.
             k = minimum(k0 + kb * lanes, pb.k - lanes) if pb.k % lanes else k0 + kb * lanes
+            if self._turns:
+                assert pb.col_pitch is not None
+                source = pb.col(bt, k, p * nr + jb * lanes), pb.col_pitch
+                return turn(pb.dtype, lanes, source, (load(packed, *self.at(bt, p), k, jb * lanes), nr))
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 j = p * nr + jb * lanes + r
