@@ -138,7 +138,7 @@ def conv_forward_stages(
     packing, weights = pack_weights("w", p, (1, s.c * taps), row_of, read, builder)
     return [
         *packing,
-        *correlate("conv", p, (s.h, s.w), load_x, weights, write, builder, cpu),
+        *correlate("conv", p, (s.h, s.w), (load_x, access.left_line), weights, write, builder, cpu),
     ]
 
 
@@ -185,7 +185,7 @@ def conv_grad_input_stages(
     packing, weights = pack_weights("w", p, (s.o, taps), row_of, read, builder)
     return [
         *packing,
-        *correlate("conv_dx", p, (s.oh, s.ow), load_ct, weights, write, builder, cpu),
+        *correlate("conv_dx", p, (s.oh, s.ow), (load_ct, access.left_line), weights, write, builder, cpu),
     ]
 
 

@@ -46,7 +46,7 @@ from .conv_axes import Axis, share
 from .conv_layout import (
     AHEAD,
     ChannelsLast,
-    Load4,
+    Images,
     Write4,
     bounded_stage,
     covering,
@@ -299,7 +299,7 @@ def correlate(
     name: str,
     problem: Correlation,
     inputs: tuple[int, int],
-    read: Load4,
+    of: Images,
     weights: Memory,
     write: Write4,
     builder: Builder,
@@ -307,8 +307,8 @@ def correlate(
 ) -> list[Stage]:
     """The stages that compute ``problem`` from packed weights.
 
-    ``read(image, channel, y, x)`` is an input element, ``inputs`` its height and width; ``weights``
-    is ``[block][(i * kw + j) * reduced + channel][width]``.
+    ``of`` are the inputs, of height and width ``inputs``; ``weights`` is
+    ``[block][(i * kw + j) * reduced + channel][width]``.
     """
     p = problem
     (top, height), (left, width) = p.y.border(), p.x.border()
@@ -330,13 +330,13 @@ def correlate(
 
             return seq(
                 alloc(packed),
-                layout.image(packed, read, image, const(0)),
+                layout.image(packed, of, image, const(0)),
                 serial(p.blocks * row_blocks, piece, "piece"),
             )
 
         return [bounded_stage(name, p.images, image_stage)]
 
-    stages, source = layout.stages("x", p.images, read, builder)
+    stages, source = layout.stages("x", p.images, of, builder)
 
     def stage(index: Expr) -> Stmt:
         image, block, row_block = split(index, p.blocks, row_blocks)

@@ -44,6 +44,9 @@ from ...loops import (
 from ...target import CpuTarget
 
 Load4 = Callable[[Expr, Expr, Expr, Expr], Expr]
+Images = tuple[Load4, Callable[..., Expr] | None]
+"""Elements by image, channel, y and x; and by image, channel and pixel, if images lie in memory as
+they are."""
 Write4 = Callable[[Expr, Expr, Expr, Expr, Expr], Stmt]
 
 AHEAD = 2
@@ -287,7 +290,7 @@ class ChannelsLast:
         return image, group, y, x, place
 
     def stages(
-        self, name: str, images: int, read: Load4, builder: Builder
+        self, name: str, images: int, of: Images, builder: Builder
     ) -> tuple[list[Stage], Memory]:
         """Stages that copy all images into a new scratch buffer."""
         buffer = builder.scratch_buffer((images, *self.image_shape), self.dtype, name)
@@ -296,25 +299,25 @@ class ChannelsLast:
 
             def slab(tile: Expr) -> Stmt:
                 image, block = split(tile, self._slabs)
-                return self._slab(buffer, read, image, image, block)
+                return self._slab(buffer, of, image, image, block)
 
             stages.append(bounded_stage(f"{name}_pack", images * self._slabs, slab, images == 1))
         if self._rest:
             rest = bounded_stage(
-                f"{name}_pack_rest", images, lambda t: self._remainder(buffer, read, t, t)
+                f"{name}_pack_rest", images, lambda t: self._remainder(buffer, of[0], t, t)
             )
             stages.append(rest)
         return stages, buffer
 
-    def image(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
+    def image(self, buffer: Memory, of: Images, source: Expr, image: Expr) -> Stmt:
         """Copy image ``source`` into ``buffer[image]``."""
         parts = []
         if self._slabs:
             parts.append(
-                serial(self._slabs, lambda b: self._slab(buffer, read, source, image, b), "b")
+                serial(self._slabs, lambda b: self._slab(buffer, of, source, image, b), "b")
             )
         if self._rest:
-            parts.append(self._remainder(buffer, read, source, image))
+            parts.append(self._remainder(buffer, of[0], source, image))
         return seq(*parts)
 
     @property
@@ -328,7 +331,8 @@ class ChannelsLast:
         """Channels after the last slab, zeros included."""
         return self.padded - self._slabs * self.lanes
 
-    def _slab(self, buffer: Memory, read: Load4, source: Expr, image: Expr, block: Expr) -> Stmt:
+    def _slab(self, buffer: Memory, of: Images, source: Expr, image: Expr, block: Expr) -> Stmt:
+        read, line = of
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
         nothing = splat(const(0.0, self.dtype), lanes)
 
@@ -345,10 +349,22 @@ class ChannelsLast:
                 def get(at: Expr) -> Expr:
                     return read(source, block * lanes + r, *split(at, w))
 
-                asks = ask(lambda: get(minimum(p0 + AHEAD * lanes, h * w - 1)))
-                return seq(asks, serial(lanes, lambda k: store(square, get(p0 + k), r, k), "k"))
+                return seq(asks(r), serial(lanes, lambda k: store(square, get(p0 + k), r, k), "k"))
 
-            return transpose_rows(lanes, self.dtype, fill, put)
+            def asks(r: Expr) -> list[Stmt]:
+                later = minimum(p0 + AHEAD * lanes, h * w - 1)
+                return ask(lambda: read(source, block * lanes + r, *split(later, w)))
+
+            if line is None:
+                return transpose_rows(lanes, self.dtype, fill, put)
+            turned = local_buffer((lanes, lanes), self.dtype, "turned")
+            first = line(source, block * lanes, p0), h * w
+            return seq(
+                alloc(turned),
+                serial(lanes, lambda r: seq(asks(r)), "r"),
+                turn(self.dtype, lanes, first, (load(turned, 0, 0), lanes)),
+                serial(lanes, lambda k: put(k, load(turned, k, ramp(0, lanes))), "k"),
+            )
 
         def clear(y: Expr) -> Stmt:
             """The whole row above and below the image, else the pixels on both sides of it."""

@@ -60,7 +60,8 @@ _TOTAL_POSITIONS = 256
 
 def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """The stages of a weight gradient with at least one element and one pixel."""
-    s, load_x, load_ct = spec, access.left, access.right
+    s = spec
+    x_of, ct_of = (access.left, access.left_line), (access.right, access.right_line)
     lanes = cpu.lanes(s.itemsize)
     # Without dilation the taps of a kernel row and their channels are one contiguous run.
     groups, run = (1, s.kw * s.c) if s.dilation[1] == 1 else (s.kw, s.c)
@@ -183,8 +184,8 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
 
                 def pack(image: Expr) -> Stmt:
                     return seq(
-                        layout_x.image(source, load_x, first + image, image),
-                        layout_ct.image(ct, load_ct, first + image, image),
+                        layout_x.image(source, x_of, first + image, image),
+                        layout_ct.image(ct, ct_of, first + image, image),
                     )
 
                 def matrix(index: Expr) -> Stmt:
@@ -210,8 +211,8 @@ def outer_products(spec: Conv, access: Access, builder: Builder, cpu: CpuTarget)
 
         return [bounded_stage("conv_dw", parts, part_stage), total(sums, parts)]
 
-    stages, packed_x = layout_x.stages("x", s.n, load_x, builder)
-    more, packed_ct = layout_ct.stages("ct", s.n, load_ct, builder)
+    stages, packed_x = layout_x.stages("x", s.n, x_of, builder)
+    more, packed_ct = layout_ct.stages("ct", s.n, ct_of, builder)
     pixel_rows = s.n * s.oh
     parts = 1
     while parts * blocks * s.kh * groups < _PIECES and 2 * parts <= pixel_rows:
