@@ -45,6 +45,7 @@ from .conv_layout import (
     bounded_stage,
     div,
     maximum,
+    mod,
     split,
     turn,
 )
@@ -276,32 +277,34 @@ def _total_of_parts(
         channels: Expr = most if s.c % most == 0 else minimum(most, s.c - c0)
         summed = local_buffer((span, lanes), s.dtype, "summed")
         planes = local_buffer((lanes, span), s.dtype, "planes")
-        every = ramp(0, lanes)
+        whole, every = ramp(0, lanes), every_part * window
 
-        def of_part(part: Expr, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
-            """``put(place, sums)`` for all taps and channels of a part."""
+        def taps(first: Expr, count: Expr, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
+            """``put(place, sums)`` of all channels for some taps, those of all parts in a row."""
 
             def tap(n: Expr) -> Stmt:
                 # Sums of neighbouring channels are neighbours, those of other taps and parts lie
                 # apart: the next tap's are asked for.
+                at = first + n
                 (own, know), (later, know_later) = (
-                    view(element(part, o0, c0, *split(t, s.kw)), "sums")
-                    for t in (n, minimum(n + 1, window - 1))
+                    view(element(part, o0, c0, *split(place, s.kw)), "sums")
+                    for part, place in (split(t, window) for t in (at, minimum(at + 1, every - 1)))
                 )
 
                 def channel(c: Expr) -> Stmt:
+                    place = c * window + mod(at, window)
                     value = load(own, ramp(c * apart, lanes))
-                    return seq(prefetch(load(later, c * apart)), put(c * window + n, value))
+                    return seq(prefetch(load(later, c * apart)), put(place, value))
 
                 return seq(know, know_later, serial(channels, channel, "c"))
 
-            return serial(window, tap, "n")
+            return serial(count, tap, "n")
 
         def begin(place: Expr, own: Expr) -> Stmt:
-            return store(summed, own, place, every)
+            return store(summed, own, place, whole)
 
         def add(place: Expr, more: Expr) -> Stmt:
-            return store(summed, load(summed, place, every) + more, place, every)
+            return store(summed, load(summed, place, whole) + more, place, whole)
 
         def square(b: Expr) -> Stmt:
             first = b * lanes
@@ -324,8 +327,8 @@ def _total_of_parts(
         return seq(
             alloc(summed),
             alloc(planes),
-            of_part(const(0), begin),
-            serial(every_part - 1, lambda g: of_part(g + 1, add), "g") if parts > 1 else [],
+            taps(const(0), window, begin),
+            taps(const(window), every - window, add) if parts > 1 else [],
             serial(span // lanes, square, "b"),
             serial(live, plane, "k"),
         )
