@@ -335,6 +335,8 @@ class ChannelsLast:
         read, line = of
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
         nothing = splat(const(0.0, self.dtype), lanes)
+        # Whether pixels of a square are neighbours in the copy, too.
+        in_row = w % lanes == 0 or self.extent == self.size
 
         def vector_at(y: Expr, x: Expr) -> tuple[Expr, ...]:
             *pixel, first = self._place(image, y, x, block * lanes)
@@ -355,15 +357,15 @@ class ChannelsLast:
                 later = minimum(p0 + AHEAD * lanes, h * w - 1)
                 return ask(lambda: read(source, block * lanes + r, *split(later, w)))
 
-            if line is None:
+            if line is None or not in_row:
                 return transpose_rows(lanes, self.dtype, fill, put)
-            turned = local_buffer((lanes, lanes), self.dtype, "turned")
+            y, x = split(p0, w)
+            to = load(buffer, *self._place(image, y + top, x + left, block * lanes))
+            pitch = self.padded // self.groups
             first = line(source, block * lanes, p0), h * w
             return seq(
-                alloc(turned),
                 serial(lanes, lambda r: seq(asks(r)), "r"),
-                turn(self.dtype, lanes, first, (load(turned, 0, 0), lanes)),
-                serial(lanes, lambda k: put(k, load(turned, k, ramp(0, lanes))), "k"),
+                turn(self.dtype, lanes, first, (to, pitch)),
             )
 
         def clear(y: Expr) -> Stmt:
