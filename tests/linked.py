@@ -48,13 +48,16 @@ class Linked:
             calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
         assembly = assemble(calls, workers)
         made |= assembly.functions
-        helpers = sorted({helper.name for stage in stages for helper in stage.helpers})
-        structure = cpu, *(call.function.structure for call in calls), *helpers
+        # Apart from those who call them, as in a program.
+        names = sorted({helper.name for stage in stages for helper in stage.helpers})
+        helpers = {name: made.pop(name) for name in names}
+        structure = cpu, *(call.function.structure for call in calls), *names
         code = _known.pop(structure, None) or _compiled(made, cpu)
         _known[structure] = code
         if len(_known) > _KEPT:
             _known.popitem(last=False)
-        self._entry = link(_entry(assembly.workers, cpu), code)[ENTRY]
+        apart = (_helper(name, function, cpu) for name, function in helpers.items())
+        self._entry = link(_entry(assembly.workers, cpu), code, *apart)[ENTRY]
         self._steps = Buffer(assembly.steps_nbytes)
         steps = np.frombuffer(assembly.steps, np.uint8)
         memory = self._steps.view((assembly.steps_nbytes,), np.dtype(np.uint8))
@@ -71,6 +74,15 @@ def _compiled(functions: Mapping[str, Any], cpu: CpuTarget, **options: Any) -> b
     # As programs are: without conversions of halves, a fourth of LLVM's work for a short stage.
     module = native.Piece(functions).module()
     return native.object_code(native.compile_module(module, cpu, **options))
+
+
+_HELPERS: dict[tuple[str, CpuTarget], bytes] = {}
+
+
+def _helper(name: str, function: Any, cpu: CpuTarget) -> bytes:
+    if (name, cpu) not in _HELPERS:
+        _HELPERS[name, cpu] = _compiled({name: function}, cpu)
+    return _HELPERS[name, cpu]
 
 
 @functools.cache

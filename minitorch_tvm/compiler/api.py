@@ -29,7 +29,7 @@ from .assemble import Assembly, Place, StageCall, assemble
 from .front import show
 from .fuse import fuse
 from .kernels import Isolated, Kernels, Ready, forget_all, isolate
-from .loops import Stage, helpers_of
+from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
 from .steps import ENTRY
@@ -193,9 +193,9 @@ def _likely_workers(graph: Graph, machine: target.CpuTarget) -> int:
 
 
 def _schedule(code: KernelCode, machine: target.CpuTarget) -> tuple[str, list[Stage]]:
-    rules = default if config.CONFIG.schedule == "default" else cpu
-    (rule, stages), called = helpers_of(lambda: rules.schedule(code, machine))
-    return rule, [replace(s, helpers=(*s.helpers, *called)) for s in stages]
+    if config.CONFIG.schedule == "default":
+        return default.schedule(code, machine)
+    return cpu.schedule(code, machine)
 
 
 def _plan(fused: FusedGraph, ready: list[Ready], workers: int) -> plan.Plan:

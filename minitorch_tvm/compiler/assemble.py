@@ -28,6 +28,7 @@ from .loops import (
     Parts,
     Stage,
     below,
+    called,
     const,
     count_statements,
     free_variables,
@@ -186,6 +187,7 @@ def entry_functions(workers: int, cpu: CpuTarget, timed: bool = False) -> dict[s
     functions = Functions(made.__setitem__)
     for helper in entry_helpers(workers):
         functions.need(helper)
+    called()  # not by a stage
     return made
 
 

@@ -13,13 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from ..core.record import record
 from ..core.shape import MOST_ELEMENTS
 from ..core.tvm_api import tvm
 
-T = TypeVar("T")
 Expr = Any  # tvm PrimExpr
 Stmt = Any
 Var = Any
@@ -46,28 +45,26 @@ class Helper:
 
     def call(self, *arguments: Expr) -> Stmt:
         """Call it with addresses, then numbers."""
-        if _CALLED:
-            _CALLED[-1][self.name] = self
+        _CALLED[self.name] = self
         t = tvm().tirx
         return t.Evaluate(t.call_extern("int32", self.name, *map(_index, arguments)))
 
 
-_CALLED: list[dict[str, Helper]] = []
+_CALLED: dict[str, Helper] = {}
 
 
-def helpers_of(make: Callable[[], T]) -> tuple[T, tuple[Helper, ...]]:
-    """What ``make`` builds, and the helpers that it calls."""
-    _CALLED.append({})
-    try:
-        made = make()
-    finally:
-        called = _CALLED.pop()
-    return made, tuple(called.values())
+def called() -> tuple[Helper, ...]:
+    """Those that have been called since the last time somebody asked."""
+    found = tuple(_CALLED.values())
+    _CALLED.clear()
+    return found
 
 
 @record(frozen=False)
 class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
+
+    ``helpers`` are those that the body calls: made just before, as it is.
 
     With ``queue``, the body runs once per thread: it computes ``tile`` and then the tiles that it
     takes from there (:func:`.queues.stage_with_start`).  With ``turn``, the :func:`number` of the
@@ -78,7 +75,7 @@ class Stage:
     tiles: int
     tile: Var
     body: Stmt
-    helpers: tuple[Helper, ...] = ()
+    helpers: tuple[Helper, ...] = field(default_factory=called)
     queue: Var | None = None
     turn: Var | None = None
     turns: int = 1

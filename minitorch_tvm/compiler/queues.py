@@ -199,7 +199,6 @@ def stage_with_start(
     tiles: int,
     around: tuple[Stmt | Sequence[Stmt], Stmt | Sequence[Stmt]],
     body: Callable[[Expr], Stmt],
-    helpers: Sequence[Helper],
 ) -> Stage:
     """A stage in which every thread that computes tiles does something before its first one.
 
@@ -226,4 +225,4 @@ def stage_with_start(
         ),
         around[1],
     )
-    return Stage(name, tiles, tile, work, (*helpers, _TAKE_ANY), queue)
+    return Stage(name, tiles, tile, work, queue=queue)

@@ -53,7 +53,7 @@ def counting_stage(tiles: int) -> tuple[Any, list[Any]]:
         seq(alloc(first), alloc(kept), store(first, const(-1), 0), store(kept, const(0), 0)),
         store(ends, load(kept, 0), load(first, 0), 0),
     )
-    return stage_with_start("count", tiles, around, body, ()), [starts, seen, ends]
+    return stage_with_start("count", tiles, around, body), [starts, seen, ends]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
@@ -93,7 +93,7 @@ def test_a_tile_may_have_memory_that_is_large_for_a_stack() -> None:
         filled = serial(20_000, lambda i: store(large, tile + i, i))
         return seq(alloc(large), filled, store(result, load(large, tile), tile, 0))
 
-    stage = stage_with_start("large", TILES, ([], []), body, ())
+    stage = stage_with_start("large", TILES, ([], []), body)
     array = np.zeros((TILES, 16), np.int32)
     Linked([stage], lambda _: Place(0), 2)([array])
     np.testing.assert_array_equal(array[:, 0], 2 * np.arange(TILES))

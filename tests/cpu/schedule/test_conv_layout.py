@@ -37,7 +37,8 @@ def test_a_copy_is_written_once_and_its_borders_alone_are_cleared(
 
     monkeypatch.setattr(conv_layout, "store", count)
     layout = conv_layout.ChannelsLast(32, (8, 6), low, extent, 32, "float32", 16)
-    stages, copy = layout.stages("x", 2, lambda *_: const(1.0, "float32"), Builder())
+    ones = (lambda *_: const(1.0, "float32")), None
+    stages, copy = layout.stages("x", 2, ones, Builder())
     found = np.zeros((2, *layout.image_shape), "f4")
     assert found.shape == copy.shape
     Linked(stages, lambda _: Place(0))([found])

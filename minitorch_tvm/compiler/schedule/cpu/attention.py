@@ -46,7 +46,7 @@ from ...loops import (
 from ...lower import KernelCode
 from ...target import CpuTarget
 from .attention_sizes import Sizes
-from .attention_tiles import Tiles, calling
+from .attention_tiles import Tiles
 from .conv_layout import div, mod, split
 
 
@@ -62,8 +62,7 @@ class _Forward(Tiles):
         z = self.z
         turned = self.panels_of(z.width, "turned")
         last = self.stage("attention", z.blocks, lambda tile: self.tile(tile, turned))
-        helpers = [z.scores(z.whole(z.width)), *z.all_combined(z.values)]
-        return [self.packing([(self.keys, turned, z.width)]), calling(last, helpers)]
+        return [self.packing([(self.keys, turned, z.width)]), last]
 
     def tile(self, tile: Expr, turned: Memory) -> Stmt:
         z = self.z
@@ -187,9 +186,7 @@ class _Backward(Tiles):
             "attention_back", z.splits, lambda tile: self.tile(tile, keys, values, partial)
         )
         turned = [(self.keys, keys, z.width), (self.lines, values, z.values)]
-        helpers = [z.scores(z.whole(w)) for w in (z.width, z.values)]
-        helpers += [*z.all_combined(z.width), *z.all_turned(z.width), *z.all_turned(z.values)]
-        stages = [self.packing(turned), calling(main, helpers)]
+        stages = [self.packing(turned), main]
         if partial is not None:
             memory = partial
             stages.append(

@@ -126,16 +126,6 @@ class Sizes:
         """Add rows of scores times lines of ``width``."""
         return self._product(vectors, (self.line, 1), width, width, again=True)
 
-    def all_combined(self, width: int) -> list[Helper]:
-        """Of all parts of a width."""
-        whole = self.whole(width)
-        return [self.combined(whole, vectors) for _, vectors in self.parts(whole)]
-
-    def all_turned(self, width: int) -> list[Helper]:
-        """Of all parts of a width."""
-        whole = self.whole(width)
-        return [self.turned(whole, vectors) for _, vectors in self.parts(whole)]
-
     def turned(self, width: int, vectors: int) -> Helper:
         """Add columns of scores times lines of ``width``."""
         return self._product(vectors, (1, self.line), width, width, again=True)

@@ -316,8 +316,3 @@ class Tiles:
 def call(helper: Helper, *arguments: Expr) -> Stmt:
     *addresses, terms = arguments
     return helper.call(*map(tvm().tirx.address_of, addresses), terms)
-
-
-def calling(stage: Stage, helpers: Sequence[Helper]) -> Stage:
-    """A stage that calls these, some of which may be the same."""
-    return replace(stage, helpers=tuple({h.name: h for h in helpers}.values()))

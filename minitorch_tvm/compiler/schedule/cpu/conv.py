@@ -121,6 +121,7 @@ def conv_forward_stages(
     if product is not None:
         return product
     load_x, load_w, write = access.left, access.right, access.write
+    images = load_x, access.left_line
     if on_unit is not None:
         return conv_tiles.correlate_on_unit("conv", on_unit, load_x, load_w, write, builder)
     if pixels is not None:
@@ -138,7 +139,7 @@ def conv_forward_stages(
     packing, weights = pack_weights("w", p, (1, s.c * taps), row_of, read, builder)
     return [
         *packing,
-        *correlate("conv", p, (s.h, s.w), (load_x, access.left_line), weights, write, builder, cpu),
+        *correlate("conv", p, (s.h, s.w), images, weights, write, builder, cpu),
     ]
 
 
@@ -163,6 +164,7 @@ def conv_grad_input_stages(
     if product is not None:
         return product
     load_ct, load_w, write = access.left, access.right, access.write
+    images = load_ct, access.left_line
 
     def turned(channel: Expr, o: Expr, i: Expr, j: Expr) -> Expr:
         return load_w(o, channel, i, j)
@@ -185,7 +187,7 @@ def conv_grad_input_stages(
     packing, weights = pack_weights("w", p, (s.o, taps), row_of, read, builder)
     return [
         *packing,
-        *correlate("conv_dx", p, (s.oh, s.ow), (load_ct, access.left_line), weights, write, builder, cpu),
+        *correlate("conv_dx", p, (s.oh, s.ow), images, weights, write, builder, cpu),
     ]
 
 

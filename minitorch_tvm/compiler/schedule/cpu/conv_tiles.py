@@ -287,7 +287,7 @@ class _Images:
         def body(tile: Expr) -> Stmt:
             return seq([] if whole else clear, self._band(tile, halves, sums))
 
-        return stage_with_start(name, tiles, (start, unit("tilerelease")), bounded(tiles, body), ())
+        return stage_with_start(name, tiles, (start, unit("tilerelease")), bounded(tiles, body))
 
     def _band(self, index: Expr, halves: Memory, sums: Memory) -> Stmt:
         """All results of a band."""

@@ -42,6 +42,7 @@ from ...loops import (
     local_buffer,
     minimum,
     number,
+    parallel_stage,
     prefetch,
     quotient,
     ramp,
@@ -49,7 +50,6 @@ from ...loops import (
     serial,
     splat,
     store,
-    var,
     view,
     when,
 )
@@ -66,6 +66,7 @@ from .gemm_problem import (
     fill_row_blocks,
     materialise_rows,
     pack_rows,
+    place,
     row_blocks,
     zeros,
 )
@@ -147,25 +148,6 @@ class _Tile:
     panels: tuple[Expr, Expr]
 
 
-def place(
-    tile: Expr,
-    groups: tuple[Expr, Expr],
-    rows_first: bool,
-    batched: bool,
-    named: Callable[[str, Expr], Expr] = lambda _, value: value,
-) -> tuple[Expr, Expr, Expr, Expr]:
-    """Of a tile's number: that of what neighbours have in common, batch, row and panel group."""
-    inner, outer = reversed(groups) if rows_first else groups
-    across = named("across", quotient(tile, inner))
-    along = named("along", tile - across * inner)
-    bt: Expr = 0
-    rest = across
-    if batched:
-        bt = named("bt", quotient(across, outer))
-        rest = named("rest", across - bt * outer)
-    return (across, bt, rest, along) if rows_first else (across, bt, along, rest)
-
-
 class _Compute:
     """Builds the compute stage of one product."""
 
@@ -228,14 +210,19 @@ class _Compute:
 
     def stage(self, beside: Beside | None = None) -> Stage:
         """The stage; every tile computes its share of the tiles of ``beside``, too."""
+        if beside is None:
+            return self._stage(None, [])
+        stage = self._stage(beside.stage, [*beside.start])
+        return replace(stage, helpers=(*stage.helpers, *beside.stage.helpers))
+
+    def _stage(self, few: Stage | None, start: list[Stmt]) -> Stage:
+        """The same, before whose first tile a thread does what is to be done at the ``start``."""
         tiles = self.pb.batch * self.row_groups * self.panel_groups
-        few, start = (None, []) if beside is None else (beside.stage, [*beside.start])
-        helpers = () if few is None else few.helpers
         own = self.columns if self.columns is not None and self.columns.own else None
         if own is None and not start:
-            tile = var("tile")
-            body = self._whole_tile(tile, tiles, few, lambda _: [])
-            return Stage("gemm", tiles, tile, body, helpers)
+            return parallel_stage(
+                "gemm", tiles, lambda tile: self._whole_tile(tile, tiles, few, lambda _: [])
+            )
         if own is not None:
             start.append(alloc(own.memory))
         held: Held | None = None
@@ -254,7 +241,7 @@ class _Compute:
 
             return seq(know, self._whole_tile(tile, tiles, few, first))
 
-        return stage_with_start("gemm", tiles, (start, []), one, helpers)
+        return stage_with_start("gemm", tiles, (start, []), one)
 
     def _where(self, tile: Expr) -> tuple[_Tile, list[Stmt]]:
         """What a tile covers, and the statements that find out."""

@@ -285,6 +285,25 @@ def batch_and_part(tile: Var, outer: int, inner: int) -> tuple[Expr, Expr]:
     return part, tile - part * size
 
 
+def place(
+    tile: Expr,
+    groups: tuple[Expr, Expr],
+    rows_first: bool,
+    batched: bool,
+    named: Callable[[str, Expr], Expr] = lambda _, value: value,
+) -> tuple[Expr, Expr, Expr, Expr]:
+    """Of a tile's number: that of what neighbours have in common, batch, row and panel group."""
+    inner, outer = reversed(groups) if rows_first else groups
+    across = named("across", quotient(tile, inner))
+    along = named("along", tile - across * inner)
+    bt: Expr = 0
+    rest = across
+    if batched:
+        bt = named("bt", quotient(across, outer))
+        rest = named("rest", across - bt * outer)
+    return (across, bt, rest, along) if rows_first else (across, bt, along, rest)
+
+
 def _parts_of_k(pb: Problem, step: int) -> tuple[int, Callable[[Expr], tuple[Expr, Expr]]]:
     """How many parts of ``step`` k there are; of a part, where it begins, and its length."""
     told = pb.told_k
@@ -347,11 +366,9 @@ class Panels:
     def _square(self) -> int:
         """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
         pb = self.pb
-        square = min(self.lanes, SQUARE)
-        if self._turns and pb.k >= self.lanes:
-            square = self.lanes
-        elif self.own and pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0:
-            square = self.lanes
+        large = pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0
+        wide = (self._turns and pb.k >= self.lanes) or (self.own and large)
+        square = self.lanes if wide else min(self.lanes, SQUARE)
         return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0
 
     @property
@@ -460,7 +477,8 @@ class Panels:
             if self._turns:
                 assert pb.col_pitch is not None
                 source = pb.col(bt, k, p * nr + jb * lanes), pb.col_pitch
-                return turn(pb.dtype, lanes, source, (load(packed, *self.at(bt, p), k, jb * lanes), nr))
+                to = load(packed, *self.at(bt, p), k, jb * lanes), nr
+                return turn(pb.dtype, lanes, source, to)
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 j = p * nr + jb * lanes + r

@@ -35,7 +35,6 @@ from ....core.tvm_api import tvm
 from ...loops import (
     LINE_BYTES,
     Expr,
-    Helper,
     Memory,
     Stage,
     Stmt,
@@ -68,7 +67,7 @@ from .bfloat_parts import (
     Packed,
     packed_memory,
 )
-from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, packer, strides
+from .bfloat_shared import BLOCK_IN_FLOAT32, call_packer, may_share, strides
 from .conv_layout import transpose_rows
 from .gemm_plan import Plan
 from .gemm_problem import Problem
@@ -157,15 +156,7 @@ class _Product:
             first = (tile // across % down * self.size[0], tile % across * self.size[1])
             return self._tile(bt, first)
 
-        stage = parallel_stage("gemm", self.pb.batch * down * across, body)
-        return replace(stage, helpers=self._helpers)
-
-    @property
-    def _helpers(self) -> tuple[Helper, ...]:
-        shared = dict.fromkeys(packer(o) for o in (self.rows, self.columns) if may_share(o))
-        if self.shares:
-            shared[BLOCK_IN_FLOAT32] = None
-        return tuple(shared)
+        return parallel_stage("gemm", self.pb.batch * down * across, body)
 
     def resident_stage(self, rows_stay: bool) -> Stage:
         """The stage, if every core packs all rows, or all columns, once.
@@ -219,7 +210,7 @@ class _Product:
             serial(stays.panels, lambda p: self._pack(stays, every, zero, zero, p, p), "p"),
         )
         around = (start, unit("tilerelease"))
-        return stage_with_start("gemm", moves.panels, around, body, self._helpers)
+        return stage_with_start("gemm", moves.panels, around, body)
 
     def _rows_of(self, panel: Expr) -> Stmt | Sequence[Stmt]:
         """Tell the unit how many rows a panel has, if not all have as many."""

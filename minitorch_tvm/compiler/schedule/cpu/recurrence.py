@@ -219,8 +219,7 @@ class _Kernel(ABC):
 
         packing = parallel_stage("recurrence_pack", z.panels * z.width, pack)
         if not z.by_columns:
-            whole = parallel_stage(self.name, z.tiles, rows)
-            return [packing, replace(whole, helpers=(self.multiply,))]
+            return [packing, parallel_stage(self.name, z.tiles, rows)]
         turns = z.steps + self.more
         turn = number(turns - 1, "turn")
         every = _Place(const(0), const(0), self.n, (const(0), z.panels))
@@ -235,7 +234,6 @@ class _Kernel(ABC):
             parallel_stage("recurrence_start", 1, lambda _: start(every)),
             replace(
                 parallel_stage(f"{self.name}_step", ceil_div(z.panels, share), columns),
-                helpers=(self.multiply,),
                 turn=turn,
                 turns=turns,
             ),
