@@ -9,7 +9,18 @@ import pytest
 from linked import Linked
 
 from minitorch_tvm.compiler.assemble import Place
-from minitorch_tvm.compiler.loops import Builder, const, load, splat, store
+from minitorch_tvm.compiler.loops import (
+    Builder,
+    const,
+    load,
+    parallel_stage,
+    pointer_buffer,
+    ramp,
+    seq,
+    serial,
+    splat,
+    store,
+)
 from minitorch_tvm.compiler.schedule.cpu import conv_layout
 
 
@@ -44,4 +55,79 @@ def test_a_copy_is_written_once_and_its_borders_alone_are_cleared(
     Linked(stages, lambda _: Place(0))([found])
     expected = np.ones_like(found)
     expected[:, :, low[0] : low[0] + 8, low[1] : low[1] + 6] = 2
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes"), [("float32", 16), ("float32", 8), ("float32", 4), ("float64", 8)]
+)
+def test_squares_are_turned_from_one_place_to_another(dtype: str, lanes: int) -> None:
+    source, to = (pointer_buffer((40, 50), dtype, name) for name in ("source", "to"))
+
+    def body(_: Any) -> Any:
+        places = (load(source, 3, 5), 50), (load(to, 7, 2), 50)
+        return conv_layout.turn(dtype, lanes, *places)
+
+    stage = parallel_stage("turn", 1, body)
+    given = np.random.default_rng(0).standard_normal((40, 50)).astype(dtype)
+    found = np.zeros_like(given)
+    Linked([stage], lambda m: Place(int(to.same_as(m))))([given, found])
+    expected = np.zeros_like(given)
+    expected[7 : 7 + lanes, 2 : 2 + lanes] = given[3 : 3 + lanes, 5 : 5 + lanes].T
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("columns", [16, 9])
+def test_squares_that_are_computed_are_turned_apart(columns: int) -> None:
+    source, to = (pointer_buffer((16, 16), "float32", name) for name in ("source", "to"))
+
+    def fill(block: Any, r: Any) -> Any:
+        return serial(columns, lambda k: store(block, load(source, r, k) * 2, r, k))
+
+    def body(_: Any) -> Any:
+        return conv_layout.transpose_rows(
+            16, "float32", fill, lambda k, v: store(to, v, k, ramp(0, 16)), columns, apart=True
+        )
+
+    stages = [parallel_stage("turn", 1, body), parallel_stage("other", 1, lambda _: seq())]
+    assert [[h.name for h in stage.helpers] for stage in stages] == [["turn_float32_16"], []]
+    given = np.random.default_rng(0).standard_normal((16, 16)).astype("f4")
+    found = np.zeros_like(given)
+    Linked(stages[:1], lambda m: Place(int(to.same_as(m))))([given, found])
+    np.testing.assert_array_equal(found[:columns], 2 * given.T[:columns])
+    assert not found[columns:].any()
+
+
+# What is turned straight to its place has to lie there as squares: rows of whole ones, or no border.
+@pytest.mark.parametrize(
+    ("size", "low", "extent", "straight"),
+    [
+        ((4, 16), (1, 1), (6, 18), True),
+        ((4, 32), (0, 2), (4, 36), True),
+        ((5, 8), (0, 0), (5, 8), True),
+        ((5, 8), (1, 1), (7, 10), False),
+        ((3, 20), (1, 1), (5, 22), False),
+    ],
+)
+def test_images_in_memory_are_turned_straight_to_their_copy(
+    size: tuple[int, int], low: tuple[int, int], extent: tuple[int, int], straight: bool
+) -> None:
+    h, w = size
+    layout = conv_layout.ChannelsLast(32, size, low, extent, 32, "float32", 16)
+    given = pointer_buffer((2, 32, h * w), "float32", "given")
+
+    def line(image: Any, channel: Any, pixel: Any) -> Any:
+        return load(given, image, channel, pixel)
+
+    images = (lambda n, c, y, x: line(n, c, y * w + x)), line
+    stages, copy = layout.stages("x", 2, images, Builder())
+    assert [[h.name for h in stage.helpers] for stage in stages] == [
+        ["turn_float32_16"] if straight else []
+    ]
+    values = np.random.default_rng(0).standard_normal((2, 32, h * w)).astype("f4")
+    found = np.full(copy.shape, np.nan, "f4")
+    Linked(stages, lambda m: Place(int(copy.same_as(m))))([values, found])
+    expected = np.zeros_like(found)
+    inside = expected[:, 0, low[0] : low[0] + h, low[1] : low[1] + w]
+    inside[...] = values.reshape(2, 32, h, w).transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(found, expected)
