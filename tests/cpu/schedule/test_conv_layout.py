@@ -98,7 +98,7 @@ def test_squares_that_are_computed_are_turned_apart(columns: int) -> None:
     assert not found[columns:].any()
 
 
-# What is turned straight to its place has to lie there as squares: rows of whole ones, or no border.
+# What is turned straight to its place lies there as squares: rows of whole ones, or no border.
 @pytest.mark.parametrize(
     ("size", "low", "extent", "straight"),
     [
