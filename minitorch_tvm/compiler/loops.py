@@ -51,6 +51,7 @@ class Helper:
 
 
 _CALLED: dict[str, Helper] = {}
+"""By name, since a stage was made."""
 
 
 def called() -> tuple[Helper, ...]:
@@ -64,7 +65,7 @@ def called() -> tuple[Helper, ...]:
 class Stage:
     """``for tile in parallel(tiles): body``, where body uses the variable ``tile``.
 
-    ``helpers`` are those that the body calls: made just before, as it is.
+    ``helpers`` are those that the body calls, which has been built just before.
 
     With ``queue``, the body runs once per thread: it computes ``tile`` and then the tiles that it
     takes from there (:func:`.queues.stage_with_start`).  With ``turn``, the :func:`number` of the

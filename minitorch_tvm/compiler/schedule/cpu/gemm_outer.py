@@ -482,8 +482,8 @@ class _Compute:
                 ends = (0, t.mr - 1) if t.mr * pb.itemsize > LINE_BYTES // 2 else (0,)
                 assert pb.row_pitch is not None
                 beyond = _ROWS_AHEAD * pb.row_pitch * pb.itemsize
-                steps_of = (i * unroll + u for u in range(unroll))
-                asks += [prefetch(scalar(r, k), beyond=beyond) for k in steps_of for r in ends]
+                now = (i * unroll + u for u in range(unroll))
+                asks += [prefetch(scalar(r, k), beyond=beyond) for k in now for r in ends]
             elif next_rows and share > _AT_ONCE:
                 asks.append(ask_for_row(i % (1 << (share - 1).bit_length()), k0 + i * unroll))
             return seq(asks, *steps)
