@@ -132,13 +132,11 @@ def transpose_rows(
     fill: Callable[[Memory, Expr], Stmt],
     write: Callable[[Expr, Expr], Stmt],
     columns: int | None = None,
-    rows: int | None = None,
     apart: bool = False,
 ) -> Stmt:
     """As :func:`transpose_tile`, with ``fill(block, r)`` the statement that stores row r.
 
-    Of a row, that may be the first ``columns`` only; so many vectors are written then.  Of what is
-    written, only the first ``rows`` lanes have a value, if only so many rows are filled.
+    Of a row, that may be the first ``columns`` only; so many vectors are written then.
     ``apart``: by :func:`turn`, where it matters less how long that takes than to compile it.
     """
     block, whole = local_buffer((lanes, lanes), dtype, "block"), ramp(0, lanes)
@@ -148,7 +146,7 @@ def transpose_rows(
         exchanges = [turn(dtype, lanes, (load(block, 0, 0), lanes), (load(turned, 0, 0), lanes))]
     return seq(
         [alloc(memory) for memory in ((block, turned) if apart else (block,))],
-        serial(rows or lanes, lambda r: fill(block, r), "r"),
+        serial(lanes, lambda r: fill(block, r), "r"),
         *exchanges,
         serial(columns or lanes, lambda k: write(k, load(turned, k, whole)), "k"),
     )

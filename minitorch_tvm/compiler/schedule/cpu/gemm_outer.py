@@ -55,7 +55,7 @@ from ...loops import (
 )
 from ...queues import stage_with_start
 from ...target import CpuTarget
-from .conv_layout import transpose_rows
+from .conv_layout import turn
 from .elementwise import GRAIN, tiled
 from .gemm_ahead import Ahead, Held, packs_ahead
 from .gemm_problem import (
@@ -560,7 +560,9 @@ class _Compute:
         """
         t, pb = self.t, self.pb
         mb, i0 = rows
-        out = local_buffer((t.mr, panel.nv * t.lanes), pb.dtype, "out")
+        squares = turns(pb, t.mr, t.lanes)  # whole ones: the last rows have no values
+        height = ceil_div(t.mr, self._edge) * self._edge if squares else t.mr
+        out = local_buffer((height, panel.nv * t.lanes), pb.dtype, "out")
         spill = [
             store(out, load(sums, ramp(0, t.lanes)), r, ramp(c, t.lanes))
             for (r, c), sums in acc.items()
@@ -582,10 +584,10 @@ class _Compute:
 
             return write
 
-        turn: list[Stmt] = []
+        turning: list[Stmt] = []
         write = rows_from(0 if pb.swapped else known, lambda i, j: load(out, i, j))
-        if turns(pb, t.mr, t.lanes):
-            turned, turn = self._turned(out)
+        if squares:
+            turned, turning = self._turned(out)
             write = rows_from(0, lambda i, j: load(turned, j, i))
 
         written = write(panel.parts[0])
@@ -593,7 +595,7 @@ class _Compute:
         if len(panel.parts) > 1:
             written = when(last, write(panel.parts[1]), written)
         if not (pb.swapped and t.m_tail):
-            return seq(alloc(out), spill, turn, written)
+            return seq(alloc(out), spill, turning, written)
         # The new rows of a last block, element by element.  LLVM must not see how many there are:
         # it would write out every element, and what finishes it, which takes up to ten times as
         # long as to compile all else.
@@ -611,27 +613,24 @@ class _Compute:
         # registers throughout, instead of sums.
         few = grid((columns, minimum(t.mr - known, t.mr - 1)), one)
         written = when(tvm().tirx.EQ(known, const(0)), written, few)
-        return seq(alloc(out), spill, turn, written)
+        return seq(alloc(out), spill, turning, written)
 
     def _turned(self, out: Memory) -> tuple[Memory, list[Stmt]]:
-        """The sums of a tile, transposed in registers: the user's rows are its columns."""
-        (rows, columns), edge = out.shape, min(self.t.lanes, SQUARE)
-        turned = local_buffer((columns, ceil_div(rows, edge) * edge), out.dtype, "turned")
+        """The sums of a tile, transposed: the user's rows are its columns."""
+        (rows, columns), edge = out.shape, self._edge
+        turned = local_buffer((columns, rows), out.dtype, "turned")
 
-        def square(r0: int, c0: Expr) -> Stmt:
-            def fill(to: Memory, r: Expr) -> Stmt:
-                every = ramp(0, edge)
-                return store(to, load(out, r0 + r, ramp(c0, edge)), r, every)
+        def square(c: Expr, r: Expr) -> Stmt:
+            source = load(out, r * edge, c * edge), columns
+            return turn(out.dtype, edge, source, (load(turned, c * edge, r * edge), rows))
 
-            def put(c: Expr, vector: Expr) -> Stmt:
-                return store(turned, vector, c0 + c, ramp(r0, edge))
+        return turned, [alloc(turned), grid((columns // edge, rows // edge), square)]
 
-            return transpose_rows(edge, out.dtype, fill, put, rows=min(edge, rows - r0))
-
-        def group(q: Expr) -> Stmt:
-            return seq([square(r0, q * edge) for r0 in range(0, rows, edge)])
-
-        return turned, [alloc(turned), serial(columns // edge, group, "q")]
+    @property
+    def _edge(self) -> int:
+        """Of the squares that are transposed."""
+        t = self.t
+        return t.lanes if t.mr > SQUARE else min(t.lanes, SQUARE)
 
 
 def stage_in_place(pb: Problem, tiling: Tiling, cpu: CpuTarget) -> Stage:
