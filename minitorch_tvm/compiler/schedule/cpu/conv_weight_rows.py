@@ -39,6 +39,7 @@ from ...loops import (
     minimum,
     number,
     parallel_stage,
+    prefetch,
     ramp,
     seq,
     serial,
@@ -64,6 +65,7 @@ _MOST_OUTPUTS = 8  # of a register tile
 # one of a row that is copied for a column of taps.
 _TERM_CYCLES, _FETCH_CYCLES, _CT_CYCLES, _AGAIN_CYCLES, _SUM_CYCLES = 0.5, 0.25, 4, 3, 8
 _PLACED_CYCLES = 2
+_AHEAD = 512  # bytes ahead of which sums of a part are asked for
 
 
 @record
@@ -311,10 +313,11 @@ def row_products(p: RowProducts, access: Access, builder: Builder) -> list[Stage
         def of_part(part: Expr, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
             own, know = view(load(partial, part, b * rows * p.tile + q * s.kw), "own")
 
-            def one(row: Expr, j: Expr) -> Stmt:
-                return put(row * s.kw + j, load(own, row * p.tile + j))
+            def row(r: Expr) -> Stmt:
+                taps = serial(s.kw, lambda j: put(r * s.kw + j, load(own, r * p.tile + j)), "j")
+                return seq(prefetch(load(own, r * p.tile), beyond=_AHEAD), taps)
 
-            return seq(know, grid((rows, s.kw), one))
+            return seq(know, serial(rows, row, "r"))
 
         def begin(place: Expr, value: Expr) -> Stmt:
             return store(values, value, place)
