@@ -39,6 +39,7 @@ from ...loops import (
     splat,
     store,
     vectorized,
+    view,
     when,
 )
 from ...streams import LINE, Around, streamed
@@ -243,13 +244,21 @@ def fill_row_blocks(
     while few * packed.shape[3] * pb.itemsize % LINE_BYTES:
         few *= 2
 
-    def line(k: Expr, b: Expr) -> Stmt:
-        i0 = minimum(b * mr, last) if pb.m % mr else b * mr
-        return loop(mr, lambda r: store(packed, pb.row(bt, i0 + r, k), bt, b, k, r), "r")
-
     def some(first: Expr, of: Expr) -> Stmt:
         def block(b: Expr) -> Stmt:
-            return serial(of, lambda k: line(k0 + first + k, b0 + b), "k")
+            i0 = minimum((b0 + b) * mr, last) if pb.m % mr else (b0 + b) * mr
+            start, pitch = k0 + first, pb.row_pitch
+            near, know = (None, seq()) if pitch is None else view(pb.row(bt, i0, start), "row")
+
+            def read(k: Expr, r: Expr) -> Expr:
+                if near is None:
+                    return pb.row(bt, i0 + r, start + k)
+                return load(near, k * pitch + r)
+
+            def line(k: Expr) -> Stmt:
+                return loop(mr, lambda r: store(packed, read(k, r), bt, b0 + b, start + k, r), "r")
+
+            return seq(know, serial(of, line, "k"))
 
         return serial(pb.triangles.blocks((b0, count), mr, k0 + first + of), block, "b")
 
