@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gemm import LAYOUTS, Case, build, check, run_and_check
 
-from minitorch_tvm.compiler.loops import Builder, const
+from minitorch_tvm.compiler.loops import Builder, Stage, called, const, load, pointer_buffer
 from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_edge
+from minitorch_tvm.compiler.schedule.cpu.conv_layout import turn
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.target import CpuTarget, host
 from minitorch_tvm.core.threads import usable_cores
@@ -231,3 +232,23 @@ def test_threads_have_no_say_in_it(layout: tuple[bool, bool]) -> None:
             main = call.args[0]
             found.add((main.m, main.n, call.kwargs["beside"].stage))
         assert len(found) == 1
+
+
+def test_what_the_few_call_is_called_by_all(
+    edges: list[gemm_edge.Beside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their code is part of the others' stage, which is linked with what it calls."""
+    memory = load(pointer_buffer((64,), "float32", "memory"), 0)
+    turn("float32", 8, (memory, 8), (memory, 8))
+    helpers, outer_stages, found = called(), gemm_edge.outer_stages, list[Stage]()
+
+    def calling(*arguments: Any, beside: gemm_edge.Beside) -> Sequence[Stage]:
+        few = dataclasses.replace(beside.stage, helpers=helpers)
+        stages = outer_stages(*arguments, beside=dataclasses.replace(beside, stage=few))
+        found.extend(stages)
+        return stages
+
+    monkeypatch.setattr(gemm_edge, "outer_stages", calling)
+    build(product(70, 3 * LANES + 1, 90, (False, False)), cpu=HOST, epilogue="bias_relu")
+    assert edges
+    assert set(helpers) <= set(found[-1].helpers)
