@@ -19,7 +19,7 @@ from ..core.dtype import Category, DType, int64
 from ..core.events import EVENTS
 from ..core.shape import Shape, broadcast, numel, without_leading
 from ..ir.node import MODE, Node, leaf, others
-from ..ir.trace import Trace
+from ..ir.trace import Prefix, Trace
 from ..ops import build as b
 from ..ops import gather as ga
 from ..runtime.memory import buffer_of
@@ -194,12 +194,16 @@ def _parameters(trace: Trace) -> int:
 
     A loop reads the same ones again, though its data may be new every time.
     """
-    known = trace.prefix.known
-    count: int | None = known.get(_parameters)
-    if count is None:
-        read = [value() for value in trace.values]
-        count = known[_parameters] = sum(n is not None and n.grad_leaf for n in read)
-    return count
+    prefix: Prefix | None = trace.prefix
+    while prefix is not None and _parameters not in prefix.known:
+        prefix = prefix.before
+    # Of an earlier join; each value is looked at once, however many joins there are.
+    count, length = (0, 0) if prefix is None else prefix.known[_parameters]
+    if prefix is not trace.prefix:
+        read = [value() for value in trace.values[length:]]
+        count += sum(n is not None and n.grad_leaf for n in read)
+        trace.prefix.known[_parameters] = count, len(trace.values)
+    return int(count)
 
 
 def _form(nodes: Sequence[Node], dim: int, new: bool) -> _Form | tuple[()]:
