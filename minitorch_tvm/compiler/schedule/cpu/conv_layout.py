@@ -140,14 +140,14 @@ def transpose_rows(
     ``apart``: by :func:`turn`, where it matters less how long that takes than to compile it.
     """
     block, whole = local_buffer((lanes, lanes), dtype, "block"), ramp(0, lanes)
-    turned, exchanges = block, _exchanges(lanes, block)
-    if apart:
-        turned = local_buffer((lanes, lanes), dtype, "turned")
-        exchanges = [turn(dtype, lanes, (load(block, 0, 0), lanes), (load(turned, 0, 0), lanes))]
+    turned = local_buffer((lanes, lanes), dtype, "turned") if apart else block
     return seq(
-        [alloc(memory) for memory in ((block, turned) if apart else (block,))],
+        alloc(block),
+        alloc(turned) if apart else [],
         serial(lanes, lambda r: fill(block, r), "r"),
-        *exchanges,
+        turn(dtype, lanes, (load(block, 0, 0), lanes), (load(turned, 0, 0), lanes))
+        if apart
+        else _exchanges(lanes, block),
         serial(columns or lanes, lambda k: write(k, load(turned, k, whole)), "k"),
     )
 
@@ -156,7 +156,7 @@ def turn(dtype: str, lanes: int, source: tuple[Expr, int], to: tuple[Expr, int])
     """Transpose a block of ``lanes`` by ``lanes`` elements from memory to other memory.
 
     Both are given by the first element and how many there are from a row to the next.  A function
-    of its own does it, compiled once for all: the steps in between take LLVM 20 to 40 ms.
+    of its own does it, compiled once for all: the steps in between take LLVM some 20 ms.
     """
 
     def make() -> Parts:

@@ -45,7 +45,6 @@ from .conv_layout import (
     bounded_stage,
     div,
     maximum,
-    mod,
     split,
     turn,
 )
@@ -286,15 +285,17 @@ def _total_of_parts(
                 # Sums of neighbouring channels are neighbours, those of other taps and parts lie
                 # apart: the next tap's are asked for.
                 at = first + n
+                places = [split(t, window) for t in (at, minimum(at + 1, every - 1))]
                 (own, know), (later, know_later) = (
-                    view(element(part, o0, c0, *split(place, s.kw)), "sums")
-                    for part, place in (split(t, window) for t in (at, minimum(at + 1, every - 1)))
+                    view(element(part, o0, c0, *split(of_part, s.kw)), "sums")
+                    for part, of_part in places
                 )
 
                 def channel(c: Expr) -> Stmt:
-                    place = c * window + mod(at, window)
                     value = load(own, ramp(c * apart, lanes))
-                    return seq(prefetch(load(later, c * apart)), put(place, value))
+                    return seq(
+                        prefetch(load(later, c * apart)), put(c * window + places[0][1], value)
+                    )
 
                 return seq(know, know_later, serial(channels, channel, "c"))
 
