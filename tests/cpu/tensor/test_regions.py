@@ -16,6 +16,8 @@ import minitorch_tvm.nn.functional as F
 from minitorch_tvm import nn
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir.node import MODE
+from minitorch_tvm.tensor import at_once
 
 VALUES = np.arange(120, dtype=np.float32).reshape(10, 3, 4)
 
@@ -513,3 +515,31 @@ def test_layers_that_each_join_other_sizes_are_one_program() -> None:
         w, b = (p.detach().numpy() for p in layer.parameters())
         wanted = np.concatenate([wanted, np.maximum(wanted @ w.T + b, 0.0)], 1)
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+
+
+class _Looked(list[Any]):
+    """A list that counts the elements of its slices."""
+
+    count = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if isinstance(at, slice):
+            self.count += len(found)
+        return found
+
+
+def test_joins_look_once_at_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [nn.Parameter(mt.randn(7, 7)) for _ in range(40)]
+    y = mt.randn(2, 7)
+    mt.eval(y, *weights)
+    trace = MODE.trace
+    values = _Looked(trace.values)
+    monkeypatch.setattr(trace, "values", values)
+    with mt.no_grad():
+        for number, weight in enumerate(weights):
+            y = mt.cat([y @ weight, y.relu()])[:2]
+            assert number < 39 or at_once._parameters(trace) == 40
+    assert 40 < values.count <= len(values)
+    assert trace.values is values  # nothing has been evaluated in between
+    mt.eval(y)
