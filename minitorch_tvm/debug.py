@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import lazy
+from .growing import Interim
 from .ir.program import KernelInfo, Program, in_columns
 from .runtime.executor import Executor
 
@@ -27,7 +28,8 @@ def explain() -> str:
     intermediates, and as the lower bound (the largest sum alive at once); seconds per compiler
     stage.  Then one row per kernel: the schedule rule that was chosen, stages, nodes computed,
     MFLOP (10^6 multiplications and additions of products and reductions), MB (10^6 bytes read and
-    written at least) and the line where its first value was recorded.
+    written at least) and the line where its first value was recorded.  In the end, how many
+    programs numpy runs as they grow (``MTVM_GROWING``).
 
     >>> import minitorch_tvm as mt
     >>> mt.eval((mt.ones(4) * 3).sum())
@@ -37,11 +39,16 @@ def explain() -> str:
     compiled = _compiled()
     if not compiled:
         return "no program has been compiled"
-    return "\n\n".join(
+    found = [
         f"program {number} of {len(compiled)}: {program.summary()}, {calls} calls\n"
         f"{program.report()}"
         for number, (program, calls) in enumerate(compiled, 1)
-    )
+    ]
+    interim = [x for x in lazy.executors() if isinstance(x, Interim)]
+    if interim:
+        calls = sum(x.calls for x in interim)
+        found.append(f"{len(interim)} growing programs, run by numpy: {calls} calls")
+    return "\n\n".join(found)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import sites
+from . import growing, sites
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import config, errors
@@ -27,9 +27,9 @@ from .core.events import EVENTS, log
 from .core.record import record
 from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled, too_large
 from .ir.graph import Graph
-from .ir.node import MODE, SCALAR, Node, others, traces
+from .ir.node import MODE, Node, others, traces
 from .ir.trace import Trace
-from .plans import Key, Plan, graph_of, linearise, reachable, saved
+from .plans import Key, Known, Plan, graph_of, linearise, reachable, saved
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
@@ -62,6 +62,8 @@ class Check:
 
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
+_INTERIM: OrderedDict[Key, growing.Interim] = OrderedDict()
+"""Apart from compiled ones: those must not make way for what takes nothing to make."""
 _WORTH_LEAVING = 1 << 19
 """Bytes of results that nobody reads; fewer are not worth another program."""
 _reference = weakref.ref
@@ -222,14 +224,26 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     executor = _CACHE.get(key)
     if executor is not None:
         _CACHE.move_to_end(key)
+        return executor
+    interim = _INTERIM.get(key)
+    if interim is None:
+        return None
+    # A captured call keeps its executors.
+    if not interim.over and MODE.trace.capture is None:
+        _INTERIM.move_to_end(key)
+        return interim
+    del _INTERIM[key]
+    graph = interim.program.graph
+    executor = _built(simplified(graph), len(graph.values))
+    _remember(_CACHE, key, executor)
     return executor
 
 
-def _remember(key: Key, executor: Executor | ReferenceExecutor) -> None:
-    """Put one into the cache; what ran longest ago makes way."""
-    _CACHE[key] = executor
-    while len(_CACHE) > config.CONFIG.cache_size:
-        _CACHE.popitem(last=False)
+def _remember(cache: OrderedDict[Key, Any], key: Key, executor: Any) -> None:
+    """Put one into a cache; what ran longest ago makes way."""
+    cache[key] = executor
+    while len(cache) > config.CONFIG.cache_size:
+        cache.popitem(last=False)
 
 
 def without(
@@ -254,7 +268,7 @@ def without(
         if found is None:
             graph = replace(program.graph, unread=left)
             found = _built(graph, len(graph.values))
-            _remember(own, found)
+            _remember(_CACHE, own, found)
         return found
 
 
@@ -390,59 +404,6 @@ def _other_threads(roots: dict[int, Node], order: list[Node]) -> bool:
     return joined
 
 
-@record
-class Known:
-    """What :func:`_planned` found for a recording: values are given by their positions in it."""
-
-    key: Key
-    outputs: list[int]
-    buffers: list[int]
-    uses: list[int]
-    scalars: list[int]
-    donors: list[int]
-
-    @property
-    def overwrites(self) -> bool:
-        """True if outputs may take the place of what was there."""
-        return max(self.donors, default=-1) >= 0
-
-    def found(self, trace: Trace) -> bool:
-        """True if all outputs are nodes already."""
-        values = trace.values
-        return all([values[p]() is not None for p in self.outputs])  # noqa: C419  is faster
-
-    @staticmethod
-    def of(plan: Plan, trace: Trace) -> Known | None:
-        """None if another thread has met some of the values since this one did."""
-        if trace.places(plan.entries) is None:
-            return None
-
-        def places(nodes: Iterable[Node]) -> list[int]:
-            return [n.at - trace.base for n in nodes]
-
-        return Known(
-            plan.key,
-            places(plan.outputs),
-            places(plan.buffers),
-            plan.uses,
-            places(n for n in plan.entries if n.op is SCALAR),
-            plan.donors,
-        )
-
-    def plan(self, trace: Trace) -> Plan:
-        """The plan for the values of ``trace``; its ``entries`` are empty."""
-        values: list[Callable[[], Any]] = [*trace.values]
-        return Plan(
-            [],
-            [values[p]() for p in self.outputs],
-            self.key,
-            [values[p]() for p in self.buffers],
-            self.uses,
-            [values[p]().value for p in self.scalars],
-            self.donors,
-        )
-
-
 def _recording(roots: dict[int, Node], owed: Iterable[int] = ()) -> tuple[object, ...] | None:
     """What, beside the prefix of this thread's trace, decides the plan that computes ``roots``.
 
@@ -481,7 +442,7 @@ def _flush(
     known: Known | None = None
     if recording is not None:
         known = trace.prefix.known.get(recording)
-    executor = None if known is None else _CACHE.get(known.key)
+    executor = None if known is None else executor_of(known.key)
     finished = False
     try:
         if known is not None and executor is not None:
@@ -491,23 +452,20 @@ def _flush(
             if trace.late and (known.overwrites or not known.found(trace)):
                 trace.settle()
             plan = known.plan(trace)
-            _CACHE.move_to_end(known.key)
         else:
             if _refuse_large(roots, wanted):
                 return _flush(roots, wanted, conditions)
             plan = _planned(roots, wanted, conditions)
             if not roots:
                 return None
-            executor = _CACHE.get(plan.key)
+            executor = executor_of(plan.key)
             known = None if recording is None else Known.of(plan, trace)
             if known is not None:
                 trace.prefix.known[recording] = known
             if executor is None:
-                executor = _compile(plan)
-                _remember(plan.key, executor)
+                executor = _made(plan)
             else:
                 EVENTS.add("cache_hits")
-                _CACHE.move_to_end(plan.key)
         listed = 1 if plan.entries else 0  # another reference to each
         uses = [n + listed for n in plan.uses]
         overwrites, still_read = executor.overwrites, kept(plan.outputs)
@@ -611,13 +569,25 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
     return plan
 
 
-def _compile(plan: Plan) -> Executor | ReferenceExecutor:
-    recorded = graph_of(plan)
-    sites.note(recorded, errors.user_place())
+def _made(plan: Plan) -> Executor | ReferenceExecutor:
+    """The executor of a structure that is not in memory; from now on it is."""
+    recorded, place = graph_of(plan), errors.user_place()
+    grown = sites.note(recorded, place)
+    executor: Executor | ReferenceExecutor
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
-        return ReferenceExecutor(reference_program(recorded))
-    return _built(simplified(recorded), len(recorded.values))
+        executor = ReferenceExecutor(reference_program(recorded))
+    else:
+        interim = None
+        if MODE.trace.capture is None:
+            interim = growing.interim(recorded, grown, place)
+        if interim is not None:
+            _remember(_INTERIM, plan.key, interim)
+            return interim
+        sites.compiling(place)
+        executor = _built(simplified(recorded), len(recorded.values))
+    _remember(_CACHE, plan.key, executor)
+    return executor
 
 
 def _built(graph: Graph, nodes: int) -> Executor:
@@ -682,8 +652,8 @@ def reusable(
 
 
 def executors() -> list[Executor | ReferenceExecutor]:
-    """Compiled executors in memory, least recently used first."""
-    return list(_CACHE.values())
+    """Executors in memory: interim ones, then the others, each least recently used first."""
+    return [*_INTERIM.values(), *_CACHE.values()]
 
 
 def last_executor() -> Executor | ReferenceExecutor:
@@ -697,4 +667,6 @@ def clear_cache() -> None:
     """Forget all that was compiled (tests and benchmarks)."""
     forget()
     _CACHE.clear()
+    _INTERIM.clear()
     sites.forget()
+    growing.forget()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,6 +13,7 @@ from .core.record import record
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, SCALAR, Node
 from .ir.op import Kind
+from .ir.trace import Trace
 from .ops.composite import expanded
 
 _VISITS = itertools.count(1)
@@ -58,6 +59,59 @@ class Plan:
     uses: list[int]  # how often each of them is an input in this evaluation
     scalars: list[float]
     donors: list[int]  # per output: position among ``buffers`` or -1
+
+
+@record
+class Known:
+    """The plan of a recording: values are given by their positions in it."""
+
+    key: Key
+    outputs: list[int]
+    buffers: list[int]
+    uses: list[int]
+    scalars: list[int]
+    donors: list[int]
+
+    @property
+    def overwrites(self) -> bool:
+        """True if outputs may take the place of what was there."""
+        return max(self.donors, default=-1) >= 0
+
+    def found(self, trace: Trace) -> bool:
+        """True if all outputs are nodes already."""
+        values = trace.values
+        return all([values[p]() is not None for p in self.outputs])  # noqa: C419  is faster
+
+    @staticmethod
+    def of(plan: Plan, trace: Trace) -> Known | None:
+        """None if another thread has met some of the values since this one did."""
+        if trace.places(plan.entries) is None:
+            return None
+
+        def places(nodes: Iterable[Node]) -> list[int]:
+            return [n.at - trace.base for n in nodes]
+
+        return Known(
+            plan.key,
+            places(plan.outputs),
+            places(plan.buffers),
+            plan.uses,
+            places(n for n in plan.entries if n.op is SCALAR),
+            plan.donors,
+        )
+
+    def plan(self, trace: Trace) -> Plan:
+        """The plan for the values of ``trace``; its ``entries`` are empty."""
+        values: list[Callable[[], Any]] = [*trace.values]
+        return Plan(
+            [],
+            [values[p]() for p in self.outputs],
+            self.key,
+            [values[p]() for p in self.buffers],
+            self.uses,
+            [values[p]().value for p in self.scalars],
+            self.donors,
+        )
 
 
 def saved(roots: dict[int, Node]) -> None:

@@ -1,4 +1,4 @@
-"""Lines that compile again and again, and what varies there.
+"""Lines that compile again and again, and what varies or grows there.
 
 Where a slice begins is part of a program.  A line that takes slices in ever other places of a value
 that is still to be computed is noticed here, and then records where they begin as data.
@@ -6,8 +6,8 @@ that is still to be computed is noticed here, and then records where they begin 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable
+from types import CodeType
 
 from .core import errors
 from .core.errors import Provenance
@@ -20,7 +20,10 @@ _MOST_KINDS = 4096
 _FORMS: dict[Hashable, set[Hashable]] = {}
 
 _WARNING = 8
-_GRAPHS: dict[Provenance, list[Graph]] = {}
+_Line = tuple[CodeType, int]
+_GRAPHS: dict[_Line, list[tuple[Graph, int]]] = {}
+"""The last programs of each line, and how often in a row they had grown."""
+_COMPILED: dict[_Line, int] = {}
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
 
 
@@ -48,26 +51,65 @@ def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
     return place is not None and lines is not None and errors.line_of(place) in lines
 
 
-def note(graph: Graph, place: Provenance | None) -> None:
-    """A line evaluates what has not been compiled before.
+def note(graph: Graph, place: Provenance | None) -> int:
+    """A line evaluates what is not known yet.
 
-    Warns once about one that does so again and again, naming what differs.
+    Returns how many times in a row the line's programs of that structure have grown by an element.
     """
     if place is None:
-        return
-    seen = _GRAPHS.setdefault(place, [])
-    for previous in reversed(seen):
+        return 0
+    seen = _GRAPHS.setdefault(_line(place), [])
+    for previous, _ in reversed(seen):
         if len(previous.values) == len(graph.values):
             _compare(previous, graph)
             break
-    seen.append(graph)
-    if len(seen) == _WARNING + 1:
-        warnings.warn(
-            f"{errors.describe(place)} compiled {len(seen)} different programs; the last two "
-            f"differ: {_difference(seen[-2], graph)}",
-            stacklevel=2,
-        )
+    times = next((n + 1 for previous, n in reversed(seen) if _grown(previous, graph)), 0)
+    seen.append((graph, times))
     del seen[: -(_WARNING + 1)]
+    return times
+
+
+def compiling(place: Provenance | None) -> None:
+    """What was noted last is compiled.
+
+    Warns once about a line for which that is done again and again, naming what differs.
+    """
+    if place is None:
+        return
+    line = _line(place)
+    count = _COMPILED[line] = _COMPILED.get(line, 0) + 1
+    if count == _WARNING + 1:
+        (before, _), (graph, _) = _GRAPHS[line][-2:]
+        errors.warn(
+            f"{errors.describe(place)} compiled {count} different programs; the last two differ: "
+            f"{_difference(before, graph)}"
+        )
+
+
+def _line(place: Provenance) -> _Line:
+    # The interpreter tells other instructions of a line once a loop is warm.
+    return place[0], errors.line_of(place)[1]
+
+
+def _grown(previous: Graph, graph: Graph) -> bool:
+    """True if both are of one structure, and sizes have grown, one of them by one."""
+    if len(previous.values) != len(graph.values):
+        return False
+    longer = False
+    for a, b in zip(previous.values, graph.values, strict=True):
+        if (
+            type(a.op) is not type(b.op)
+            or a.inputs != b.inputs
+            or a.dtype is not b.dtype
+            or len(a.shape) != len(b.shape)
+        ):
+            return False
+        if a.shape != b.shape:
+            for m, n in zip(a.shape, b.shape, strict=True):
+                if n < m:
+                    return False
+                longer = longer or n == m + 1
+    return longer
 
 
 def _compare(previous: Graph, graph: Graph) -> None:
@@ -100,5 +142,6 @@ def _difference(previous: Graph, graph: Graph) -> str:
 def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _GRAPHS.clear()
+    _COMPILED.clear()
     _MOVING.clear()
     _FORMS.clear()

@@ -68,6 +68,14 @@ VARIABLES = (
         "`lazy` evaluates at step(), item() and the like, `eager` evaluates after every op.",
         ("lazy", "eager"),
     ),
+    Variable(
+        "MTVM_GROWING",
+        "1",
+        "`1` runs programs of a line by their numpy references, at first, once they grow by an "
+        "element each time, as those of a sequence do that is read again with another token; `0` "
+        "compiles every one.",
+        ("0", "1"),
+    ),
     Variable("MTVM_FUSE", "1", "`0` compiles one kernel per op.", ("0", "1")),
     Variable(
         "MTVM_PLAN", "1", "`0` gives every intermediate its own range of the arena.", ("0", "1")
@@ -142,6 +150,7 @@ class Config:
     target: str = "cpu"
     isa: str = "host"
     mode: str = "lazy"
+    growing: bool = True
     fuse: bool = True
     plan: bool = True
     matrix_unit: bool | None = None  # by the machine

@@ -20,6 +20,7 @@ from ..core.events import EVENTS
 from ..ir.node import MODE, Node
 from ..ir.tape import Owed, Tape
 from ..ir.trace import Prefix, catch_up
+from ..plans import Known
 from ..runtime.memory import Buffer
 
 Key = tuple[object, ...]
@@ -134,7 +135,7 @@ class Watch:
                 self._numbers[node.at - self._base] = (action, entry)
         self._uses = _uses(self._start, MODE.trace.prefix, len(MODE.trace.values))
 
-    def result(self, known: lazy.Known | None, actions: Sequence[Action]) -> Repeated | None:
+    def result(self, known: Known | None, actions: Sequence[Action]) -> Repeated | None:
         """How to do the same again, ``known`` having been evaluated; None if that is unknown."""
         count, tensors = self._count, self._tensors
         by = self._uses  # the step's own operations
@@ -189,7 +190,7 @@ class Repeated:
 
     def __init__(
         self,
-        known: lazy.Known,
+        known: Known,
         outputs: list[int],
         buffers: list[int],
         uses: list[int],

@@ -1,0 +1,104 @@
+"""What grows by an element each time is not compiled each time.
+
+A sequence that is read again with another token has a new shape at every step, so every step is a
+new program, which is not needed again soon.  Compiling one takes hundreds of milliseconds, numpy
+often less than ten.  So once a line's programs have grown some times, further ones are run op by op
+by their numpy references, and compiled when those have taken as long as compiling takes.  Both
+times are estimates: what is computed how must not depend on measured time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .compiler.front import reference_program
+from .core import config, errors
+from .core.errors import Provenance
+from .core.events import EVENTS, log
+from .core.shape import numel
+from .ir.graph import Graph, Value
+from .ir.op import Kind
+from .ops.elementwise import Erf, NormalCdf
+from .ops.matmul import Matmul
+from .ops.movement import Expand, Permute, Reshape, Slice
+from .ops.random import RandomBits
+from .ops.scan import ArgSort, Scan
+from .runtime.executor import ReferenceExecutor
+
+_OFTEN = 3
+"""Times in a row that a line's programs must have grown."""
+_LEAST_RUNS = 4
+"""Runs by numpy that must take less than compiling."""
+
+# Seconds: of a program and each of its nodes; of numpy's call for a node, of an element that it
+# reads or writes, of a multiply-add, and of an element or a step that more is done for.
+_COMPILE, _COMPILE_NODE = 0.02, 0.5e-3
+_CALL, _ELEMENT, _MULTIPLY_ADD, _LONG, _STEP = 8e-6, 1.5e-9, 1 / 15e9, 80e-9, 4e-6
+
+_VIEWS = (Expand, Permute, Reshape, Slice)
+_WARNED: set[str] = set()
+
+
+class Interim(ReferenceExecutor):
+    """Runs a program by numpy as long as compiling it would take longer."""
+
+    def __init__(self, graph: Graph, runs: int) -> None:
+        super().__init__(reference_program(graph))
+        self._runs = runs
+
+    @property
+    def over(self) -> bool:
+        """Whether it has run so often that it had better been compiled."""
+        return self.calls >= self._runs
+
+
+def interim(graph: Graph, grown: int, place: Provenance | None) -> Interim | None:
+    """What runs a program whose line's programs have ``grown`` so many times in a row.
+
+    None if it is to be compiled.
+    """
+    settings = config.CONFIG
+    if grown < _OFTEN or not settings.growing or settings.validate or settings.profile:
+        return None
+    compiling = _COMPILE + _COMPILE_NODE * len(graph.values)
+    runs = compiling / max(sum(_seconds(graph, v) for v in graph.values), _CALL)
+    if runs < _LEAST_RUNS:
+        return None
+    EVENTS.add("growing_programs")
+    where = errors.describe(place)
+    log("compile", f"{len(graph.values)} nodes, run by numpy at first, as they grow at {where}")
+    if where and where not in _WARNED:
+        _WARNED.add(where)
+        errors.warn(
+            f"{where} computes with ever longer tensors, which makes a new program each time.  New "
+            "ones are run op by op by numpy from here on, and compiled if they come again often; "
+            "one length, padded, would be faster (MTVM_GROWING=0 compiles all)"
+        )
+    return Interim(graph, int(runs))
+
+
+def forget() -> None:
+    """Start again, as if nobody had been warned."""
+    _WARNED.clear()
+
+
+def _seconds(graph: Graph, v: Value) -> float:
+    """About how long numpy takes for a node: infinite where that is not known to be little."""
+    op = v.op
+    if v.is_leaf:
+        return 0.0
+    if isinstance(op, _VIEWS):
+        return _CALL
+    written = numel(v.shape)
+    elements = written + sum(numel(graph.values[x].shape) for x in v.inputs)
+    found = _CALL + elements * _ELEMENT
+    if isinstance(op, Matmul):
+        terms = op.sizes(*(graph.values[x].shape for x in v.inputs))[3]
+        return found + written * terms * _MULTIPLY_ADD
+    if isinstance(op, (Erf, NormalCdf, RandomBits)):
+        return found + written * _LONG
+    if isinstance(op, ArgSort):
+        return found + elements * _LONG
+    if isinstance(op, Scan):
+        return found + v.shape[op.dim] * _STEP
+    return math.inf if op.kind in (Kind.COMPLEX, Kind.OPAQUE) else found
