@@ -26,6 +26,7 @@ from _calls import operations
 from _calls import seconds_of as seconds_of_call
 from _cases import find
 from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
+from _writing import writer
 
 if TYPE_CHECKING:
     from _peak import Probe
@@ -280,6 +281,13 @@ def calls(side: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def writing(side: str, way: str) -> tuple[Answer, Handler]:
+    """Seconds of the tokens of a text."""
+    sides = framework(side)
+    write = writer(sides.torch if side == "torch" else sides.mt, way)
+    return {}, lambda request: {"seconds": write()}
+
+
 def scaling(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     """Seconds of a step, of its recording, and of the first call; its work."""
     sides = framework(side)
@@ -364,7 +372,7 @@ KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
         *(train, profile, weights, infer, kernels, native, limits, overhead, calls, scaling),
-        *(loader, epoch, pipeline),
+        *(writing, loader, epoch, pipeline),
     )
 }
 

@@ -16,6 +16,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
 * calls: what single operations cost to call, in torch and here.
+* writing: a GPT that writes a text, so that what it reads grows, in torch and here.
 * scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
@@ -37,6 +38,7 @@ import _profile
 import _scaling
 import _steps
 import _work
+import _writing
 from _cases import cases
 from _measure import NEIGHBOURS, SCRATCH, Answer, machine, set_threads, use_folder
 from _rows import INFERENCE, LAYERS_ALONE, OTHERS, ROWS, SCALED
@@ -54,6 +56,7 @@ COMMANDS = {
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
     "calls": _calls.calls,
+    "writing": _writing.writing,
     "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
     "pipeline": _steps.pipeline,
@@ -64,7 +67,7 @@ ROWS_OF = {
     "recurrent": tuple(LAYERS_ALONE),
     "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
-} | dict.fromkeys(("calls", "matmul", "epoch", "pipeline"), ())
+} | dict.fromkeys(("calls", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 
 
