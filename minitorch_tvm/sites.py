@@ -54,7 +54,8 @@ def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
 def note(graph: Graph, place: Provenance | None) -> int:
     """A line evaluates what is not known yet.
 
-    Returns how many times in a row the line's programs of that structure have grown by an element.
+    Returns how many times in a row the line's programs of that structure have grown by an element,
+    or, if this one has not, somewhat less than those of another structure have.
     """
     if place is None:
         return 0
@@ -63,7 +64,9 @@ def note(graph: Graph, place: Provenance | None) -> int:
         if len(previous.values) == len(graph.values):
             _compare(previous, graph)
             break
-    times = next((n + 1 for previous, n in reversed(seen) if _grown(previous, graph)), 0)
+    times = max((n for _, n in seen), default=0) - 1
+    times = next((n + 1 for previous, n in reversed(seen) if _grown(previous, graph)), times)
+    times = min(max(times, 0), _WARNING)
     seen.append((graph, times))
     del seen[: -(_WARNING + 1)]
     return times

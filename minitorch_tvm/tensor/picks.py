@@ -301,6 +301,74 @@ class Picks(Views):
         new = self.index_add(dim, index, source, alpha=alpha)
         return self._assign(new.node, "index_add_")
 
+    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """A copy with ``source`` written to the entries ``index`` (int64, a vector) of ``dim``.
+
+        Of what is written to one entry several times the last counts.  Raises IndexError for
+        positions outside [0, size).
+
+        >>> import minitorch_tvm as mt
+        >>> mt.zeros(3, 2).index_copy(0, mt.tensor([2, 0]), mt.tensor([[1.0, 2], [3, 4]]))
+        tensor([[3., 4.],
+                [0., 0.],
+                [1., 2.]])
+        """
+        x, places = self.node, node_of("index_copy", "index", 2, index)
+        new = node_of("index_copy", "source", 3, source)
+        axis = wrap_dim(arg.integer("index_copy", "dim", 1, dim), len(x.shape))
+        if len(places.shape) > 1:
+            raise IndexError(
+                f"index_copy_(): Index should have dimension 1 or 0 (got {len(places.shape)})"
+            )
+        count = numel(places.shape)
+        if not new.shape and count != 1:
+            raise IndexError(
+                f"index_copy_(): When source is scalar, index should have one element (got {count})"
+            )
+        if x.shape and new.shape and len(x.shape) != len(new.shape):
+            raise IndexError(
+                "index_copy_(): When source and destination are not scalars, their dimensionality "
+                f"must match. Source dimensionality ({len(new.shape)}), destination "
+                f"dimensionality ({len(x.shape)})"
+            )
+        if places.dtype is not dt.int64:
+            raise RuntimeError(
+                f"index_copy_(): Expected a long tensor for index, but got "
+                f"{places.dtype.torch_name}"
+            )
+        if x.dtype is not new.dtype:
+            raise RuntimeError(
+                "index_copy_(): self and source expected to have the same dtype, but got (self) "
+                f"{x.dtype.torch_name} and (source) {new.dtype.torch_name}"
+            )
+        of_x, of_new = (n.shape[:axis] + n.shape[axis + 1 :] for n in (x, new))
+        if of_x != of_new:
+            raise RuntimeError(
+                "index_copy_(): Source/destination tensor must have same slice shapes. "
+                f"Destination slice shape: {' '.join(map(str, of_x))} at dimension {axis} and "
+                f"source slice shape: {' '.join(map(str, of_new))} at dimension 0."
+            )
+        shape = x.shape
+        x, places, new = _lines(x, places, new)
+        if new.shape[axis] != count:
+            raise IndexError(
+                f"index_copy_(): Number of indices ({count}) should be equal to source.size(dim) "
+                f"({new.shape[axis]})"
+            )
+        size = x.shape[axis]
+
+        def outside(bad: int) -> Exception:
+            return IndexError(
+                f"index_copy_(): index {bad} is out of bounds for dimension {axis} with size {size}"
+            )
+
+        places = checked(places, Bounds(0, size, outside))
+        return self._wrap(b.reshape(pk.put(x, new, [places], [(axis, 1)], False), shape))
+
+    def index_copy_(self, dim: int, index: Tensor, source: Tensor) -> Self:
+        """:meth:`index_copy` in place."""
+        return self._assign(self.index_copy(dim, index, source).node, "index_copy_")
+
     # --- masks and flat positions -----------------------------------------------------------
 
     def masked_select(self, mask: Tensor) -> Tensor:

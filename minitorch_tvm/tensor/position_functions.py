@@ -96,6 +96,13 @@ def index_add(
     return _tensor("index_add", input).index_add(dim, index, source, alpha=alpha)
 
 
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy with ``source`` written to the entries ``index`` of ``dim``."""
+    tensor_of("index_copy", "index", 3, index)
+    tensor_of("index_copy", "source", 4, source)
+    return _tensor("index_copy", input).index_copy(dim, index, source)
+
+
 def index_put(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor:

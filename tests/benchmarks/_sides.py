@@ -284,7 +284,7 @@ def calls(side: str) -> tuple[Answer, Handler]:
 def writing(side: str, way: str) -> tuple[Answer, Handler]:
     """Seconds of the tokens of a text."""
     sides = framework(side)
-    write = writer(sides.torch if side == "torch" else sides.mt, way)
+    write = writer(sides.torch if side == "torch" else sides.mt, way, side == "mt.compile")
     return {}, lambda request: {"seconds": write()}
 
 

@@ -10,13 +10,16 @@ from typing import Any
 from _measure import Answer, Side, closing, spread, table, take_turns
 from _rows import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH
 
-WAYS = ("whole", "kept", "window")
+WAYS = ("whole", "kept", "window", "places")
 """All tokens so far are read again; or the last one, beside keys and values of the others; or all,
-padded to one length."""
+padded to one length; or the last one, beside keys and values in tensors of that length."""
 
 
-def writer(lib: Any, way: str) -> Callable[[], list[float]]:
-    """Writes a text of as many tokens as there are positions; gives the seconds of each."""
+def writer(lib: Any, way: str, compiled: bool) -> Callable[[], list[float]]:
+    """Writes a text of as many tokens as there are positions; gives the seconds of each.
+
+    ``compiled``: with ``mt.compile``.
+    """
     nn = lib.nn
     attend = nn.functional.scaled_dot_product_attention
 
@@ -31,16 +34,21 @@ def writer(lib: Any, way: str) -> Callable[[], list[float]]:
                 nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
             )
 
-        def forward(self, x: Any, kept: list[Any] | None) -> Any:
+        def forward(self, x: Any, kept: list[Any] | None, place: Any) -> Any:
             """[n, t, width] -> [n, t, width]; keys and values of what was read are ``kept``."""
             n, t, _ = x.shape
             parts = self.mix(self.norm1(x)).chunk(3, -1)
             q, k, v = (y.reshape(n, t, HEADS, WIDTH // HEADS).transpose(1, 2) for y in parts)
-            if kept is not None:
+            seen = None
+            if place is not None:
+                assert kept is not None
+                seen = (lib.arange(CONTEXT) <= place)[None]
+                k, v = (x.index_copy_(2, place, y) for x, y in zip(kept, (k, v), strict=True))
+            elif kept is not None:
                 if kept:
                     k, v = lib.cat((kept[0], k), 2), lib.cat((kept[1], v), 2)
                 kept[:] = [k, v]
-            y = attend(q, k, v, is_causal=t > 1)
+            y = attend(q, k, v, attn_mask=seen, is_causal=t > 1)
             x = x + self.join(y.transpose(1, 2).reshape(n, t, WIDTH))
             return x + self.layers(self.norm2(x))
 
@@ -54,16 +62,25 @@ def writer(lib: Any, way: str) -> Callable[[], list[float]]:
             self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
             self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
-        def forward(self, tokens: Any, first: int, kept: list[list[Any]] | None) -> Any:
-            """``first``: the position of the first of them."""
-            places = lib.arange(first, first + tokens.shape[1])
+        def forward(self, tokens: Any, first: int, kept: Any = None, place: Any = None) -> Any:
+            """``first``: the position of the first of them; or ``place``, that of the only one."""
+            places = lib.arange(first, first + tokens.shape[1]) if place is None else place
             x = self.token(tokens) + self.position(places)
             for i, block in enumerate(self.blocks):
-                x = block(x, None if kept is None else kept[i])
+                x = block(x, None if kept is None else kept[i], place)
             return self.head(self.norm(x))
 
     lib.manual_seed(0)
     model = Model().eval()
+    shape = (1, HEADS, CONTEXT, WIDTH // HEADS)
+    memory = [[lib.zeros(shape), lib.zeros(shape)] for _ in model.blocks]
+
+    def following(token: Any, place: Any) -> Any:
+        with lib.no_grad():
+            return model(token, 0, memory, place)[:, 0].argmax(-1, keepdim=True)
+
+    if compiled:
+        following = lib.compile(following)
 
     def write() -> list[float]:
         found: list[float] = []
@@ -74,15 +91,15 @@ def writer(lib: Any, way: str) -> Callable[[], list[float]]:
             while len(text) < CONTEXT:
                 begin = time.perf_counter()
                 last = len(text) - 1
-                if way == "window":
+                if way == "places":
+                    chosen = following(lib.tensor([text[-1:]]), lib.tensor([last]))
+                elif way == "window":
                     padded = lib.tensor([text + [0] * (CONTEXT - len(text))])
-                    scores = model(padded, 0, None)[:, last]
-                elif way == "kept":
-                    scores = model(tokens[:, -1:], last, kept)[:, 0]
+                    chosen = model(padded, 0)[:, last].argmax(-1, keepdim=True)
                 else:
-                    scores = model(tokens, 0, None)[:, last]
-                chosen = scores.argmax(-1, keepdim=True)
-                if way != "window":
+                    new = tokens[:, -1:] if way == "kept" else tokens
+                    first = last if way == "kept" else 0
+                    chosen = model(new, first, kept)[:, -1].argmax(-1, keepdim=True)
                     tokens = lib.cat((tokens, chosen), 1)
                 text.append(int(chosen.item()))
                 found.append(time.perf_counter() - begin)
@@ -97,7 +114,9 @@ def writing(rows: list[str], turns: int, results: Answer) -> None:
     for way in WAYS:
         # A text that is found on disk would not be the first.
         sides = {side: Side("writing", side, way, MTVM_CACHE_DIR="0") for side in ("torch", "ours")}
-        if way != "window":
+        if way == "places":
+            sides["mt.compile"] = Side("writing", "mt.compile", way, MTVM_CACHE_DIR="0")
+        elif way != "window":
             every = Side("writing", "ours", way, MTVM_CACHE_DIR="0", MTVM_GROWING="0")
             sides["ours, MTVM_GROWING=0"] = every
         with closing(sides):
@@ -122,4 +141,4 @@ HEAD = ["what is read, by what", "first text", "its second half, median", "later
 
 def cells(name: str, found: Answer) -> list[str]:
     """A line of the table."""
-    return [name, *(spread(found[part]) for part in ("first", "end", "later"))]
+    return [name, *(f"{found[part][0]:.3g}" for part in ("first", "end")), spread(found["later"])]

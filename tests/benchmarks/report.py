@@ -16,6 +16,7 @@ from pathlib import Path
 import _calls
 import _cases
 import _scaling
+import _writing
 from _cases import Case
 from _fresh import CACHED
 from _measure import Answer, describe, figure, markdown, ratio, spread
@@ -193,6 +194,11 @@ def calls(results: Answer) -> str:
     return f"{lines}\n\n{_calls.summary(found).capitalize()}."
 
 
+def writing(results: Answer) -> str:
+    """A GPT that writes."""
+    return _lines(_writing.HEAD, (_writing.cells(*item) for item in results["writing"].items()))
+
+
 def scaling(results: Answer) -> str:
     """Growth of a step, its recording and its compilation."""
     measured = {row: found for row, found in results["scaling"].items() if "missing" not in found}
@@ -208,6 +214,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "kernels": kernels,
     "native": native,
     "calls": calls,
+    "writing": writing,
     "scaling": scaling,
     "recurrent": recurrent,
     "families": families,

@@ -74,6 +74,8 @@ FUNCTIONS: dict[str, Function] = {
     "scatter_": lambda m, x, y, i, k: (x * 1).scatter_(0, i, y.reshape(2, 2) * 2),
     "scatter_add": lambda m, x, y, i, k: m.scatter_add(x, 0, i * 0, y.reshape(2, 2)),
     "index_add": lambda m, x, y, i, k: x.index_add(0, i[:, 0], y.expand(2, 4), alpha=2),
+    "index_copy": lambda m, x, y, i, k: x.index_copy(0, i[:, 0], y.expand(2, 4)),
+    "index_copy_": lambda m, x, y, i, k: (x * 1).index_copy_(-1, i[0], x[:, 1:3] * 2),
     "masked_select": lambda m, x, y, i, k: x.masked_select(k[0]),
     "masked_fill_": lambda m, x, y, i, k: (x * 1).masked_fill_(k, 2.0),
     "take": lambda m, x, y, i, k: x.T.take(i - 12),
@@ -179,6 +181,16 @@ x.index_add(0, i[0], x)
 x.index_add(0, y[:2], x[:2])
 x.index_add(0, i[0], x[:2, :2])
 x.index_add(0, i[0], x[:2].long())
+x.index_copy(0, i, x)
+x.index_copy(0, i[0], T.ones(()))
+x.index_copy(0, i[0], x[0])
+x.index_copy(0, i[0], x[:2, :3])
+x.index_copy(0, i[0], x)
+x.index_copy(0, i[0], x[:2].long())
+x.index_copy(0, i[0].int(), x[:2])
+x.index_copy(0, T.tensor([0, 3]), x[:2])
+x.index_copy(0, T.tensor([0, -1]), x[:2])
+x.index_copy(2, i[0], x[:2])
 x.masked_select(y)
 x.take(T.tensor([[12]]))
 x.take(i.int())

@@ -100,6 +100,18 @@ def test_the_last_of_several_values_for_a_place_counts_and_gets_the_gradient() -
     assert values.grad.tolist() == [0.0, 11.0, 0.0, 11.0, 0.0]
 
 
+def test_of_several_copies_to_one_entry_the_last_counts() -> None:
+    rows = mt.arange(6.0).reshape(3, 2).requires_grad_()
+    x = mt.zeros(2, 2).index_copy(0, mt.tensor([1, 0, 1]), rows)
+    assert x.tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    x.sum().backward()
+    assert rows.grad is not None
+    assert rows.grad.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    number = mt.tensor(1.0).index_copy_(0, mt.tensor(0), mt.tensor(2.0))
+    assert number.shape == ()
+    assert number.item() == 2.0
+
+
 def test_wrong_computed_positions_write_nothing() -> None:
     x = mt.zeros(4)
     mt.eval(x)
@@ -107,6 +119,7 @@ def test_wrong_computed_positions_write_nothing() -> None:
         lambda i: x.__setitem__((i,), 1.0),
         lambda i: x.scatter_(0, i, 1.0),
         lambda i: x.index_add_(0, i, mt.ones(2)),
+        lambda i: x.index_copy_(0, i, mt.ones(2)),
         lambda i: x.index_put_((i,), mt.ones(())),
     ):
         write(mt.tensor([1, 2]) * 2)
