@@ -47,7 +47,6 @@ class Linked:
             places = (replace(p, slot=p.slot + 1) for p in map(place_of, buffers))
             calls.append(StageCall(stage.tiles, function, tuple(places), numbers=numbers))
         assembly = assemble(calls, workers)
-        made |= assembly.functions
         # Apart from those who call them, as in a program.
         names = sorted({helper.name for stage in stages for helper in stage.helpers})
         helpers = {name: made.pop(name) for name in names}
@@ -57,7 +56,7 @@ class Linked:
         if len(_known) > _KEPT:
             _known.popitem(last=False)
         apart = (_helper(name, function, cpu) for name, function in helpers.items())
-        self._entry = link(_entry(assembly.workers, cpu), code, *apart)[ENTRY]
+        self._entry = link(_entry(assembly.workers, cpu), assembly.table, code, *apart)[ENTRY]
         self._steps = Buffer(assembly.steps_nbytes)
         steps = np.frombuffer(assembly.steps, np.uint8)
         memory = self._steps.view((assembly.steps_nbytes,), np.dtype(np.uint8))

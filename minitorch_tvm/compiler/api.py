@@ -109,12 +109,12 @@ def compile_graph(graph: Graph) -> Program:
             if settings.profile:
                 clocks = Clocks(assembly.clocks, assembly.workers, assembly.kernels)
             entry = kernels.entry(assembly.workers, machine, settings.profile)
-            table = clock("build", lambda: build.finish(assembly.functions))
+            clock("build", build.finish)
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
             made = kernels.finish()
-            pieces = native.with_needed([entry, table, *kernels.pieces()])
-            code = tuple(piece.code for piece in pieces)
+            pieces = native.with_needed([entry, *kernels.pieces()])
+            code = (*(piece.code for piece in pieces), assembly.table)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
     # The validator compares with what kernels read, so nothing may be overwritten.

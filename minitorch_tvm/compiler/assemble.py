@@ -16,7 +16,7 @@ The entry finds stages in a table of addresses, so that each can be compiled apa
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +48,8 @@ from .steps import (
     Step,
     entry_function,
     entry_helpers,
-    table_functions,
+    of_all,
+    table,
 )
 from .target import CpuTarget
 from .within import within_function
@@ -119,13 +120,17 @@ def _know(told: Sequence[tuple[Any, int]]) -> tuple[list[Buffer], list[Any]]:
     return [memory.raw], [bind(v, value) for (v, _), value in zip(told, read, strict=True)]
 
 
-_NUMBERS = itertools.count()
+def _symbol(structure: tuple[str, tuple[str, ...], int, int]) -> str:
+    name, dtypes, *numbers = structure
+    text = " ".join([*dtypes, *map(str, numbers)])
+    return f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 class Functions:
     """The stage functions of one program; ``made(symbol, function)`` is told of every new one.
 
-    Symbols are unique in the process: a later program may call functions of an earlier one.
+    Symbols tell what a function does: a later program may call functions of an earlier one, and a
+    later process those of this one.
     ``has(name)`` tells of helpers that need not be made, because an earlier program did, and
     ``found(structure)`` gives such a stage function, or None.
     """
@@ -156,9 +161,11 @@ class Functions:
             structure = (stage.name, dtypes, count_statements(body), ffi.structural_hash(raw))
             function = self._found(structure)
             if function is None:
-                symbol = f"{stage.name}_{next(_NUMBERS)}"
+                symbol = _symbol(structure)
                 function = Function(symbol, dtypes, stage.queue is not None, structure)
                 self._make(symbol, raw)
+                if function.called != symbol:
+                    self._made(function.called, of_all(function))
             self._known[key] = function
         for helper in stage.helpers:
             self.need(helper)
@@ -220,7 +227,7 @@ def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
 class Assembly:
     """A program but for its stages and what all programs have in common."""
 
-    functions: dict[str, Any]  # what tells the entry where stages are, by symbol
+    table: bytes  # the object file that tells the entry where stages are
     workers: int
     steps: bytes
     steps_nbytes: int  # with what the entry adds
@@ -266,5 +273,4 @@ def assemble(
         timed,
     )
     kernels = tuple(tuple(call.kernel for call in step.calls) for step in steps)
-    table = table_functions(functions)
-    return Assembly(table, workers, layout.data(), layout.nbytes, layout.clocks, kernels)
+    return Assembly(table(functions), workers, layout.data(), layout.nbytes, layout.clocks, kernels)

@@ -225,6 +225,10 @@ class Kernels:
             # Who links one function of a piece links them all, with what they call.
             needs = piece.needs
             needs.update(self._pieces[helper.name] for helper in stage.helpers)
+            around = self._pieces.get(function.called, piece)  # a known one is needed already
+            if around is not piece:
+                around.needs.add(piece)
+                needs.add(around)
         scratch = tuple(m.count * dt.by_name(m.dtype).itemsize for m in code.builder.scratch)
         symbols = [info.function.symbol for info in infos]
         symbols += [helper.name for stage in stages for helper in stage.helpers]

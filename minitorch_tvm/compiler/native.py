@@ -186,14 +186,12 @@ class Build:
         """Compile the entry and what comes with it, by themselves and without optimising."""
         return self._submit(Piece(functions), _ENTRY_LEVEL)
 
-    def finish(self, last: Mapping[str, Any]) -> Piece:
-        """Compile these functions, too, and wait for everything."""
+    def finish(self) -> None:
+        """Compile what is left, and wait for everything."""
         self.close()
-        piece = self._submit(Piece(last), _LEVEL)
         prepare_linking()
         for future in self._coming:
             future.result()
-        return piece
 
     def _submit(self, piece: Piece, level: int) -> Piece:
         self.pieces.append(piece)

@@ -53,9 +53,10 @@ from .loops import (
     when,
 )
 from .queues import QUEUE_BYTES, Queues
+from .table import table_object
 
 ENTRY, TABLE = "step", "stages"
-_TABLE_FUNCTION, _CALL, _ALL = "stages_of_program", "call_stage", "_of_all"
+_CALL, _OF_ALL = "call_stage", "_of_all"
 MOST_POINTERS = 12
 """A function of more is called through another, which takes the address of the first."""
 # TVM's number for functions whose calling convention is settled: it leaves their arguments alone.
@@ -104,6 +105,11 @@ class Function:
     def pointers(self) -> int:
         """How many it takes."""
         return len(self.dtypes)
+
+    @property
+    def called(self) -> str:
+        """The symbol of what the entry calls: the function, or one around it."""
+        return self.symbol + (_OF_ALL if self.pointers > MOST_POINTERS else "")
 
 
 @record
@@ -337,7 +343,7 @@ def _caller() -> str:
     return "\n".join([*lines, "}"])
 
 
-def _of_all(function: Function) -> Any:
+def of_all(function: Function) -> Any:
     """What the entry calls in the place of a function of more than ``MOST_POINTERS``: it takes the
     address of the first."""
     t = tvm()
@@ -355,12 +361,7 @@ def _of_all(function: Function) -> Any:
     call = t.tirx.call_extern("int32", function.symbol, *pointers, tile, queue)
     declared = t.tirx.DeclBuffer(addresses, data=pointer)
     body = seq(declared, t.tirx.Evaluate(call), t.tirx.Return(const(0)))
-    return _settled([pointer, tile, queue], body, _name(function))
-
-
-def _name(function: Function) -> str:
-    """Of what the entry calls."""
-    return function.symbol + (_ALL if function.pointers > MOST_POINTERS else "")
+    return _settled([pointer, tile, queue], body, function.called)
 
 
 def _settled(arguments: list[Any], body: Stmt, symbol: str) -> Any:
@@ -374,13 +375,6 @@ def _settled(arguments: list[Any], body: Stmt, symbol: str) -> Any:
     )
 
 
-def table_functions(functions: Sequence[Function]) -> dict[str, Any]:
-    """By symbol: one that does nothing, and brings the table of a program's functions in the order
-    of their numbers, and what is in the place of functions of many pointers there."""
-    names = [_name(f) for f in functions]
-    entries = ", ".join(f"ptr @{name}" for name in names)
-    text = [f"declare i32 @{name}()" for name in names]
-    text.append(f"@{TABLE} = constant [{len(names)} x ptr] [{entries}]")
-    body = importing("\n".join(text), tvm().tirx.Return(const(0)))
-    made = {_TABLE_FUNCTION: _settled([], body, _TABLE_FUNCTION)}
-    return made | {_name(f): _of_all(f) for f in functions if f.pointers > MOST_POINTERS}
+def table(functions: Sequence[Function]) -> bytes:
+    """The object file of a program's functions, in the order of their numbers."""
+    return table_object(TABLE, [f.called for f in functions])

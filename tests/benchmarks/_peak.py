@@ -85,11 +85,11 @@ class Kernel:
             calls.append(StageCall(stage.tiles, function, places, numbers=numbers))
         assembly = assemble(calls, usable_cores())
         cpu = cpu or allowed()
-        made |= assembly.functions | entry_functions(assembly.workers, cpu)
+        made |= entry_functions(assembly.workers, cpu)
         t = tvm()
         module = t.IRModule({t.ir.GlobalVar(name): f for name, f in made.items()})
         self.executable: Any = native.compile_module(module, cpu)
-        self._entry = link(native.object_code(self.executable))[ENTRY]
+        self._entry = link(assembly.table, native.object_code(self.executable))[ENTRY]
         steps = aligned(assembly.steps_nbytes, "uint8")
         steps[: len(assembly.steps)] = np.frombuffer(assembly.steps, np.uint8)
         self._arrays = [steps, *(array for _, array in buffers)]
