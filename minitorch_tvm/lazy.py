@@ -595,7 +595,7 @@ def _built(graph: Graph, nodes: int) -> Executor:
     entry = disk.entry_for(graph)
     program = entry.load() if entry is not None else None
     if program is None:
-        program = compile_graph(graph)
+        program = compile_graph(graph, None if entry is None else entry.shelf)
         EVENTS.add("compiles")
         if entry is not None:
             entry.store(program)

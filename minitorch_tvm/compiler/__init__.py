@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-from ..core import collector, tvm_api
+from ..core import collector, config, tvm_api
 from ..ir.graph import Graph
-from ..ir.program import Program
+from ..ir.program import Library, Program, host_name
 
 
-def compile_graph(graph: Graph) -> Program:
+def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     """:func:`.api.compile_graph`; the first call imports the stages behind the front."""
-    tvm_api.load_ahead()
+    if library is None or library.find(host_name(config.CONFIG.isa)) is None:
+        tvm_api.load_ahead()  # else TVM may have nothing to do
     with collector.put_off():
-        program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph)
+        program: Program = importlib.import_module(f"{__name__}.api").compile_graph(graph, library)
     return program
 
 

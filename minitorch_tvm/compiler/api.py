@@ -20,18 +20,20 @@ from ..ir.program import (
     SCALAR_STRIDE,
     Clocks,
     KernelInfo,
+    Library,
     Output,
     Placement,
     Program,
 )
-from . import native, plan, poison, target, triangles
+from . import native, plan, poison, shelf, target, triangles
 from .assemble import Assembly, Place, StageCall, assemble
 from .front import show
 from .fuse import fuse
-from .kernels import Isolated, Kernels, Ready, forget_all, isolate
+from .kernels import Isolated, Kernels, forget_all, isolate
 from .loops import Stage
 from .lower import KernelCode, bytes_moved, cycles, flops
 from .schedule import cpu, default
+from .shelf import Ready
 from .steps import ENTRY
 
 T = TypeVar("T")
@@ -62,8 +64,10 @@ def _show_assembly(executable: Any) -> None:
     show(5, "assembly", executable.mod.inspect_source("asm"))
 
 
-def compile_graph(graph: Graph) -> Program:
+def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     """Compile a :func:`simplified` graph: fuse, schedule, plan, build.
+
+    What the ``library`` has of it is not made again.
 
     Scheduling comes before planning because kernels ask for scratch memory, which the plan places
     beside the intermediates.
@@ -74,7 +78,8 @@ def compile_graph(graph: Graph) -> Program:
     # The reference computes all of every product.  (A program keeps the graph that it is known by.)
     hidden = triangles.hidden_in(graph) if fuses and not settings.validate else {}
     known = triangles.products(graph, hidden)
-    machine = target.host(settings.isa)
+    host = None if library is None else shelf.host(library, settings.isa)
+    host = machine = host or target.host(settings.isa)
     unread = {graph.outputs[i] for i in graph.unread}
     fused = clock("fuse", lambda: fuse(known, fuses, machine.row_bytes).without(unread))
     fused = triangles.row_kernels(fused, hidden)
@@ -86,14 +91,15 @@ def compile_graph(graph: Graph) -> Program:
     default_schedule = settings.schedule == "default"
     look = _show_assembly if settings.debug >= 5 else None
     # What was made before is not printed again, so nothing is shared where IR is to be seen.
-    shared = None if settings.debug >= 4 else (settings.program_key, machine)
+    decides = None if settings.debug >= 4 else (settings.program_key, machine)
     isolated = [isolate(fused, k) for k in fused.kernels]
     code: tuple[bytes, ...] = ()
     steps, steps_nbytes = b"", 0
     clocks: Clocks | None = None
-    made: tuple[object, ...] = ()
+    shared: tuple[object, ...] = ()
+    made, names = b"", tuple[str, ...]()
     with native.Build(machine, blocks=default_schedule, look=look) as build:
-        kernels = Kernels(build, lambda k: _schedule(k, machine), shared)
+        kernels = Kernels(build, lambda k: _schedule(k, machine), decides, library)
         workers = _likely_workers(graph, machine)
         if workers:  # first of all, as LLVM's threads wait for work
             kernels.entry(workers, machine, settings.profile)
@@ -112,8 +118,9 @@ def compile_graph(graph: Graph) -> Program:
             clock("build", build.finish)
             for piece in build.pieces:
                 show(4, "TVM IR", piece.module())
-            made = kernels.finish()
+            shared = kernels.finish()
             pieces = native.with_needed([entry, *kernels.pieces()])
+            made, names = kernels.written(pieces, host, settings.isa)
             code = (*(piece.code for piece in pieces), assembly.table)
     inputs = [v for v in graph.leaves() if graph.values[v].op is BUFFER]
     scalars = [v for v in graph.leaves() if graph.values[v].op is SCALAR]
@@ -155,7 +162,9 @@ def compile_graph(graph: Graph) -> Program:
         target=machine.key,
         validated=settings.validate,
         clocks=clocks,
-        shared=made,
+        shared=shared,
+        made=made,
+        names=names,
     )
     show(1, "compiled", program.summary())
     show(2, "kernels", program.report())

@@ -2,24 +2,31 @@
 
 A kernel is cut out of its graph, so that its schedule cannot depend on anything but itself, the
 machine and the settings.  Kernels that are then equal, such as those of equal layers, share their
-functions, within a program and among all programs in memory.
+functions, within a program and among all programs in memory, and with those of earlier processes
+that are on disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from ..core import dtype as dt
+from ..core.events import EVENTS
 from ..core.record import record
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
+from ..ir.program import Library, host_name
+from ..ir.text import graph_text
 from .assemble import Functions, entry_functions
 from .loops import Memory, Stage
 from .lower import KernelCode
-from .native import Build, Piece
+from .native import Build, Piece, with_needed
+from .recall import Recall, recalling
+from .shelf import Compiled, Made, Ready, Shelf, StageInfo, written
 from .steps import ENTRY, Function
 from .target import CpuTarget
 
@@ -90,46 +97,10 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     )
 
 
-@record
-class StageInfo:
-    """A stage of a kernel; an argument is a value of the isolated graph, or ``~n``: scratch n."""
-
-    tiles: int
-    function: Function
-    arguments: tuple[int, ...]
-    numbers: tuple[int, ...]  # that it is told
-
-
-@record
-class Ready:
-    """A kernel whose functions are made, or being made."""
-
-    rule: str
-    scratch: tuple[int, ...]  # bytes
-    stages: tuple[StageInfo, ...]
-
-
-@record(eq=False)
-class _Compiled:
-    """A stage function, and the object file that holds it."""
-
-    function: Function
-    piece: Piece
-
-
-@record(eq=False)
-class Made:
-    """A kernel, its functions, and the object files that hold these and what they call."""
-
-    ready: Ready
-    compiled: tuple[_Compiled, ...]
-    pieces: tuple[Piece, ...]
-
-
 # Kernels live as long as a program that calls them: whoever drops all programs starts anew.
 _MADE: WeakValueDictionary[object, Made] = WeakValueDictionary()
 # The same of functions: kernels that differ in numbers which these are told share them.
-_COMPILED: WeakValueDictionary[object, _Compiled] = WeakValueDictionary()
+_COMPILED: WeakValueDictionary[object, Compiled] = WeakValueDictionary()
 # As long as a kernel that calls a helper lives, its helper is the only one of that name.  What all
 # programs have in common is here, too.
 _HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
@@ -141,57 +112,123 @@ def forget_all() -> None:
         known.clear()
 
 
+def _text(isolated: Isolated) -> str | None:
+    """What a kernel is, equal in every process; None if its graph has no text."""
+    graph, kernel = graph_text(isolated.graph), isolated.kernel
+    if graph is None:
+        return None
+    parts: list[object] = [isolated.overwrites, isolated.passes]
+    parts += [kernel.anchor, kernel.members, kernel.inlined, kernel.reads, kernel.stores]
+    if kernel.rows is not None:
+        rows = kernel.rows
+        parts += [rows.shape, rows.reduced, sorted(rows.places.items()), rows.hidden]
+    return "\n".join([graph, *map(repr, parts)])
+
+
 class Kernels:
     """The kernels of one program on their way through a build."""
 
-    def __init__(self, build: Build, schedule: Schedule, settings: object) -> None:
-        """``settings``: what decides a kernel's code beside itself; None: share with no other."""
+    def __init__(
+        self,
+        build: Build,
+        schedule: Schedule,
+        settings: object,
+        library: Library | None = None,
+    ) -> None:
+        """``settings``: what decides a kernel's code beside itself; None: share with no other.
+
+        ``library`` has what earlier processes made.
+        """
         self._build, self._schedule, self._settings = build, schedule, settings
+        shelved = library is not None and settings is not None
+        self._shelf = Shelf(library, settings) if shelved and library is not None else None
         self._own: dict[object, Made] = {}
+        self._names: dict[str, Made] = {}  # of kernels, for later processes
         self._pieces: dict[str, Piece] = {}  # by symbol
+        self._defined: dict[str, Piece] = {}  # all that they hold
         self._helpers: set[str] = set()
-        self._entries: dict[object, Piece] = {}
-        self._compiled: dict[object, _Compiled] = {}  # by structure
+        self._entries: dict[str, Piece] = {}
+        self._compiled: dict[object, Compiled] = {}  # by structure
+        self._recall: Recall | None = None
         self.functions = Functions(self._add, self._has_helper, self._find)
+
+    def _admits(self, *pieces: Piece) -> bool:
+        """Whether the program may be linked from these, too, with what they need: nothing in it may
+        be there twice."""
+        found = with_needed(pieces)
+        if any(self._defined.get(s, piece) is not piece for piece in found for s in piece.symbols):
+            return False
+        for piece in found:
+            self._defined.update(dict.fromkeys(piece.symbols, piece))
+            if piece.helper:
+                self._helpers.add(piece.helper)
+                self._pieces[piece.helper] = piece
+        return True
+
+    def _shared(
+        self, known: WeakValueDictionary[object, Piece], kind: str, name: str
+    ) -> Piece | None:
+        """An object file of an earlier program, or an earlier process."""
+        piece = known.get((self._settings, name)) if self._settings is not None else None
+        if piece is None and self._shelf is not None:
+            piece = self._shelf.piece(self._shelf.name(kind, name))
+        return piece
 
     def _has_helper(self, name: str) -> bool:
         self._helpers.add(name)
-        piece = _HELPERS.get((self._settings, name)) if self._settings is not None else None
-        if piece is not None:
-            self._pieces[name] = piece
-        return piece is not None
+        if name in self._pieces:  # somebody who needs it brought it
+            return True
+        piece = self._shared(_HELPERS, "helper", name)
+        if piece is None or not self._admits(piece):
+            return False
+        self._pieces[name] = piece
+        return True
 
     def _find(self, structure: object) -> Function | None:
         if self._settings is None:
             return None
-        compiled = _COMPILED.get((self._settings, structure))
+        compiled = self._compiled.get(structure)
+        if compiled is None:
+            compiled = _COMPILED.get((self._settings, structure))
+            if compiled is not None and not self._admits(compiled.piece):
+                compiled = None
+        if compiled is None and self._shelf is not None:
+            compiled = self._shelf.function(self._shelf.name("function", repr(structure)))
+            if compiled is not None and not self._admits(compiled.piece):
+                compiled = None
         if compiled is None:
             return None
-        self._compiled[structure] = compiled
-        self._pieces[compiled.function.symbol] = compiled.piece
+        self._use(compiled)
         return compiled.function
+
+    def _use(self, compiled: Compiled) -> None:
+        self._compiled.setdefault(compiled.function.structure, compiled)
+        self._pieces[compiled.function.symbol] = compiled.piece
 
     def _add(self, symbol: str, function: object) -> None:
         add = self._build.add_alone if symbol in self._helpers else self._build.add
-        self._pieces[symbol] = add(symbol, function)
+        piece = self._pieces[symbol] = self._defined[symbol] = add(symbol, function)
+        if symbol in self._helpers:
+            piece.helper = symbol
 
     def entry(self, workers: int, cpu: CpuTarget, timed: bool) -> Piece:
         """What programs of so many workers have in common, compiled or being compiled."""
-        key = (self._settings, f"{ENTRY} of {workers}")
-        piece = self._entries.get(key)
-        if piece is None and self._settings is not None:
-            piece = _HELPERS.get(key)
+        name = f"{ENTRY} of {workers}"
+        piece = self._entries.get(name) or self._shared(_HELPERS, "entry", name)
         if piece is None:
             piece = self._build.entry(entry_functions(workers, cpu, timed))
-        self._entries[key] = piece
+        self._entries[name] = piece
         return piece
 
     def all_ready(self, kernels: Sequence[Isolated]) -> list[Ready]:
         """The functions of all kernels, from wherever they can be had."""
         found = []
-        for n, kernel in enumerate(kernels, 1):
-            self._build.expect(len(self._own), len(kernels) - n)
-            found.append(self._ready(kernel))
+        with contextlib.ExitStack() as stack:
+            if self._shelf is not None:
+                self._recall = stack.enter_context(recalling(self._shelf.choices))
+            for n, kernel in enumerate(kernels, 1):
+                self._build.expect(len(self._own), len(kernels) - n)
+                found.append(self._ready(kernel))
         return found
 
     def _ready(self, isolated: Isolated) -> Ready:
@@ -207,9 +244,27 @@ class Kernels:
         )
         made = self._own.get(key)
         if made is None:
-            made = _MADE.get(key) if self._settings is not None else None
-            made = self._own[key] = made or self._new(isolated)
+            text = None if self._shelf is None else _text(isolated)
+            name = None
+            if self._shelf is not None and text is not None:
+                name = self._shelf.name("kernel", text)
+            made = self._own[key] = self._known(key, name) or self._new(isolated)
+            if name is not None:
+                self._names[name] = made
         return made.ready
+
+    def _known(self, key: object, name: str | None) -> Made | None:
+        """The kernel as an earlier program, or an earlier process, made it."""
+        made = _MADE.get(key) if self._settings is not None else None
+        if made is None and self._shelf is not None and name is not None:
+            made = self._shelf.kernel(name)
+            if made is not None:
+                EVENTS.add("disk_kernels")
+        if made is None or not self._admits(*made.pieces):
+            return None
+        for compiled in made.compiled:
+            self._use(compiled)
+        return made
 
     def _new(self, isolated: Isolated) -> Made:
         code = KernelCode(isolated.graph, isolated.kernel, isolated.overwrites, isolated.passes)
@@ -220,7 +275,7 @@ class Kernels:
             arguments = tuple(_argument(code, b) for b in buffers)
             infos += [StageInfo(stage.tiles, function, arguments, numbers) for numbers in turns]
             piece = self._pieces[function.symbol]
-            compiled = _Compiled(function, piece)
+            compiled = Compiled(function, piece)
             used.append(self._compiled.setdefault(function.structure, compiled))
             # Who links one function of a piece links them all, with what they call.
             needs = piece.needs
@@ -243,13 +298,36 @@ class Kernels:
                 _COMPILED[(self._settings, structure)] = compiled
             for name in self._helpers:
                 _HELPERS[(self._settings, name)] = self._pieces[name]
-            _HELPERS.update(self._entries)
+            for name, entry in self._entries.items():
+                _HELPERS[(self._settings, name)] = entry
         return (*self._own.values(), *self._entries.values())
 
     def pieces(self) -> list[Piece]:
         """The object files that hold the functions."""
         found = dict.fromkeys(p for made in self._own.values() for p in made.pieces)
         return list(found | dict.fromkeys(self._pieces.values()))
+
+    def written(
+        self, pieces: Sequence[Piece], host: CpuTarget, isa: str
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """What later processes may use of a program with the code of these, as text, and the names
+        by which they ask for it."""
+        shelf = self._shelf
+        if shelf is None:
+            return b"", ()
+        functions = {
+            shelf.name("function", repr(structure)): compiled
+            for structure, compiled in self._compiled.items()
+        }
+        others = {shelf.name("helper", name): self._pieces[name] for name in self._helpers}
+        linked = set(pieces)
+        for name, piece in self._entries.items():
+            if piece in linked:  # else another number of workers was guessed
+                others[shelf.name("entry", name)] = piece
+        used = {} if self._recall is None else self._recall.used
+        choices = {shelf.name("choice", key): rows() for key, rows in used.items()}
+        text = written(pieces, self._names, functions, others, choices, host)
+        return text, (*self._names, *functions, *others, *choices, host_name(isa))
 
 
 def _argument(code: KernelCode, buffer: Memory) -> int:

@@ -81,6 +81,8 @@ class Piece:
 
     def __init__(self, functions: Mapping[str, Any] | None = None) -> None:
         self.functions: dict[str, Any] = dict(functions or {})
+        self.symbols = list(self.functions)  # of all functions, also when they are compiled
+        self.helper = ""  # the name of the only one, if stages call it
         self.work = 0  # for LLVM, in statements
         self.needs: set[Piece] = set()  # that its functions call into
         self.code = b""
@@ -124,8 +126,6 @@ class Build:
         look: Callable[[Any], None] | None = None,
     ) -> None:
         """``blocks``: as for :func:`compile_module`; ``look`` is shown every executable."""
-        # Registered before the threads look for it.
-        _ = tvm().tirx.get_tir_pipeline("default") if blocks else _lean_pipeline()
         self.pieces: list[Piece] = []
         self._target, self._blocks, self._look = target, blocks, look
         self._open = Piece()
@@ -152,6 +152,7 @@ class Build:
         piece = self._open
         work = _FUNCTION + count_statements(function.body)
         piece.functions[symbol] = function
+        piece.symbols.append(symbol)
         piece.work += work
         self._work += work
         share = (piece.work + self._to_come) / _SHARE
@@ -194,6 +195,8 @@ class Build:
             future.result()
 
     def _submit(self, piece: Piece, level: int) -> Piece:
+        if not self.pieces:  # registered before the threads look for it
+            _ = tvm().tirx.get_tir_pipeline("default") if self._blocks else _lean_pipeline()
         self.pieces.append(piece)
         self._coming.append(self._pool.submit(self._make, piece, level))
         return piece

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from ..core import errors
 from .graph import Graph
@@ -92,6 +94,9 @@ class Program:
     clocks: Clocks | None = None  # if times are measured
     # Kept alive for the compiler, which makes no kernel twice as long as a program has it.
     shared: tuple[object, ...] = field(default=(), compare=False, repr=False)
+    # The compiler's text on what of the code later processes may use, and the names it goes by.
+    made: bytes = field(default=b"", compare=False, repr=False)
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def slots(self) -> int:
@@ -177,6 +182,26 @@ class Program:
             f"{k.bytes_moved / 1e6:.3f}",
             self.where(k),
         )
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of an earlier process's program: its code, and what the compiler wrote on it."""
+
+    code: tuple[bytes, ...]
+    made: bytes
+
+
+class Library(Protocol):
+    """Programs of earlier processes."""
+
+    def find(self, name: str) -> Found | None:
+        """A program that goes by that name, among others; always the same object for one."""
+
+
+def host_name(isa: str) -> str:
+    """What all programs for the machine go by, with a setting of instructions."""
+    return hashlib.sha256(f"host {isa}".encode()).hexdigest()
 
 
 def in_columns(rows: Sequence[tuple[str, ...]], right: Container[int]) -> list[str]:

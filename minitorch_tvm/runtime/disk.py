@@ -5,6 +5,9 @@ graph, the settings, the processor, the sources of the compiler and the installe
 checksum, a JSON header and object code; it is written under another name and renamed, so readers
 see all of it or nothing.  Object code is executed, hence nothing is read that anybody but the user
 could have written.  Whatever is wrong with an entry or the folder, the program is compiled.
+
+What a program was made of may serve others: the compiler gives names to that, and by each of them a
+link in another folder leads to the program's file.
 """
 
 from __future__ import annotations
@@ -15,26 +18,30 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import stat
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..core import config, machine, tvm_api
-from ..core.dtype import DType
 from ..core.events import EVENTS, log
 from ..core.record import record
 from ..core.threads import usable_cores
 from ..ir.graph import Graph
-from ..ir.op import Op
-from ..ir.program import KernelInfo, Output, Placement, Program
+from ..ir.program import Found, KernelInfo, Output, Placement, Program
+from ..ir.text import graph_text, text_of
 
 LIMIT_BYTES = 512 << 20
 """Size of the folder above which the entries that were not used for longest are deleted."""
 
 _SUFFIX, _TEMPORARY = ".mtvm", ".mtvm-tmp"
+_PARTS = "parts"
+"""The folder of links."""
+_TARGET = re.compile(r"\.\./([0-9a-f]{64})\.mtvm")
 _ABANDONED_SECONDS = 3600.0  # age of a temporary file whose writer must have died
 _PACKAGE = __name__.partition(".")[0]
 _LOADED = time.time() - 2.0  # the modules were read not long before this one
@@ -42,46 +49,8 @@ _LOADED = time.time() - 2.0  # the modules were read not long before this one
 _LAYERS = ("core", "ir", "ops", "compiler", "runtime")
 
 
-class _Unknown(Exception):
-    """An attribute or op whose meaning cannot be written as text."""
-
-
 class _Refused(Exception):
     """An entry that is damaged, foreign or not the user's own."""
-
-
-def _text(value: object) -> str:
-    """An attribute so that different values differ: True from 1, -0.0 from 0.0, 1 from 1.0."""
-    kind = type(value)
-    if kind in (int, bool, float, str) or value is None:
-        return repr(value)
-    if isinstance(value, DType):
-        return value.name
-    if kind is tuple:
-        return f"({','.join(_text(v) for v in value)},)"  # type: ignore[attr-defined]
-    raise _Unknown
-
-
-@functools.lru_cache(maxsize=4096)
-def _op_text(op: Op) -> str:
-    """Class and attributes.  Raises _Unknown for ops whose code is not among our sources."""
-    kind = type(op)
-    if kind.__module__.partition(".")[0] != _PACKAGE:
-        raise _Unknown
-    attributes = ",".join(f"{name}={_text(v)}" for name, v in op.attributes().items())
-    return f"{kind.__module__}.{kind.__qualname__}({attributes})"
-
-
-def graph_text(graph: Graph) -> str | None:
-    """All that a graph says about its program, equal in every process; None if it has no text.
-
-    Unlike ``str(graph)`` it tells attributes of equal text but different type apart.
-    """
-    try:
-        lines = [f"{_op_text(v.op)} {v.inputs} {v.shape} {v.dtype.name}" for v in graph.values]
-    except _Unknown:
-        return None
-    return "\n".join([*lines, *map(repr, (graph.outputs, graph.donated, graph.unread))])
 
 
 @functools.cache
@@ -148,6 +117,11 @@ class Entry:
         EVENTS.add("disk_hits")
         return program
 
+    @property
+    def shelf(self) -> Shelf:
+        """What other programs there were made of."""
+        return Shelf(self.folder)
+
     def store(self, program: Program) -> None:
         """Keep the program for later processes, if the folder allows."""
         try:
@@ -155,9 +129,65 @@ class Entry:
             _require_own(self.folder)
             _write(self.folder, self.path, _encode(self.key, program))
             EVENTS.add("disk_writes")
+            self._link(program.names)
             _evict(self.folder, keep=self.path)
         except OSError as error:
             _complain(self.folder, error)
+
+    def _link(self, names: Sequence[str]) -> None:
+        folder = os.path.join(self.folder, _PARTS)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _require_own(folder)
+        target = f"../{self.key}{_SUFFIX}"
+        for name in names:
+            path = os.path.join(folder, _linked(name))
+            try:
+                os.symlink(target, path)
+            except FileExistsError:
+                if not os.path.exists(path):  # that program is gone
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+                    with contextlib.suppress(FileExistsError):  # by another process
+                        os.symlink(target, path)
+
+
+def _linked(name: str) -> str:
+    environment = _environment()
+    assert environment is not None
+    return hashlib.sha256(environment + name.encode()).hexdigest()
+
+
+class Shelf:
+    """What programs on disk were made of, for one that is being compiled."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._programs: dict[str, Found | None] = {}
+
+    def find(self, name: str) -> Found | None:
+        """A program that goes by that name, among others."""
+        try:
+            target = os.readlink(os.path.join(self._folder, _PARTS, _linked(name)))
+        except OSError:
+            return None
+        match = _TARGET.fullmatch(target)
+        if match is None:
+            return None
+        key = match[1]
+        if key not in self._programs:
+            self._programs[key] = self._read(key)
+        return self._programs[key]
+
+    def _read(self, key: str) -> Found | None:
+        path = os.path.join(self._folder, key + _SUFFIX)
+        try:
+            _require_own(os.path.join(self._folder, _PARTS))
+            _, _, code, made = _opened(_read(self._folder, path), key)
+        except (OSError, _Refused):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return Found(code, made) if made else None
 
 
 def entry_for(graph: Graph) -> Entry | None:
@@ -177,7 +207,7 @@ def entry_for(graph: Graph) -> Entry | None:
         EVENTS.add("disk_unsupported")
         return None
     digest = hashlib.sha256(environment)
-    digest.update(f"{_text(settings.program_key)} workers={usable_cores()}\n{text}".encode())
+    digest.update(f"{text_of(settings.program_key)} workers={usable_cores()}\n{text}".encode())
     return Entry(settings.cache_dir, digest.hexdigest(), graph)
 
 
@@ -234,7 +264,7 @@ def _write(folder: str, path: str, content: bytes) -> None:
 
 def _evict(folder: str, keep: str) -> None:
     """Delete what was not used for longest until the folder is within its limit."""
-    found = []
+    found, gone = [], set()
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):  # another process evicts too
             status = entry.stat(follow_symlinks=False)
@@ -252,7 +282,12 @@ def _evict(folder: str, keep: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             EVENTS.add("disk_evictions")
+            gone.add(f"../{os.path.basename(path)}")
             total -= size
+    for link in os.scandir(os.path.join(folder, _PARTS)) if gone else ():
+        with contextlib.suppress(OSError):
+            if os.readlink(link.path) in gone:
+                os.unlink(link.path)
 
 
 # The fields of a program that the header holds as they are; the graph is the reader's own.
@@ -272,7 +307,8 @@ _ROWS = {"outputs": Output, "kernels": KernelInfo, "placements": Placement}
 
 
 def _encode(key: str, program: Program) -> bytes:
-    """Checksum (hex), newline, length of the header (8 bytes), header, steps, object code."""
+    """Checksum (hex), newline, length of the header (8 bytes), header, steps, object code, and the
+    compiler's text on it."""
     header: dict[str, Any] = {name: getattr(program, name) for name in _PLAIN}
     for name, kind in _ROWS.items():
         columns = [f.name for f in fields(kind)]
@@ -280,12 +316,15 @@ def _encode(key: str, program: Program) -> bytes:
     header["key"] = key
     header["steps"] = len(program.steps)
     header["code"] = [len(piece) for piece in program.code]
+    header["made"] = len(program.made)
     text = json.dumps(header, separators=(",", ":")).encode()
-    body = b"".join([len(text).to_bytes(8, "little"), text, program.steps, *program.code])
+    parts = [len(text).to_bytes(8, "little"), text, program.steps, *program.code, program.made]
+    body = b"".join(parts)
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
+def _opened(content: bytes, key: str) -> tuple[dict[str, Any], bytes, tuple[bytes, ...], bytes]:
+    """Header, steps, object code, and the compiler's text."""
     checksum, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         raise _Refused("its checksum is wrong")
@@ -294,16 +333,24 @@ def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
         header = json.loads(body[8:split])
         if header.pop("key") != key:
             raise _Refused("it is another program's")
+        sizes = [header.pop("steps"), *header.pop("code"), header.pop("made")]
+        ends = list(itertools.accumulate(sizes, initial=split))
+        steps, *code, made = (body[a:b] for a, b in itertools.pairwise(ends))
+        if ends[-1] != len(body):
+            raise _Refused("its parts have other sizes")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _Refused("its header is not one of ours") from error
+    return header, steps, tuple(code), made
+
+
+def _decode(content: bytes, key: str, graph: Graph, start: float) -> Program:
+    header, steps, code, _ = _opened(content, key)
+    try:
         for name, kind in _ROWS.items():
             header[name] = tuple(
                 kind(*(tuple(x) if isinstance(x, list) else x for x in row)) for row in header[name]
             )
-        sizes = [header.pop("steps"), *header.pop("code")]
-        ends = list(itertools.accumulate(sizes, initial=split))
-        steps, *code = (body[a:b] for a, b in itertools.pairwise(ends))
-        if ends[-1] != len(body):
-            raise _Refused("its parts have other sizes")
         seconds = {"load": time.perf_counter() - start}
-        return Program(graph=graph, code=tuple(code), steps=steps, seconds=seconds, **header)
+        return Program(graph=graph, code=code, steps=steps, seconds=seconds, **header)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _Refused("its header is not one of ours") from error

@@ -13,7 +13,7 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy, replay
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
-from minitorch_tvm.runtime.disk import graph_text
+from minitorch_tvm.ir.text import graph_text
 
 FIRST, LAST = ("drop", "backward", "step"), ("backward", "step", "drop")
 CALLS = 13  # the first two run the function, and those whose number is a power of two

@@ -42,8 +42,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     found: list[Any] = []
     compile_graph = api.compile_graph
 
-    def stopped(graph: Any) -> None:
-        found.append(compile_graph(graph))
+    def stopped(*arguments: Any) -> None:
+        found.append(compile_graph(*arguments))
         raise PlannedError
 
     lazy.clear_cache()

@@ -96,8 +96,8 @@ def assembly(make: Make, cpu: target.CpuTarget, monkeypatch: pytest.MonkeyPatch)
         texts.append(executable.mod.inspect_source("asm"))
         return executable
 
-    def stopped(graph: object) -> None:
-        compile_graph(graph)
+    def stopped(*arguments: object) -> None:
+        compile_graph(*arguments)
         raise _CompiledError
 
     lazy.clear_cache()

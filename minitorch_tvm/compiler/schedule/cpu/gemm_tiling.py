@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from ....core.record import record
+from ... import recall
 from ...loops import LINE_BYTES, PAGE_BYTES, SHORTEST, ceil_div
 from ...target import CpuTarget
 from .gemm_problem import LARGE, SQUARE, Problem
@@ -247,6 +249,17 @@ class _Shape:
         """That of loops."""
         return cls(t.mr, t.nv, t.direct, is_alone(pb, t), t.by_part, t.m_tail, t.k_tail)
 
+    @property
+    def numbers(self) -> list[int]:
+        """All of it, see :meth:`again`."""
+        return [int(getattr(self, f.name)) for f in fields(self)]
+
+    @classmethod
+    def again(cls, numbers: Sequence[int]) -> _Shape:
+        """That of such numbers."""
+        mr, nv, *flags = numbers
+        return cls(mr, nv, *map(bool, flags))
+
     def loops(self, pb: Problem, cpu: CpuTarget) -> Tiling | None:
         """The loops for a problem, if they are possible."""
         lanes = cpu.lanes(pb.itemsize)
@@ -277,8 +290,12 @@ def familiar(pb: Problem, cpu: CpuTarget, chosen: Tiling) -> Tiling:
     layout = (pb.row_k_inner, pb.col_k_inner, pb.row_pitch, pb.col_pitch, pb.swapped, pb.costly)
     k = pb.k if pb.told_k is pb.k else None
     key = (cpu, pb.batch > 1, pb.n, k, pb.dtype, layout, pb.row_batched, pb.col_batched)
-    shapes = _SHAPES.setdefault(key, {})
+    shapes = _SHAPES.get(key)
+    if shapes is None:
+        shapes = {_Shape.again(row[:-1]): row[-1] for row in recall.earlier(key)}
+    _SHAPES[key] = shapes
     _SHAPES.move_to_end(key)
+    recall.use(key, lambda: [[*shape.numbers, size] for shape, size in shapes.items()])
     if len(_SHAPES) > _MOST_SHAPES:
         _SHAPES.popitem(last=False)
     chosen = replace(chosen, m_tail=pb.m % chosen.mr > 0, k_tail=pb.k % 2 > 0)
