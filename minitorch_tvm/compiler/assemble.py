@@ -132,14 +132,14 @@ class Functions:
     Symbols tell what a function does: a later program may call functions of an earlier one, and a
     later process those of this one.
     ``has(name)`` tells of helpers that need not be made, because an earlier program did, and
-    ``found(structure)`` gives such a stage function, or None.
+    ``found(function)`` of stage functions.
     """
 
     def __init__(
         self,
         made: Callable[[str, Any], None],
         has: Callable[[str], bool] = lambda _: False,
-        found: Callable[[object], Function | None] = lambda _: None,
+        found: Callable[[Function], bool] = lambda _: False,
     ) -> None:
         self._made, self._has, self._found = made, has, found
         self._known: dict[Any, Function] = {}
@@ -159,12 +159,10 @@ class Functions:
             dtypes = tuple(str(b.dtype) for b in pointers)
             # TVM's trees are large: of earlier programs' 64 bits are kept, and a little more.
             structure = (stage.name, dtypes, count_statements(body), ffi.structural_hash(raw))
-            function = self._found(structure)
-            if function is None:
-                symbol = _symbol(structure)
-                function = Function(symbol, dtypes, stage.queue is not None, structure)
-                self._make(symbol, raw)
-                if function.called != symbol:
+            function = Function(_symbol(structure), dtypes, stage.queue is not None, structure)
+            if not self._found(function):
+                self._make(function.symbol, raw)
+                if function.called != function.symbol:
                     self._made(function.called, of_all(function))
             self._known[key] = function
         for helper in stage.helpers:

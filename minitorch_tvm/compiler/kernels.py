@@ -26,7 +26,7 @@ from .loops import Memory, Stage
 from .lower import KernelCode
 from .native import Build, Piece, with_needed
 from .recall import Recall, recalling
-from .shelf import Compiled, Made, Ready, Shelf, StageInfo, written
+from .shelf import PIECES, Compiled, Made, Ready, Shelf, StageInfo, written
 from .steps import ENTRY, Function
 from .target import CpuTarget
 
@@ -108,7 +108,7 @@ _HELPERS: WeakValueDictionary[object, Piece] = WeakValueDictionary()
 
 def forget_all() -> None:
     """Share nothing of what has been made so far, though programs that call it may live on."""
-    for known in (_MADE, _COMPILED, _HELPERS):
+    for known in (_MADE, _COMPILED, _HELPERS, PIECES):
         known.clear()
 
 
@@ -176,7 +176,7 @@ class Kernels:
 
     def _has_helper(self, name: str) -> bool:
         self._helpers.add(name)
-        if name in self._pieces:  # somebody who needs it brought it
+        if name in self._defined:
             return True
         piece = self._shared(_HELPERS, "helper", name)
         if piece is None or not self._admits(piece):
@@ -184,22 +184,28 @@ class Kernels:
         self._pieces[name] = piece
         return True
 
-    def _find(self, structure: object) -> Function | None:
+    def _find(self, function: Function) -> bool:
+        """Whether a function need not be made."""
         if self._settings is None:
-            return None
-        compiled = self._compiled.get(structure)
-        if compiled is None:
-            compiled = _COMPILED.get((self._settings, structure))
-            if compiled is not None and not self._admits(compiled.piece):
-                compiled = None
+            return False
+        piece = self._defined.get(function.symbol)  # somebody who needs it brought it
+        compiled = _COMPILED.get((self._settings, function.structure))
+        if compiled is not None and piece is not compiled.piece:
+            compiled = compiled if piece is None and self._admits(compiled.piece) else None
+        if compiled is None and piece is not None:
+            compiled = Compiled(function, piece)
         if compiled is None and self._shelf is not None:
-            compiled = self._shelf.function(self._shelf.name("function", repr(structure)))
+            compiled = self._shelf.function(self._function_name(function))
             if compiled is not None and not self._admits(compiled.piece):
                 compiled = None
         if compiled is None:
-            return None
+            return False
         self._use(compiled)
-        return compiled.function
+        return True
+
+    def _function_name(self, function: Function) -> str:
+        assert self._shelf is not None
+        return self._shelf.name("function", repr(function.structure))
 
     def _use(self, compiled: Compiled) -> None:
         self._compiled.setdefault(compiled.function.structure, compiled)
@@ -315,10 +321,7 @@ class Kernels:
         shelf = self._shelf
         if shelf is None:
             return b"", ()
-        functions = {
-            shelf.name("function", repr(structure)): compiled
-            for structure, compiled in self._compiled.items()
-        }
+        functions = {self._function_name(c.function): c for c in self._compiled.values()}
         others = {shelf.name("helper", name): self._pieces[name] for name in self._helpers}
         linked = set(pieces)
         for name, piece in self._entries.items():

@@ -59,7 +59,7 @@ class Made:
     pieces: tuple[Piece, ...]
 
 
-_PIECES: WeakValueDictionary[str, Piece] = WeakValueDictionary()
+PIECES: WeakValueDictionary[str, Piece] = WeakValueDictionary()
 """Those of this process by what their code is: from two programs' files, it is one."""
 
 
@@ -162,7 +162,7 @@ def written(
         return sorted(numbers[p] for p in some)
 
     for piece in pieces:
-        _PIECES.setdefault(_digest(piece), piece)
+        PIECES.setdefault(_digest(piece), piece)
     text = {
         "pieces": [[_digest(p), p.symbols, number_of(p.needs), p.helper] for p in pieces],
         "functions": [
@@ -191,11 +191,11 @@ def _read(found: Found) -> _Contents:
     text = json.loads(found.made)
     pieces = []
     for code, (digest, symbols, _, helper) in zip(found.code, text["pieces"], strict=False):
-        piece = _PIECES.get(digest)
+        piece = PIECES.get(digest)
         if piece is None:
             piece = Piece()
             piece.code, piece.symbols, piece.helper = code, symbols, helper
-            _PIECES[digest] = piece
+            PIECES[digest] = piece
         pieces.append(piece)
     for piece, (_, _, needs, _) in zip(pieces, text["pieces"], strict=True):
         piece.needs.update(pieces[i] for i in needs)

@@ -1,0 +1,251 @@
+"""What programs on disk were made of makes other programs, in processes that come later."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm import lazy, nn, optim
+from minitorch_tvm.compiler import native, shelf
+from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir.program import WITHIN
+from minitorch_tvm.runtime import disk
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of this test's own, in use."""
+    monkeypatch.setattr(disk, "_environment", lambda: b"here")
+    path = tmp_path / "programs"
+    with config.override(check=False, cache_dir=str(path)):
+        yield path
+    lazy.clear_cache()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Functions that LLVM was given."""
+    found: list[str] = []
+    make = native.Build._make
+
+    def watched(self: native.Build, piece: native.Piece, level: int) -> None:
+        found.extend(piece.functions)
+        make(self, piece, level)
+
+    monkeypatch.setattr(native.Build, "_make", watched)
+    return found
+
+
+COMMON = {ENTRY, WITHIN, *(helper.name for helper in entry_helpers(2))}
+
+
+def as_new(run: Callable[[], Any]) -> tuple[Any, Counter[str]]:
+    """What ``run`` gives in a process that has made nothing yet, and what it counted."""
+    lazy.clear_cache()
+    gc.collect()
+    assert not shelf.PIECES
+    before = Counter(EVENTS.snapshot())
+    result = run()
+    counted = Counter(EVENTS.snapshot())
+    counted.subtract(before)
+    return result, counted
+
+
+def without_disk(run: Callable[[], Any]) -> Any:
+    with config.override(cache_dir=None):
+        return as_new(run)[0]
+
+
+def network(depth: int, rows: int = 24, drop: float = 0.0, width: int = 48) -> list[Any]:
+    """A training step of layers: loss and a weight."""
+    mt.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.LayerNorm(width), nn.Tanh(), nn.Dropout(drop)]
+    model = nn.Sequential(*layers, nn.Linear(width, 5))
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = mt.tensor(np.linspace(-1, 1, rows * width, dtype=np.float32).reshape(rows, width))
+    loss = F.cross_entropy(model(x), mt.arange(rows) % 5)
+    loss.backward()
+    optimizer.step()
+    return [loss.item(), model[0].weight.detach().numpy().tobytes()]
+
+
+def convolved(channels: int, images: int = 3) -> list[Any]:
+    """Results and gradients of two convolutions, which call helpers."""
+    mt.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(16, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, 16, 3, padding=1)
+    )
+    x = mt.tensor(np.linspace(-1, 1, images * 16 * 400, dtype=np.float32))
+    y = model(x.view(images, 16, 20, 20))
+    y.square().mean().backward()
+    grads = [p.grad for p in model.parameters()]
+    mt.eval(y, *grads)
+    return [t.detach().numpy().tobytes() for t in (y, *grads)]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (lambda: network(2), lambda: network(5)),
+        (lambda: network(3), lambda: network(2)),
+        (lambda: convolved(32), lambda: convolved(32) + convolved(32)),
+    ],
+)
+def test_another_program_of_known_kernels_needs_no_llvm(
+    folder: Path, made: list[str], first: Callable[[], Any], then: Callable[[], Any]
+) -> None:
+    want = without_disk(then)
+    as_new(first)
+    made.clear()
+    found, counted = as_new(then)
+    assert found == want  # all bits
+    if counted["compiles"]:
+        assert counted["disk_kernels"] > 4
+    assert not set(made) - COMMON  # one for as many threads as the first one had
+
+
+def test_what_is_new_is_all_that_is_made(folder: Path, made: list[str]) -> None:
+    want = without_disk(lambda: network(2, drop=0.25))
+    as_new(lambda: network(2))
+    whole = len(made)
+    made.clear()
+    found, counted = as_new(lambda: network(2, drop=0.25))
+    assert found == want
+    assert counted["disk_kernels"] > 4
+    assert 0 < len(made) < whole / 2
+    made.clear()
+    found, _ = as_new(lambda: network(4, drop=0.25))  # from two programs
+    assert found == without_disk(lambda: network(4, drop=0.25))
+
+
+def test_another_size_is_told_to_known_functions(folder: Path, made: list[str]) -> None:
+    want = without_disk(lambda: network(3, rows=17))
+    as_new(lambda: network(3))
+    whole = len(made)
+    made.clear()
+    found, _ = as_new(lambda: network(3, rows=17))
+    assert found == want
+    assert len(made) < whole / 2
+
+
+def test_helpers_are_not_made_again(folder: Path, made: list[str]) -> None:
+    want = [without_disk(lambda: convolved(48)), without_disk(lambda: convolved(32, images=2))]
+    made.clear()
+    as_new(lambda: convolved(32))
+    helpers = [name for name in made if name.startswith("turn")]
+    made.clear()
+    assert as_new(lambda: convolved(48))[0] == want[0]
+    assert as_new(lambda: convolved(32, images=2))[0] == want[1]
+    assert not set(helpers) & set(made)
+
+
+def test_parts_of_two_processes_do_not_collide(folder: Path, tmp_path: Path) -> None:
+    """Each made functions that the other made, too, beside others in its object files."""
+    programs = [lambda: network(2, drop=0.5), lambda: network(2)]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for other, run in zip(folders, programs, strict=True):
+        with config.override(cache_dir=str(other)):
+            as_new(run)
+    shutil.copytree(folders[0], folder, symlinks=True)
+    for path in folders[1].glob("*.mtvm"):
+        shutil.copy2(path, folder)
+    for link in (folders[1] / "parts").iterdir():
+        if not os.path.lexists(folder / "parts" / link.name):
+            os.symlink(os.readlink(link), folder / "parts" / link.name)
+    for depth, drop, rows in ((3, 0.5, 24), (3, 0.0, 24), (4, 0.5, 11)):
+        found, counted = as_new(lambda d=depth, p=drop, r=rows: network(d, r, p))
+        assert found == without_disk(lambda d=depth, p=drop, r=rows: network(d, r, p))
+        assert counted["compiles"]
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _retarget(target: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        for link in (folder / "parts").iterdir():
+            link.unlink()
+            link.symlink_to(target)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: [_flip(p) for p in folder.glob("*.mtvm")],
+        lambda folder: [p.unlink() for p in folder.glob("*.mtvm")],
+        lambda folder: [p.chmod(0o666) for p in folder.glob("*.mtvm")],
+        lambda folder: (folder / "parts").chmod(0o777),
+        lambda folder: [(p.unlink(), p.mkdir()) for p in (folder / "parts").iterdir()],
+        _retarget("../../elsewhere.mtvm"),
+        _retarget(f"../{'0' * 64}.mtvm"),
+        _retarget("."),
+    ],
+    ids=[
+        *("flipped", "gone", "writable", "folder writable", "folders", "elsewhere", "missing"),
+        "folder",
+    ],
+)
+def test_nothing_but_the_users_own_whole_files_is_used(
+    folder: Path, damage: Callable[[Path], Any]
+) -> None:
+    as_new(lambda: network(2))
+    damage(folder)
+    found, counted = as_new(lambda: network(3))
+    assert found == without_disk(lambda: network(3))
+    assert counted["compiles"]
+    assert counted["disk_kernels"] == 0
+
+
+def test_another_compiler_or_setting_finds_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_new(lambda: network(2))
+    with config.override(plan=False):
+        assert as_new(lambda: network(3))[1]["disk_kernels"] == 0
+    monkeypatch.setattr(disk, "_environment", lambda: b"there")
+    assert as_new(lambda: network(3))[1]["disk_kernels"] == 0
+
+
+def test_links_go_with_the_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_new(lambda: network(2))
+    old = list(folder.glob("*.mtvm"))
+    assert any((folder / "parts").iterdir())
+    monkeypatch.setattr(disk, "LIMIT_BYTES", 1)
+    as_new(lambda: float(mt.ones(3).exp().sum()))
+    assert not any(path.exists() for path in old)
+    left = list((folder / "parts").iterdir())
+    assert left
+    assert all(link.exists() for link in left)
+    monkeypatch.undo()
+    monkeypatch.setattr(disk, "_environment", lambda: b"here")
+    as_new(lambda: network(2))
+    assert as_new(lambda: network(3))[1]["disk_kernels"] > 4
+
+
+def test_a_link_that_leads_nowhere_is_replaced(folder: Path) -> None:
+    as_new(lambda: network(2))
+    for path in folder.glob("*.mtvm"):
+        path.unlink()
+    as_new(lambda: network(3))
+    found, counted = as_new(lambda: network(4))
+    assert counted["disk_kernels"] > 4
+    assert found == without_disk(lambda: network(4))
