@@ -78,8 +78,8 @@ def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     # The reference computes all of every product.  (A program keeps the graph that it is known by.)
     hidden = triangles.hidden_in(graph) if fuses and not settings.validate else {}
     known = triangles.products(graph, hidden)
-    host = None if library is None else shelf.host(library, settings.isa)
-    host = machine = host or target.host(settings.isa)
+    known_host = None if library is None else shelf.host(library, settings.isa)
+    host = machine = known_host or target.host(settings.isa)
     unread = {graph.outputs[i] for i in graph.unread}
     fused = clock("fuse", lambda: fuse(known, fuses, machine.row_bytes).without(unread))
     fused = triangles.row_kernels(fused, hidden)
@@ -101,7 +101,8 @@ def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     with native.Build(machine, blocks=default_schedule, look=look) as build:
         kernels = Kernels(build, lambda k: _schedule(k, machine), decides, library)
         workers = _likely_workers(graph, machine)
-        if workers:  # first of all, as LLVM's threads wait for work
+        # First of all, as LLVM's threads wait for work; unless there may be nothing to make.
+        if workers and known_host is None:
             kernels.entry(workers, machine, settings.profile)
         ready = clock("schedule", lambda: kernels.all_ready(isolated))
         memory = clock("plan", lambda: _plan(fused, ready, machine.workers))

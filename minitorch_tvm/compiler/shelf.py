@@ -139,9 +139,15 @@ class Shelf:
 
 def host(library: Library, isa: str) -> CpuTarget | None:
     """The machine, as an earlier process was told by TVM, which takes long to load."""
-    found = library.find(host_name(isa))
-    known = {} if found is None else json.loads(found.made)["host"]
-    return CpuTarget(**known | {"mattr": tuple(known["mattr"])}) if known else None
+    known = _HOSTS.get(isa)
+    found = library.find(host_name(isa)) if known is None else None
+    if found is not None:
+        fields = json.loads(found.made)["host"]
+        known = _HOSTS[isa] = CpuTarget(**fields | {"mattr": tuple(fields["mattr"])})
+    return known
+
+
+_HOSTS: dict[str, CpuTarget] = {}
 
 
 def written(

@@ -195,8 +195,11 @@ class Found:
 class Library(Protocol):
     """Programs of earlier processes."""
 
+    def has(self, name: str) -> bool:
+        """Whether a program goes by that name."""
+
     def find(self, name: str) -> Found | None:
-        """A program that goes by that name, among others; always the same object for one."""
+        """One that does; always the same object for one."""
 
 
 def host_name(isa: str) -> str:

@@ -164,10 +164,17 @@ class Shelf:
         self._folder = folder
         self._programs: dict[str, Found | None] = {}
 
+    def _link(self, name: str) -> str:
+        return os.path.join(self._folder, _PARTS, _linked(name))
+
+    def has(self, name: str) -> bool:
+        """Whether a program goes by that name."""
+        return os.path.exists(self._link(name))
+
     def find(self, name: str) -> Found | None:
-        """A program that goes by that name, among others."""
+        """One that does."""
         try:
-            target = os.readlink(os.path.join(self._folder, _PARTS, _linked(name)))
+            target = os.readlink(self._link(name))
         except OSError:
             return None
         match = _TARGET.fullmatch(target)

@@ -13,7 +13,7 @@ import pytest
 from processes import copy_package, finish, start
 
 PROGRAM = """
-import hashlib, json, sys
+import hashlib, json, os, sys
 from pathlib import Path
 import numpy as np
 import minitorch_tvm as mt
@@ -24,7 +24,9 @@ COMPILER = "minitorch_tvm.compiler."
 SOME = {"tvm", "torch", COMPILER + "api", COMPILER + "schedule.cpu.conv", "ssl"}
 mt.manual_seed(0)
 nn = mt.nn
-model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.25), nn.Linear(16, 4))
+more = [m for _ in range(int(os.environ.get("MORE", 0))) for m in (nn.Linear(16, 16), nn.ReLU())]
+first = nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.25)
+model = nn.Sequential(*first, *more, nn.Linear(16, 4))
 optimizer = mt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 data = np.random.default_rng(0)
 losses = []
@@ -99,6 +101,20 @@ def test_a_second_process_does_not_load_the_compiler(copy: Path, tmp_path: Path)
     assert _counts(_run(copy, folder, MTVM_FUSE="0"))[1] == 0
     assert _counts(_run(copy, folder, MTVM_NUM_THREADS="3"))[1] == 0
     assert _counts(_run(copy, folder))[0] == 0
+
+
+def test_nor_does_one_of_another_program_that_is_made_of_the_same(
+    copy: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "programs"
+    cold = _run(copy, folder, MORE="2")
+    assert "tvm" in cold["loaded"]
+    other = _run(copy, folder, MORE="4")
+    assert _counts(other)[0] >= 1
+    assert other["events"]["disk_kernels"] > 4
+    assert not {"tvm", "torch"} & set(other["loaded"])
+    without = _run(copy, folder, MORE="4", MTVM_CACHE_DIR="0")
+    assert (other["bits"], other["losses"]) == (without["bits"], without["losses"])
 
 
 LOADING = """
