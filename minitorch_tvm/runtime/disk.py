@@ -6,8 +6,9 @@ checksum, a JSON header and object code; it is written under another name and re
 see all of it or nothing.  Object code is executed, hence nothing is read that anybody but the user
 could have written.  Whatever is wrong with an entry or the folder, the program is compiled.
 
-What a program was made of may serve others: the compiler gives names to that, and by each of them a
-link in another folder leads to the program's file.
+What a program was made of may serve others: the compiler gives names to that, and an index tells
+for each of them which program goes by it.  Its entries are only hints: a program says itself what
+it has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import stat
 import tempfile
 import time
@@ -39,9 +39,9 @@ LIMIT_BYTES = 512 << 20
 """Size of the folder above which the entries that were not used for longest are deleted."""
 
 _SUFFIX, _TEMPORARY = ".mtvm", ".mtvm-tmp"
-_PARTS = "parts"
-"""The folder of links."""
-_TARGET = re.compile(r"\.\./([0-9a-f]{64})\.mtvm")
+_INDEX = "index"
+"""The file that has, one after the other, hashes of names and the keys of their programs."""
+_HASH = 32  # bytes of each
 _ABANDONED_SECONDS = 3600.0  # age of a temporary file whose writer must have died
 _PACKAGE = __name__.partition(".")[0]
 _LOADED = time.time() - 2.0  # the modules were read not long before this one
@@ -117,7 +117,7 @@ class Entry:
         EVENTS.add("disk_hits")
         return program
 
-    @property
+    @functools.cached_property
     def shelf(self) -> Shelf:
         """What other programs there were made of."""
         return Shelf(self.folder)
@@ -129,32 +129,26 @@ class Entry:
             _require_own(self.folder)
             _write(self.folder, self.path, _encode(self.key, program))
             EVENTS.add("disk_writes")
-            self._link(program.names)
+            self._list(program.names)
             _evict(self.folder, keep=self.path)
         except OSError as error:
             _complain(self.folder, error)
 
-    def _link(self, names: Sequence[str]) -> None:
-        folder = os.path.join(self.folder, _PARTS)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        _require_own(folder)
-        target = f"../{self.key}{_SUFFIX}"
-        for name in names:
-            path = os.path.join(folder, _linked(name))
-            try:
-                os.symlink(target, path)
-            except FileExistsError:
-                if not os.path.exists(path):  # that program is gone
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(path)
-                    with contextlib.suppress(FileExistsError):  # by another process
-                        os.symlink(target, path)
+    def _list(self, names: Sequence[str]) -> None:
+        key, new = bytes.fromhex(self.key), [n for n in names if not self.shelf.has(n)]
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(self.folder, _INDEX), flags, 0o600)
+        try:
+            rest = -os.fstat(descriptor).st_size % (2 * _HASH)  # somebody was interrupted
+            os.write(descriptor, bytes(rest) + b"".join(_hash(name) + key for name in new))
+        finally:
+            os.close(descriptor)
 
 
-def _linked(name: str) -> str:
+def _hash(name: str) -> bytes:
     environment = _environment()
     assert environment is not None
-    return hashlib.sha256(environment + name.encode()).hexdigest()
+    return hashlib.sha256(environment + name.encode()).digest()
 
 
 class Shelf:
@@ -162,34 +156,41 @@ class Shelf:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._programs: dict[str, Found | None] = {}
+        self._there: dict[bytes, bool] = {}
+        self._programs: dict[bytes, Found | None] = {}
 
-    def _link(self, name: str) -> str:
-        return os.path.join(self._folder, _PARTS, _linked(name))
+    @functools.cached_property
+    def _index(self) -> dict[bytes, bytes]:
+        try:
+            content = _read(self._folder, os.path.join(self._folder, _INDEX))
+        except (OSError, _Refused):
+            return {}
+        whole = range(0, len(content) - 2 * _HASH + 1, 2 * _HASH)
+        return {content[i : i + _HASH]: content[i + _HASH : i + 2 * _HASH] for i in whole}
 
     def has(self, name: str) -> bool:
-        """Whether a program goes by that name."""
-        return os.path.exists(self._link(name))
+        """Whether there is a program that goes by that name."""
+        key = self._index.get(_hash(name)) if self._index else None
+        if key is not None and key not in self._there:
+            self._there[key] = os.path.exists(self._path(key))
+        return key is not None and self._there[key]
+
+    def _path(self, key: bytes) -> str:
+        return os.path.join(self._folder, key.hex() + _SUFFIX)
 
     def find(self, name: str) -> Found | None:
         """One that does."""
-        try:
-            target = os.readlink(self._link(name))
-        except OSError:
+        key = self._index.get(_hash(name)) if self._index else None
+        if key is None:
             return None
-        match = _TARGET.fullmatch(target)
-        if match is None:
-            return None
-        key = match[1]
         if key not in self._programs:
-            self._programs[key] = self._read(key)
+            self._programs[key] = self._opened(key)
         return self._programs[key]
 
-    def _read(self, key: str) -> Found | None:
-        path = os.path.join(self._folder, key + _SUFFIX)
+    def _opened(self, key: bytes) -> Found | None:
+        path = self._path(key)
         try:
-            _require_own(os.path.join(self._folder, _PARTS))
-            _, _, code, made = _opened(_read(self._folder, path), key)
+            _, _, code, made = _opened(_read(self._folder, path), key.hex())
         except (OSError, _Refused):
             return None
         with contextlib.suppress(OSError):
@@ -289,12 +290,14 @@ def _evict(folder: str, keep: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             EVENTS.add("disk_evictions")
-            gone.add(f"../{os.path.basename(path)}")
+            gone.add(os.path.basename(path).removesuffix(_SUFFIX))
             total -= size
-    for link in os.scandir(os.path.join(folder, _PARTS)) if gone else ():
-        with contextlib.suppress(OSError):
-            if os.readlink(link.path) in gone:
-                os.unlink(link.path)
+    if gone:
+        path = os.path.join(folder, _INDEX)
+        with contextlib.suppress(FileNotFoundError, _Refused):
+            content = _read(folder, path)
+            rows = (content[i : i + 2 * _HASH] for i in range(0, len(content), 2 * _HASH))
+            _write(folder, path, b"".join(row for row in rows if row[_HASH:].hex() not in gone))
 
 
 # The fields of a program that the header holds as they are; the graph is the reader's own.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -160,12 +159,12 @@ def test_parts_of_two_processes_do_not_collide(folder: Path, tmp_path: Path) -> 
     for other, run in zip(folders, programs, strict=True):
         with config.override(cache_dir=str(other)):
             as_new(run)
-    shutil.copytree(folders[0], folder, symlinks=True)
+    shutil.copytree(folders[0], folder)
     for path in folders[1].glob("*.mtvm"):
         shutil.copy2(path, folder)
-    for link in (folders[1] / "parts").iterdir():
-        if not os.path.lexists(folder / "parts" / link.name):
-            os.symlink(os.readlink(link), folder / "parts" / link.name)
+    # What both have is found in the second one's.
+    with (folder / "index").open("ab") as index:
+        index.write((folders[1] / "index").read_bytes())
     for depth, drop, rows in ((3, 0.5, 24), (3, 0.0, 24), (4, 0.5, 11)):
         found, counted = as_new(lambda d=depth, p=drop, r=rows: network(d, r, p))
         assert found == without_disk(lambda d=depth, p=drop, r=rows: network(d, r, p))
@@ -178,41 +177,60 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def _retarget(target: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for link in (folder / "parts").iterdir():
-            link.unlink()
-            link.symlink_to(target)
-
-    return change
+def _of_programs(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    return lambda folder: [change(path) for path in folder.glob("*.mtvm")]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda folder: [_flip(p) for p in folder.glob("*.mtvm")],
-        lambda folder: [p.unlink() for p in folder.glob("*.mtvm")],
-        lambda folder: [p.chmod(0o666) for p in folder.glob("*.mtvm")],
-        lambda folder: (folder / "parts").chmod(0o777),
-        lambda folder: [(p.unlink(), p.mkdir()) for p in (folder / "parts").iterdir()],
-        _retarget("../../elsewhere.mtvm"),
-        _retarget(f"../{'0' * 64}.mtvm"),
-        _retarget("."),
-    ],
-    ids=[
-        *("flipped", "gone", "writable", "folder writable", "folders", "elsewhere", "missing"),
-        "folder",
-    ],
-)
+def _of_index(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    return lambda folder: change(folder / "index")
+
+
+def _exchanged(path: Path) -> None:
+    """Each name leads to the program of another one."""
+    content = path.read_bytes()
+    rows = [content[i : i + 64] for i in range(0, len(content), 64)]
+    keys = [row[32:] for row in rows]
+    path.write_bytes(b"".join(r[:32] + k for r, k in zip(rows, keys[1:] + keys[:1], strict=True)))
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "programs flipped": _of_programs(_flip),
+    "programs gone": _of_programs(Path.unlink),
+    "programs others may write": _of_programs(lambda path: path.chmod(0o666)),
+    "index gone": _of_index(Path.unlink),
+    "index others may write": _of_index(lambda path: path.chmod(0o666)),
+    "index empty": _of_index(lambda path: path.write_bytes(b"")),
+    "index out of step": _of_index(lambda path: path.write_bytes(b"x" + path.read_bytes())),
+    "index of nobody": _of_index(lambda path: path.write_bytes(bytes(640))),
+    "index a folder": _of_index(lambda path: (path.unlink(), path.mkdir())),
+    "index a link": _of_index(lambda path: path.symlink_to(path.rename("elsewhere").absolute())),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_nothing_but_the_users_own_whole_files_is_used(
-    folder: Path, damage: Callable[[Path], Any]
+    folder: Path, damage: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_new(lambda: network(2))
+    monkeypatch.chdir(folder.parent)
     damage(folder)
     found, counted = as_new(lambda: network(3))
     assert found == without_disk(lambda: network(3))
     assert counted["compiles"]
     assert counted["disk_kernels"] == 0
+    assert as_new(lambda: network(3))[0] == found
+
+
+def test_an_index_is_a_hint(folder: Path) -> None:
+    as_new(lambda: network(2))
+    as_new(lambda: float(mt.ones(3).exp().sum()))
+    _exchanged(folder / "index")
+    with (folder / "index").open("ab") as index:
+        index.write(b"interrupted")
+    assert as_new(lambda: network(3))[0] == without_disk(lambda: network(3))
+    found, counted = as_new(lambda: network(4))
+    assert found == without_disk(lambda: network(4))
+    assert counted["disk_kernels"] > 4  # of what the second one wrote behind that
 
 
 def test_another_compiler_or_setting_finds_nothing(
@@ -225,23 +243,21 @@ def test_another_compiler_or_setting_finds_nothing(
     assert as_new(lambda: network(3))[1]["disk_kernels"] == 0
 
 
-def test_links_go_with_the_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_go_with_the_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_new(lambda: network(2))
     old = list(folder.glob("*.mtvm"))
-    assert any((folder / "parts").iterdir())
+    size = (folder / "index").stat().st_size
+    assert size > 64
     monkeypatch.setattr(disk, "LIMIT_BYTES", 1)
     as_new(lambda: float(mt.ones(3).exp().sum()))
     assert not any(path.exists() for path in old)
-    left = list((folder / "parts").iterdir())
-    assert left
-    assert all(link.exists() for link in left)
-    monkeypatch.undo()
-    monkeypatch.setattr(disk, "_environment", lambda: b"here")
-    as_new(lambda: network(2))
-    assert as_new(lambda: network(3))[1]["disk_kernels"] > 4
+    content = (folder / "index").read_bytes()
+    assert 0 < len(content) < size
+    keys = {content[i + 32 : i + 64].hex() for i in range(0, len(content), 64)}
+    assert keys == {path.stem for path in folder.glob("*.mtvm")}
 
 
-def test_a_link_that_leads_nowhere_is_replaced(folder: Path) -> None:
+def test_names_of_programs_that_are_gone_are_given_again(folder: Path) -> None:
     as_new(lambda: network(2))
     for path in folder.glob("*.mtvm"):
         path.unlink()

@@ -168,7 +168,7 @@ def test_two_processes_at_once(copy: Path, tmp_path: Path) -> None:
     warm = _run(copy, folder)
     assert _counts(warm)[0] == 0
     assert warm["bits"] == results[0]["bits"]
-    assert {p.suffix for p in folder.iterdir() if p.name != "parts"} == {".mtvm"}
+    assert {p.suffix for p in folder.iterdir() if p.name != "index"} == {".mtvm"}
 
 
 def test_parts_of_tvm_that_were_left_out_are_there_when_asked_for(copy: Path) -> None:
