@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from _measure import Answer, Side, closing, spread, table, take_turns, use_folder, weights_file
-from _rows import ROWS
+from _rows import EDITED, ROWS
 from _steps import SIDES
 
 CACHED = "ours, from disk"
@@ -81,6 +81,37 @@ def cold(rows: list[str], turns: int, results: Answer) -> None:
     print("\n## Cold start, seconds: median (min to max)")
     keys = {"process": "start_to_end", "call": "first_step", "smaller batch": "smaller"}
     _collect(rows, "1", turns, keys, results)
+
+
+EDITED_SIDES = ("torch", "jax", "ours", "ours, as it was on disk")
+
+
+def edited(rows: list[str], turns: int, results: Answer) -> None:
+    """Seconds of the first call of a row that somebody has changed since it was run."""
+    del rows
+    _as_installed()
+    print("\n## First call of a changed program, seconds: median (min to max)")
+
+    def lines() -> Iterator[list[str]]:
+        for name, (before, _) in EDITED.items():
+            found: dict[str, list[float]] = {side: [] for side in EDITED_SIDES}
+            for _ in range(turns):
+                for side in EDITED_SIDES:
+                    with tempfile.TemporaryDirectory() as folder:
+                        if side == EDITED_SIDES[-1]:
+                            _fresh("ours", before, "2", folder)
+                        answer = _fresh(side.partition(",")[0], name, "2", folder)
+                        if "first_step" in answer:
+                            found[side].append(answer["first_step"])
+            results[name] = {side: times for side, times in found.items() if times}
+            yield edited_cells(name, results[name])
+
+    table(["row: change", *EDITED_SIDES], lines())
+
+
+def edited_cells(name: str, found: Answer) -> list[str]:
+    """A line of the table."""
+    return [name, *(spread(found[side]) if side in found else "n/a" for side in EDITED_SIDES)]
 
 
 def memory(rows: list[str], turns: int, results: Answer) -> None:

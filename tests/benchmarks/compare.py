@@ -13,6 +13,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
   FMA peak, or a copy, between them.
 * cold: from the start of the process, and from the call, to the result of the first step; then a
   first step of three fourths of the batch.
+* edited: the first call of a program that has changed since the last time, in a new process.
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
 * calls: what single operations cost to call, in torch and here.
@@ -53,6 +54,7 @@ COMMANDS = {
     "native": _work.native,
     "matmul": _work.matmul,
     "cold": _fresh.cold,
+    "edited": _fresh.edited,
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
     "calls": _calls.calls,
@@ -67,7 +69,7 @@ ROWS_OF = {
     "recurrent": tuple(LAYERS_ALONE),
     "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
-} | dict.fromkeys(("calls", "writing", "matmul", "epoch", "pipeline"), ())
+} | dict.fromkeys(("calls", "edited", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 
 

@@ -18,7 +18,7 @@ import _cases
 import _scaling
 import _writing
 from _cases import Case
-from _fresh import CACHED
+from _fresh import CACHED, EDITED_SIDES, edited_cells
 from _measure import Answer, describe, figure, markdown, ratio, spread
 from _steps import HEAD, SIDES, cells
 from _work import GOALS, goal_of
@@ -118,6 +118,12 @@ def cold(results: Answer) -> str:
     return _fresh(results["cold"], ("process", "call", "smaller batch"))
 
 
+def edited(results: Answer) -> str:
+    """First calls of changed programs: seconds, median (min to max)."""
+    found = results["edited"]
+    return _lines(["row: change", *EDITED_SIDES], (edited_cells(*item) for item in found.items()))
+
+
 def memory(results: Answer) -> str:
     """Peak resident memory: MiB, median (min to max)."""
     return _fresh(results["memory"], ("peak",))
@@ -210,6 +216,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "train": train,
     "infer": infer,
     "cold": cold,
+    "edited": edited,
     "memory": memory,
     "kernels": kernels,
     "native": native,
