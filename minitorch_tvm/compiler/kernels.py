@@ -24,7 +24,7 @@ from ..ir.text import graph_text
 from .assemble import Functions, entry_functions
 from .loops import Memory, Stage
 from .lower import KernelCode
-from .native import Build, Piece, with_needed
+from .native import Build, Piece
 from .recall import Recall, recalling
 from .shelf import PIECES, Compiled, Made, Ready, Shelf, StageInfo, written
 from .steps import ENTRY, Function
@@ -145,7 +145,8 @@ class Kernels:
         self._own: dict[object, Made] = {}
         self._names: dict[str, Made] = {}  # of kernels, for later processes
         self._pieces: dict[str, Piece] = {}  # by symbol
-        self._defined: dict[str, Piece] = {}  # all that they hold
+        self._admitted: set[Piece] = set()  # that the program is linked from
+        self._defined: dict[str, Piece] = {}  # all symbols that these hold
         self._helpers: set[str] = set()
         self._entries: dict[str, Piece] = {}
         self._compiled: dict[object, Compiled] = {}  # by structure
@@ -155,10 +156,18 @@ class Kernels:
     def _admits(self, *pieces: Piece) -> bool:
         """Whether the program may be linked from these, too, with what they need: nothing in it may
         be there twice."""
-        found = with_needed(pieces)
-        if any(self._defined.get(s, piece) is not piece for piece in found for s in piece.symbols):
+        new: dict[Piece, None] = {}
+        waiting = list(pieces)
+        while waiting:
+            piece = waiting.pop()
+            if piece not in new and piece not in self._admitted:
+                new[piece] = None
+                waiting += piece.needs
+        symbols = [symbol for piece in new for symbol in piece.symbols]
+        if len({*symbols}) < len(symbols) or not self._defined.keys().isdisjoint(symbols):
             return False
-        for piece in found:
+        for piece in new:
+            self._admitted.add(piece)
             self._defined.update(dict.fromkeys(piece.symbols, piece))
             if piece.helper:
                 self._helpers.add(piece.helper)
@@ -214,6 +223,7 @@ class Kernels:
     def _add(self, symbol: str, function: object) -> None:
         add = self._build.add_alone if symbol in self._helpers else self._build.add
         piece = self._pieces[symbol] = self._defined[symbol] = add(symbol, function)
+        self._admitted.add(piece)
         if symbol in self._helpers:
             piece.helper = symbol
 

@@ -74,10 +74,6 @@ class _Contents(NamedTuple):
     choices: Mapping[str, Rows]
 
 
-def _digest(piece: Piece) -> str:
-    return hashlib.sha256(piece.code).hexdigest()
-
-
 class Shelf:
     """What earlier programs were made of; ``settings`` decide code beside what it is of."""
 
@@ -167,10 +163,14 @@ def written(
     def number_of(some: Iterable[Piece]) -> list[int]:
         return sorted(numbers[p] for p in some)
 
-    for piece in pieces:
-        PIECES.setdefault(_digest(piece), piece)
+    digests = [hashlib.sha256(piece.code).hexdigest() for piece in pieces]
+    for digest, piece in zip(digests, pieces, strict=True):
+        PIECES.setdefault(digest, piece)
     text = {
-        "pieces": [[_digest(p), p.symbols, number_of(p.needs), p.helper] for p in pieces],
+        "pieces": [
+            [digest, p.symbols, number_of(p.needs), p.helper]
+            for digest, p in zip(digests, pieces, strict=True)
+        ],
         "functions": [
             [f.symbol, f.dtypes, f.takes, f.structure, numbers[c.piece]]
             for c in listed
@@ -195,15 +195,15 @@ def written(
 
 def _read(found: Found) -> _Contents:
     text = json.loads(found.made)
-    pieces = []
-    for code, (digest, symbols, _, helper) in zip(found.code, text["pieces"], strict=False):
+    pieces, new = [], []
+    for code, (digest, symbols, needs, helper) in zip(found.code, text["pieces"], strict=False):
         piece = PIECES.get(digest)
         if piece is None:
-            piece = Piece()
+            piece = PIECES[digest] = Piece()
             piece.code, piece.symbols, piece.helper = code, symbols, helper
-            PIECES[digest] = piece
+            new.append((piece, needs))
         pieces.append(piece)
-    for piece, (_, _, needs, _) in zip(pieces, text["pieces"], strict=True):
+    for piece, needs in new:  # a known one has its own, which may be beside other functions
         piece.needs.update(pieces[i] for i in needs)
     functions = [
         Compiled(Function(symbol, tuple(dtypes), takes, _structure(structure)), pieces[i])
