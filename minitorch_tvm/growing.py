@@ -19,8 +19,11 @@ from .core.shape import numel
 from .ir.graph import Graph, Value
 from .ir.op import Kind
 from .ops.elementwise import Erf, NormalCdf
+from .ops.gather import ScatterAdd
 from .ops.matmul import Matmul
-from .ops.movement import Expand, Permute, Reshape, Slice
+from .ops.movement import Expand, Permute, Slice
+from .ops.picking import LastPosition
+from .ops.pool import PoolBase
 from .ops.random import RandomBits
 from .ops.scan import ArgSort, Scan
 from .runtime.executor import ReferenceExecutor
@@ -35,7 +38,7 @@ _LEAST_RUNS = 4
 _COMPILE, _COMPILE_NODE = 0.02, 0.5e-3
 _CALL, _ELEMENT, _MULTIPLY_ADD, _LONG, _STEP = 8e-6, 1.5e-9, 1 / 15e9, 80e-9, 4e-6
 
-_VIEWS = (Expand, Permute, Reshape, Slice)
+_VIEWS = (Expand, Permute, Slice)  # a reshape may copy
 _WARNED: set[str] = set()
 
 
@@ -61,7 +64,10 @@ def interim(graph: Graph, grown: int, place: Provenance | None) -> Interim | Non
     if grown < _OFTEN or not settings.growing or settings.validate or settings.profile:
         return None
     compiling = _COMPILE + _COMPILE_NODE * len(graph.values)
-    runs = compiling / max(sum(_seconds(graph, v) for v in graph.values), _CALL)
+    running = sum(_seconds(graph, v) for v in graph.values)
+    # Results are copied, to what is theirs.
+    running += sum(numel(graph.values[i].shape) for i in graph.outputs) * 2 * _ELEMENT
+    runs = compiling / max(running, _CALL)
     if runs < _LEAST_RUNS:
         return None
     EVENTS.add("growing_programs")
@@ -94,10 +100,13 @@ def _seconds(graph: Graph, v: Value) -> float:
     found = _CALL + elements * _ELEMENT
     if isinstance(op, Matmul):
         terms = op.sizes(*(graph.values[x].shape for x in v.inputs))[3]
-        return found + written * terms * _MULTIPLY_ADD
+        each = _MULTIPLY_ADD if v.dtype.is_floating_point else _ELEMENT
+        return found + written * terms * each
+    if isinstance(op, PoolBase):
+        return found * op.kernel[0] * op.kernel[1]
     if isinstance(op, (Erf, NormalCdf, RandomBits)):
         return found + written * _LONG
-    if isinstance(op, ArgSort):
+    if isinstance(op, (ArgSort, ScatterAdd, LastPosition)):
         return found + elements * _LONG
     if isinstance(op, Scan):
         return found + v.shape[op.dim] * _STEP

@@ -229,7 +229,7 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     if interim is None:
         return None
     # A captured call keeps its executors.
-    if not interim.over and MODE.trace.capture is None:
+    if not interim.over and MODE.trace.capture is None and config.CONFIG.growing:
         _INTERIM.move_to_end(key)
         return interim
     del _INTERIM[key]
@@ -584,7 +584,7 @@ def _made(plan: Plan) -> Executor | ReferenceExecutor:
         if interim is not None:
             _remember(_INTERIM, plan.key, interim)
             return interim
-        sites.compiling(place)
+        sites.compiling(recorded, place)
         executor = _built(simplified(recorded), len(recorded.values))
     _remember(_CACHE, plan.key, executor)
     return executor

@@ -6,6 +6,7 @@ that is still to be computed is noticed here, and then records where they begin 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from types import CodeType
 
@@ -21,9 +22,11 @@ _FORMS: dict[Hashable, set[Hashable]] = {}
 
 _WARNING = 8
 _Line = tuple[CodeType, int]
-_GRAPHS: dict[_Line, list[tuple[Graph, int]]] = {}
-"""The last programs of each line, and how often in a row they had grown."""
-_COMPILED: dict[_Line, int] = {}
+_MOST_STRUCTURES = 64  # of a line
+_GRAPHS: dict[_Line, OrderedDict[Hashable, tuple[Graph, int]]] = {}
+"""The last program of each structure and line, and how often in a row it had grown."""
+_LAST: dict[_Line, tuple[int, Graph]] = {}
+"""How many programs a line has compiled, and the last one."""
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
 
 
@@ -59,33 +62,35 @@ def note(graph: Graph, place: Provenance | None) -> int:
     """
     if place is None:
         return 0
-    seen = _GRAPHS.setdefault(_line(place), [])
-    for previous, _ in reversed(seen):
-        if len(previous.values) == len(graph.values):
-            _compare(previous, graph)
-            break
-    times = max((n for _, n in seen), default=0) - 1
-    times = next((n + 1 for previous, n in reversed(seen) if _grown(previous, graph)), times)
-    times = min(max(times, 0), _WARNING)
-    seen.append((graph, times))
-    del seen[: -(_WARNING + 1)]
+    seen = _GRAPHS.setdefault(_line(place), OrderedDict())
+    structure = tuple((type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values)
+    previous, before = seen.pop(structure, (None, 0))
+    if previous is not None:
+        _compare(previous, graph)
+    if previous is not None and _grown(previous, graph):
+        times = min(before + 1, _WARNING)
+    else:
+        times = max(0, max((n for _, n in seen.values()), default=0) - 1, before - 1)
+    seen[structure] = graph, times
+    if len(seen) > _MOST_STRUCTURES:
+        seen.popitem(last=False)
     return times
 
 
-def compiling(place: Provenance | None) -> None:
-    """What was noted last is compiled.
+def compiling(graph: Graph, place: Provenance | None) -> None:
+    """What was noted is compiled.
 
     Warns once about a line for which that is done again and again, naming what differs.
     """
     if place is None:
         return
     line = _line(place)
-    count = _COMPILED[line] = _COMPILED.get(line, 0) + 1
-    if count == _WARNING + 1:
-        (before, _), (graph, _) = _GRAPHS[line][-2:]
+    count, before = _LAST.get(line, (0, graph))
+    _LAST[line] = count + 1, graph
+    if count == _WARNING:
         errors.warn(
-            f"{errors.describe(place)} compiled {count} different programs; the last two differ: "
-            f"{_difference(before, graph)}"
+            f"{errors.describe(place)} compiled {count + 1} different programs; the last two "
+            f"differ: {_difference(before, graph)}"
         )
 
 
@@ -95,18 +100,9 @@ def _line(place: Provenance) -> _Line:
 
 
 def _grown(previous: Graph, graph: Graph) -> bool:
-    """True if both are of one structure, and sizes have grown, one of them by one."""
-    if len(previous.values) != len(graph.values):
-        return False
+    """True if no size of the same structure has become smaller, and one has grown by one."""
     longer = False
     for a, b in zip(previous.values, graph.values, strict=True):
-        if (
-            type(a.op) is not type(b.op)
-            or a.inputs != b.inputs
-            or a.dtype is not b.dtype
-            or len(a.shape) != len(b.shape)
-        ):
-            return False
         if a.shape != b.shape:
             for m, n in zip(a.shape, b.shape, strict=True):
                 if n < m:
@@ -145,6 +141,6 @@ def _difference(previous: Graph, graph: Graph) -> str:
 def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _GRAPHS.clear()
-    _COMPILED.clear()
+    _LAST.clear()
     _MOVING.clear()
     _FORMS.clear()

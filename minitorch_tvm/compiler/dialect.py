@@ -164,6 +164,9 @@ class Scope:
             return self.not_equal(x, const(0, source))
         if source == "bool" and dtype is not dt.bool_:
             return t.Select(x, const(1, dtype.name), const(0, dtype.name))
+        if dtype is dt.uint8 and source.startswith("float"):
+            # Of what is outside, C says nothing; in PyTorch it wraps around.
+            return x.astype("int32").astype(dtype.name)
         return x.astype(dtype.name)
 
     def select(self, condition: Expr, a: Expr, b: Expr) -> Expr:

@@ -55,8 +55,8 @@ class LastPosition(Op, kind=Kind.REDUCTION):
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         out = np.full(self.size, -1, np.int32)
-        for number, row in enumerate(np.clip(xs[0].reshape(-1), 0, max(0, self.size - 1))):
-            out[row] = number
+        rows = np.clip(xs[0].reshape(-1), 0, max(0, self.size - 1))
+        np.maximum.at(out, rows, np.arange(len(rows), dtype=np.int32))
         return out
 
 

@@ -13,7 +13,9 @@ import numpy as np
 
 from ..core.dtype import uint8 as _BYTES
 from ..core.events import EVENTS
+from ..core.interrupts import interrupts_wait
 from ..core.shape import numel
+from ..ir.graph import Graph
 from ..ir.node import BUFFER
 from ..ir.program import ARENA_SLOT, FIRST_SLOT, SCALAR_SLOT, SCALAR_STRIDE, STEPS_SLOT, Program
 from .memory import ARENA, Buffer
@@ -163,6 +165,7 @@ class ReferenceExecutor:
         self.program = program
         self.calls = 0
         self.overwrites = (True,) * len(program.graph.outputs)
+        self._last_read = _last_reads(program.graph)
 
     def run(
         self,
@@ -176,8 +179,8 @@ class ReferenceExecutor:
         graph = self.program.graph
         buffers, numbers = iter(inputs), iter(scalars)
         env: list[Any] = []
-        with _RUNNING, np.errstate(all="ignore"):
-            for v in graph.values:
+        with _RUNNING, interrupts_wait(), np.errstate(all="ignore"):
+            for v, read in zip(graph.values, self._last_read, strict=True):
                 if v.op is BUFFER:
                     env.append(next(buffers).numpy(v.shape, v.dtype))
                 elif v.is_leaf:
@@ -191,6 +194,8 @@ class ReferenceExecutor:
                             f"of {v.spec}"
                         )
                     env.append(value)
+                for x in read:
+                    env[x] = None
             self.calls += 1
             EVENTS.add("reference_calls")
             results = []
@@ -203,3 +208,15 @@ class ReferenceExecutor:
                 results.append(out)
             finish(results)
         return results
+
+
+def _last_reads(graph: Graph) -> list[list[int]]:
+    """For each value, those that nobody reads behind it."""
+    last = dict.fromkeys(graph.outputs, len(graph.values))
+    read: list[list[int]] = [[] for _ in graph.values]
+    for i in reversed(range(len(graph.values))):
+        for x in (i, *graph.values[i].inputs):
+            if x not in last:
+                last[x] = i
+                read[i].append(x)
+    return read

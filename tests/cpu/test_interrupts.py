@@ -14,9 +14,11 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
+from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.nn import functional as F
 from minitorch_tvm.optim.optimizer import Optimizer
+from minitorch_tvm.runtime.memory import Buffer
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda ps: mt.optim.SGD(ps, lr=0.1, momentum=0.9),
@@ -161,3 +163,36 @@ def test_an_interrupted_import_of_the_compiler_is_finished() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "interrupted [2.0, 2.0, 2.0] [3.0, 3.0, 3.0] ['tvm.tirx']"
+
+
+@pytest.mark.filterwarnings("ignore:.*computes with ever longer tensors")
+def test_what_numpy_runs_is_not_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that grow are run by it: some of what they overwrite would be computed twice."""
+    lazy.clear_cache()
+    view = Buffer.numpy
+    left: list[int] = []
+
+    def interrupting(self: Buffer, *arguments: Any) -> np.ndarray:
+        if left and not left.pop():
+            signal.raise_signal(signal.SIGINT)
+        return view(self, *arguments)
+
+    monkeypatch.setattr(Buffer, "numpy", interrupting)
+    seen = 0
+    with config.override(growing=True):
+        for n in range(1, 16):
+            a, b = mt.zeros(n), mt.ones(n)
+            mt.eval(a, b)
+            before = EVENTS.get("reference_calls")
+            a.add_(1.0)
+            b.mul_(2.0)
+            left[:] = [0, *[1] * (n % 6)]
+            try:
+                mt.eval(a, b)
+            except KeyboardInterrupt:
+                seen += EVENTS.get("reference_calls") > before
+            left.clear()
+            assert a.tolist() == [1.0] * n
+            assert b.tolist() == [2.0] * n
+    assert seen > 3
+    lazy.clear_cache()

@@ -78,6 +78,8 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "ltlarge": lambda m: T(m, [2**53 + 1]) == float(2**53),
     "gtb": lambda m: T(m, B) > T(m, [False, False, True]),
     "sum": lambda m: T(m, B).sum(),
+    "floatu8": lambda m: T(m, [-1.5, 255.5, 256.5, -0.5, 300.0, -300.0, 7.9] * 7).to(m.uint8),
+    "doubleu8": lambda m: T(m, [-1.5, 255.5, -256.5], dtype="float64").to(m.uint8),
     "sumu8": lambda m: T(m, [200, 100], dtype="uint8").sum(),
     "sumi32": lambda m: T(m, [1, 2], dtype="int32").sum(),
     "sumd": lambda m: T(m, I).sum(dtype=m.float32),

@@ -113,6 +113,52 @@ def test_what_takes_numpy_long_is_compiled() -> None:
     assert not events["growing_programs"]
 
 
+def test_windows_take_numpy_as_many_passes_as_they_have_elements() -> None:
+    def pooled(n: int) -> float:
+        return float(F.max_pool2d(mt.ones(1, 1, 200, 200 + n), 31, 1).sum())
+
+    _, events = counted(lambda: [pooled(n) for n in range(8)])
+    assert events["compiles"] == 8
+    assert not events["growing_programs"]
+
+
+def test_so_many_programs_may_grow_in_one_line() -> None:
+    functions = [mt.exp, mt.sin, mt.cos, mt.tanh, mt.sqrt, mt.abs, mt.neg, mt.sigmoid, mt.relu]
+    functions += [mt.log1p, mt.expm1, mt.erf, mt.floor, mt.ceil]
+
+    def value(f: Callable[[mt.Tensor], mt.Tensor], n: int) -> float:
+        return float(f(mt.ones(n)).sum())
+
+    _, events = counted(lambda: [value(f, n) for n in range(1, 7) for f in functions])
+    assert events["growing_programs"] >= 2 * len(functions)
+
+
+def test_a_setting_counts_at_once() -> None:
+    lengths(range(1, 10), mt.ones(7, 2))
+    with config.override(growing=False):
+        _, events = counted(lambda: lengths([9], mt.ones(7, 2)))
+    assert not events["reference_calls"]
+
+
+def test_values_go_when_they_have_been_read() -> None:
+    import tracemalloc
+
+    def chain(n: int) -> float:
+        x = mt.ones(n, dtype=mt.float64) * 0.5
+        for _ in range(100):
+            x = x.tanh() * 1.5
+        return float(x.sum())
+
+    for n in range(5000, 5004):
+        chain(n)
+    tracemalloc.start()
+    _, events = counted(lambda: chain(5004))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert events["reference_calls"] == 1
+    assert peak < 40 * 5004 * 8  # of 200 values
+
+
 @pytest.mark.parametrize("setting", ["validate", "profile"])
 def test_what_is_looked_into_is_compiled(setting: str) -> None:
     with config.override(**{setting: True}):
