@@ -28,6 +28,7 @@ from .core.record import record
 from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled, too_large
 from .ir.graph import Graph
 from .ir.node import MODE, Node, others, traces
+from .ir.program import Program
 from .ir.trace import Trace
 from .plans import Key, Known, Plan, graph_of, linearise, reachable, saved
 from .runtime import disk
@@ -594,18 +595,34 @@ def _built(graph: Graph, nodes: int) -> Executor:
     """The executor of a simplified graph that was recorded as so many nodes."""
     entry = disk.entry_for(graph)
     program = entry.load() if entry is not None else None
-    if program is None:
-        program = compile_graph(graph, None if entry is None else entry.shelf)
+    executor = None
+    if program is not None and entry is not None:
+        executor = _linked(program, entry)
+    if executor is None:
+        if entry is not None:
+            executor = _linked(compile_graph(graph, entry.shelf), entry)
+        if executor is None:
+            executor = Executor(compile_graph(graph))
         EVENTS.add("compiles")
         if entry is not None:
-            entry.store(program)
+            entry.store(executor.program)
+    program = executor.program
     log(
         "compile",
         f"{nodes} nodes, {len(program.kernels)} kernels, arena "
         f"{program.arena_bytes} bytes, {sum(program.seconds.values()):.3f} s "
         f"({', '.join(program.seconds)}) at {errors.describe(errors.user_place())}",
     )
-    return Executor(program)
+    return executor
+
+
+def _linked(program: Program, entry: disk.Entry) -> Executor | None:
+    """The executor of a program that is, or may be made of what is, on disk."""
+    try:
+        return Executor(program)
+    except RuntimeError as error:  # that of the linker
+        entry.refused(error)
+        return None
 
 
 def kept(outputs: Iterable[Node]) -> set[int]:

@@ -272,12 +272,14 @@ class Kernels:
     def _known(self, key: object, name: str | None) -> Made | None:
         """The kernel as an earlier program, or an earlier process, made it."""
         made = _MADE.get(key) if self._settings is not None else None
+        shelved = False
         if made is None and self._shelf is not None and name is not None:
             made = self._shelf.kernel(name)
-            if made is not None:
-                EVENTS.add("disk_kernels")
+            shelved = made is not None
         if made is None or not self._admits(*made.pieces):
             return None
+        if shelved:
+            EVENTS.add("disk_kernels")
         for compiled in made.compiled:
             self._use(compiled)
         return made

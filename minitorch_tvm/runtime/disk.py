@@ -42,6 +42,7 @@ _SUFFIX, _TEMPORARY = ".mtvm", ".mtvm-tmp"
 _INDEX = "index"
 """The file that has, one after the other, hashes of names and the keys of their programs."""
 _HASH = 32  # bytes of each
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ABANDONED_SECONDS = 3600.0  # age of a temporary file whose writer must have died
 _PACKAGE = __name__.partition(".")[0]
 _LOADED = time.time() - 2.0  # the modules were read not long before this one
@@ -117,6 +118,11 @@ class Entry:
         EVENTS.add("disk_hits")
         return program
 
+    def refused(self, error: Exception) -> None:
+        """What was there, or what it was made of, cannot be linked."""
+        EVENTS.add("disk_refused")
+        log("compile", f"programs in {self.folder} cannot be used for {self.key}: {error}")
+
     @functools.cached_property
     def shelf(self) -> Shelf:
         """What other programs there were made of."""
@@ -135,12 +141,18 @@ class Entry:
             _complain(self.folder, error)
 
     def _list(self, names: Sequence[str]) -> None:
-        key, new = bytes.fromhex(self.key), [n for n in names if not self.shelf.has(n)]
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(self.folder, _INDEX), flags, 0o600)
+        """Say in the index what the program goes by.
+
+        All of it, though others go by some names, too: they may be gone sooner.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = os.open(os.path.join(self.folder, _INDEX), flags | _CAREFUL, 0o600)
         try:
-            rest = -os.fstat(descriptor).st_size % (2 * _HASH)  # somebody was interrupted
-            os.write(descriptor, bytes(rest) + b"".join(_hash(name) + key for name in new))
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                rest = -status.st_size % (2 * _HASH)  # somebody was interrupted
+                key = bytes.fromhex(self.key)
+                os.write(descriptor, bytes(rest) + b"".join(_hash(name) + key for name in names))
         finally:
             os.close(descriptor)
 
@@ -151,29 +163,39 @@ def _hash(name: str) -> bytes:
     return hashlib.sha256(environment + name.encode()).digest()
 
 
+_Index = dict[bytes, bytes]
+_INDICES: dict[str, tuple[tuple[int, ...], _Index]] = {}
+"""Those that this process has read, and what tells whether they are still the same."""
+
+
+def _index(folder: str) -> _Index:
+    path = os.path.join(folder, _INDEX)
+    try:
+        status = os.lstat(path)
+        now = status.st_ino, status.st_size, status.st_mtime_ns
+        before, index = _INDICES.get(path, (None, {}))
+        if before != now:
+            content = _read(folder, path)
+            whole = range(0, len(content) - 2 * _HASH + 1, 2 * _HASH)
+            # Of several programs of a name the last one.
+            index = {content[i : i + _HASH]: content[i + _HASH : i + 2 * _HASH] for i in whole}
+            _INDICES[path] = now, index
+    except (OSError, _Refused):
+        return {}
+    return index
+
+
 class Shelf:
     """What programs on disk were made of, for one that is being compiled."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._there: dict[bytes, bool] = {}
+        self._folder, self._index = folder, _index(folder)
         self._programs: dict[bytes, Found | None] = {}
-
-    @functools.cached_property
-    def _index(self) -> dict[bytes, bytes]:
-        try:
-            content = _read(self._folder, os.path.join(self._folder, _INDEX))
-        except (OSError, _Refused):
-            return {}
-        whole = range(0, len(content) - 2 * _HASH + 1, 2 * _HASH)
-        return {content[i : i + _HASH]: content[i + _HASH : i + 2 * _HASH] for i in whole}
 
     def has(self, name: str) -> bool:
         """Whether there is a program that goes by that name."""
         key = self._index.get(_hash(name)) if self._index else None
-        if key is not None and key not in self._there:
-            self._there[key] = os.path.exists(self._path(key))
-        return key is not None and self._there[key]
+        return key is not None and os.path.exists(self._path(key))
 
     def _path(self, key: bytes) -> str:
         return os.path.join(self._folder, key.hex() + _SUFFIX)
@@ -249,7 +271,7 @@ def _require_own(folder: str) -> None:
 
 def _read(folder: str, path: str) -> bytes:
     _require_own(folder)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | _CAREFUL)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         reason = _foreign(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"

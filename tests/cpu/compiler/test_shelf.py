@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,8 +17,9 @@ import pytest
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import lazy, nn, optim
-from minitorch_tvm.compiler import native, shelf
-from minitorch_tvm.compiler.steps import ENTRY, entry_helpers
+from minitorch_tvm.compiler import kernels, native, shelf
+from minitorch_tvm.compiler.steps import ENTRY, MOST_POINTERS, entry_helpers
+from minitorch_tvm.compiler.table import table_object
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.program import WITHIN
@@ -231,6 +234,101 @@ def test_an_index_is_a_hint(folder: Path) -> None:
     found, counted = as_new(lambda: network(4))
     assert found == without_disk(lambda: network(4))
     assert counted["disk_kernels"] > 4  # of what the second one wrote behind that
+
+
+def wide(*others: Callable[[mt.Tensor], mt.Tensor]) -> list[Any]:
+    """A kernel of more pointers than the entry passes, and what fills another object file."""
+    line = np.linspace(-1, 1, 64, dtype=np.float32)
+    total: Any = 0
+    for i in range(MOST_POINTERS + 4):
+        x = mt.tensor(line * (i + 1))
+        total = total + (x * x + 1).log() * x.exp().tanh()
+    found = [total, *(f(mt.tensor(np.linspace(0, 1, 77, dtype=np.float32))) for f in others)]
+    mt.eval(*found)
+    return [t.numpy().tobytes() for t in found]
+
+
+def test_what_is_around_a_function_may_be_beside_others(folder: Path, tmp_path: Path) -> None:
+    """Each process puts what the entry calls instead of a function beside another function."""
+    one: Callable[[], Any] = lambda: wide(lambda x: x.view(7, 11).sin().sum(1))  # noqa: E731
+    two: Callable[[], Any] = lambda: wide(lambda x: x.view(11, 7).cos().cumsum(1))  # noqa: E731
+    for name, run in (("one", one), ("two", two)):
+        with config.override(cache_dir=str(tmp_path / name)):
+            as_new(run)
+    shutil.copytree(tmp_path / "one", folder)
+    for path in (tmp_path / "two").glob("*.mtvm"):
+        shutil.copy2(path, folder)
+    with (folder / "index").open("ab") as index:
+        index.write((tmp_path / "two" / "index").read_bytes())
+
+    def both() -> list[Any]:
+        return wide(
+            lambda x: x.view(7, 11).sin().sum(1),
+            lambda x: x.view(11, 7).cos().cumsum(1),
+        )
+
+    want = without_disk(both)
+    for _ in range(2):
+        found, counted = as_new(both)
+        assert found == want
+        assert counted["disk_refused"] == 0
+
+
+def test_what_cannot_be_linked_is_compiled_and_not_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = without_disk(lambda: network(3))
+    as_new(lambda: network(2))
+    admits = kernels.Kernels._admits
+    monkeypatch.setattr(
+        kernels.Kernels,
+        "_admits",
+        lambda self, *pieces: admits(self, *pieces) and not _emptied(pieces),
+    )
+    found, counted = as_new(lambda: network(3))
+    assert found == want
+    assert counted["disk_refused"] >= 1
+    monkeypatch.undo()
+    monkeypatch.setattr(disk, "_environment", lambda: b"here")
+    found, counted = as_new(lambda: network(3))  # as it was compiled without
+    assert found == want
+    assert counted["disk_refused"] == counted["compiles"] == 0
+
+
+def _emptied(pieces: Sequence[native.Piece]) -> bool:
+    """Leave an object file of a table in their place."""
+    for piece in pieces:
+        if not piece.functions:  # made by an earlier process
+            piece.code = table_object("nothing", [])
+    return False
+
+
+def test_an_index_may_be_no_file(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / "index", 0o600)
+    for _ in range(2):
+        assert as_new(lambda: network(2))[0] == without_disk(lambda: network(2))
+
+
+def test_common_kernels_stay_when_the_first_program_goes(folder: Path) -> None:
+    as_new(lambda: network(2))
+    first = set(folder.glob("*.mtvm"))
+    as_new(lambda: network(3))
+    for path in first:
+        os.utime(path, (0, 0))
+    size = sum(path.stat().st_size for path in set(folder.glob("*.mtvm")) - first)
+    with mock.patch.object(disk, "LIMIT_BYTES", size):
+        disk._evict(str(folder), keep="")
+    assert not any(path.exists() for path in first)
+    assert as_new(lambda: network(4))[1]["disk_kernels"] > 4
+
+
+def test_sharing_goes_on_behind_a_damaged_program(folder: Path) -> None:
+    as_new(lambda: network(2))
+    for path in folder.glob("*.mtvm"):
+        _flip(path)
+    assert as_new(lambda: network(3))[1]["disk_kernels"] == 0
+    assert as_new(lambda: network(4))[1]["disk_kernels"] > 4
 
 
 def test_another_compiler_or_setting_finds_nothing(

@@ -118,7 +118,7 @@ def test_totals_are_finished_in_vectors(isa: str, monkeypatch: pytest.MonkeyPatc
 
     text = assembly(step, cpu, monkeypatch)
     assert ("tdpbf16ps" in text) == (isa == "unit")
-    (total,) = re.findall(r"^conv_dw_sum_\d+:.*?^\.Lfunc_end", text, flags=re.M | re.S)
+    (total,) = re.findall(r"^conv_dw_sum_\w+:.*?^\.Lfunc_end", text, flags=re.M | re.S)
     single = {"neon": r"\t(?:mov|ins|ld1|st1)\t.*\.s\}?\[\d\]"}.get(
         isa, "gather|vp?extr|vinsertps|vmovss"
     )
