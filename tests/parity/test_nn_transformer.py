@@ -61,6 +61,56 @@ def test_encoders() -> None:
             )
 
 
+DECODED: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], str]] = [
+    ({}, (5, 2, 8), (4, 2, 8), ""),
+    ({"batch_first": True, "activation": "gelu", "norm_first": True}, (2, 5, 8), (2, 4, 8), "pad"),
+    ({"bias": False, "layer_norm_eps": 0.1}, (5, 8), (4, 8), "mask"),
+    ({"batch_first": True}, (2, 5, 8), (2, 5, 8), "causal"),
+]
+
+
+def test_encoders_and_decoders() -> None:
+    ours, wanted = [], []
+    for options, source, target, kind in DECODED:
+        pair = []
+        for m in (mt, torch):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pair.append(m.nn.Transformer(8, 2, 1, 2, 6, 0.0, **options).double())
+        assert repr(pair[0]) == repr(pair[1])
+        state = pair[1].state_dict()
+        assert list(pair[0].state_dict()) == list(state)
+        for value in state.values():
+            value += torch.tensor(RNG.normal(size=tuple(value.shape)) * 0.1)
+        pair[0].load_state_dict({k: mt.tensor(v.numpy()) for k, v in state.items()})
+        a, b, weights = (RNG.normal(size=shape) for shape in (source, target, target))
+        masks: dict[str, Any] = {}
+        if kind == "pad":
+            hidden = np.array([[False] * 5, [False] * 3 + [True] * 2])
+            masks["src_key_padding_mask"] = masks["memory_key_padding_mask"] = hidden
+            masks["tgt_key_padding_mask"] = hidden[:, 1:]
+        elif kind == "mask":
+            masks["tgt_mask"] = np.triu(np.ones((4, 4), bool), 1)
+            masks["memory_mask"] = np.arange(20).reshape(4, 5) % 3 == 1
+            masks["src_mask"] = np.where(np.eye(5) > 0, -0.5, 0.0)
+        for m, model, found in ((mt, pair[0], ours), (torch, pair[1], wanted)):
+            given = {k: m.tensor(v) for k, v in masks.items()}
+            if kind == "causal":
+                mask = m.nn.Transformer.generate_square_subsequent_mask(5, dtype=m.float64)
+                given |= {"tgt_mask": mask, "tgt_is_causal": True, "src_mask": mask}
+            x, y = m.tensor(a, requires_grad=True), m.tensor(b, requires_grad=True)
+            z = model(x, y, **given)
+            loss = (z * m.tensor(weights)).sum()
+            found.append([z, *m.autograd.grad(loss, [x, y, *model.parameters()])])
+    with config.override(target="numpy"):
+        mt.eval(*[t for case in ours for t in case])
+    for case, mine, other in zip(DECODED, ours, wanted, strict=True):
+        for i, (p, q) in enumerate(zip(mine, other, strict=True)):
+            np.testing.assert_allclose(
+                p.detach().numpy(), q.detach().numpy(), 1e-8, 1e-10, err_msg=f"{case} {i}"
+            )
+
+
 def test_initialisation() -> None:
     for shape in ((3, 5), (5, 3), (4, 2, 3)):
         q = mt.nn.init.orthogonal_(mt.empty(*shape, dtype=mt.float64), gain=2.0).numpy()
@@ -90,6 +140,9 @@ MISTAKES: list[Any] = [
     lambda m: m.nn.TransformerEncoderLayer(8, 2, activation="sin"),
     lambda m: m.nn.TransformerEncoderLayer(8, 3),
     lambda m: m.nn.TransformerEncoderLayer(8, 2)(m.zeros(5, 2, 7)),
+    lambda m: m.nn.TransformerDecoderLayer(8, 2, activation="sin"),
+    lambda m: m.nn.Transformer(8, 2, 1, 1, 4)(m.zeros(5, 2, 8), m.zeros(4, 3, 8)),
+    lambda m: m.nn.Transformer(8, 2, 1, 1, 4)(m.zeros(5, 2, 8), m.zeros(4, 2, 6)),
     lambda m: m.nn.init.eye_(m.zeros(2)),
     lambda m: m.nn.init.dirac_(m.zeros(2, 2)),
     lambda m: m.nn.init.dirac_(m.zeros(3, 2, 2), 2),
