@@ -156,7 +156,7 @@ def written(
 ) -> bytes:
     """The text of what a program with the code of ``pieces`` is made of, by names, and where."""
     numbers = {piece: i for i, piece in enumerate(pieces)}
-    listed = dict.fromkeys([*(c for made in kernels.values() for c in made.compiled)])
+    listed = dict.fromkeys(c for made in kernels.values() for c in made.compiled)
     listed |= dict.fromkeys(functions.values())
     places = {c.function: i for i, c in enumerate(listed)}
 
