@@ -110,8 +110,6 @@ def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:
     condition = Check(ok, index, bounds, reference, place, trace, writes)
     trace.checks.append(condition)
     UNTESTED[number] = condition
-    if trace.capture is not None:
-        trace.capture.refuse("a condition on computed values decides whether to go on")
 
 
 def doubtful() -> bool:
@@ -331,8 +329,11 @@ def _judge(checks: list[Check]) -> list[tuple[Check, Failed]]:
         EVENTS.add("check_evaluations")
         _flush(unknown, conditions=True)
     # Those that are still pending depend on what failed before.
-    known = (c for c in checks if not c.ok.pending)
+    known = [c for c in checks if not c.ok.pending]
     wrong = [c for c in known if not c.ok.buffer.numpy((), c.ok.dtype).item()]
+    if MODE.trace.capture is not None and not wrong:
+        for c in known:
+            MODE.trace.capture.holds(c.ok)
     if wrong:
         _forget_recordings()
     failed = []

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from . import lazy, replay
 from .core.bounds import Bounds
-from .core.dtype import DType
+from .core.dtype import DType, bool_
 from .core.record import record
 from .core.shape import Shape
 from .ir.node import SCALAR, Capture, Node
@@ -44,6 +44,7 @@ class Watch(Capture):
     effects: list[Callable[[], Any]] = field(default_factory=list)
     numbers: dict[int, tuple[Node, int, int]] = field(default_factory=dict)
     guards: list[tuple[Node, Bounds]] = field(default_factory=list)
+    held: list[Node] = field(default_factory=list)
     gradients: dict[int, _FirstLook] = field(default_factory=dict)
     conditions: list[tuple[Callable[[], object], object]] = field(default_factory=list)
     lasting: dict[tuple[int, str], tuple[dict[str, Any], str]] = field(default_factory=dict)
@@ -76,6 +77,9 @@ class Watch(Capture):
 
     def guard(self, node: Node, bounds: Bounds) -> None:
         self.guards.append((node, bounds))
+
+    def holds(self, ok: Node) -> None:
+        self.held.append(ok)
 
     def condition(self, state: Callable[[], object]) -> None:
         self.conditions.append((state, state()))
@@ -148,6 +152,7 @@ class Script:
         self.guards = [
             _Guard(self._source(n), bounds, n.shape, n.dtype) for n, bounds in watch.guards
         ]
+        self.held = [self._held(ok) for ok in watch.held]
         # What has a gradient already does something else, unless the function drops it first.
         self.without = [t for t, missing, _ in looks if missing and t not in known]
         dropped = (t for t, missing, _ in looks if not missing and t not in known)
@@ -175,6 +180,7 @@ class Script:
             [s and s.base for s in self.shown],
             len(self.effects),
             [guard.place for guard in self.guards],
+            self.held,
             [value for _, value in self.conditions],
             [id(value) for _, _, value in self.entries],
         )
@@ -254,6 +260,15 @@ class Script:
         self._made.append(plan.outputs)
         return Run(plan.key, executor, inputs, tuple(plan.donors), tuple(scalars), tuple(outputs))
 
+    def _held(self, ok: Node) -> Place:
+        """Where a program computes a condition, before anything has changed."""
+        place = self._source(ok)
+        if place.kind != "run" or any(
+            o.places for r in self.runs[: place.number] for o in r.outputs
+        ):
+            raise Refused("a condition on computed values comes behind what changes others")
+        return place
+
     def _lasting(self, tensor: Tensor) -> Place | None:
         """Where a tensor is that is found again behind a later call."""
         for number, t in enumerate(self._arguments):
@@ -298,7 +313,7 @@ class Script:
 
         The calls that run the function store everything: it might look.
         """
-        places = [*self.results, *(guard.place for guard in self.guards)]
+        places = [*self.results, *self.held, *(guard.place for guard in self.guards)]
         places += [p for run in self.runs for p in run.inputs]
         wanted = {(p.number, p.entry) for p in places if p.kind == "run"}
         return tuple(
@@ -339,7 +354,8 @@ class Script:
         """What does again what the function did, for other arguments of the same shapes.
 
         It is given their memory, and the tensors too where one of them is part of the result.  It
-        returns CHANGED, with nothing done, where :meth:`fits` and :meth:`moved` are to be asked.
+        returns CHANGED, with nothing done, where :meth:`fits` and :meth:`moved` are to be asked, or
+        where the function would raise an error (random numbers may have been drawn then).
         """
         state = self.state
         # What a program of the call computes can be tested once that has run.
@@ -361,6 +377,9 @@ class Script:
             if g.place.kind == "argument"
         ]
         kept = [g for g in self.guards if g.place.kind in ("tensor", "gradient")]
+        held: list[list[int]] = [[] for _ in steps]
+        for place in self.held:
+            held[place.number].append(place.entry)
         only, make = self._single(), replay.tensor_of
         views = [(i, shown) for i, shown in enumerate(self.shown) if shown is not None]
 
@@ -416,12 +435,16 @@ class Script:
                         raise RuntimeError("an effect has changed a tensor that the call uses")
             made.append(run(prepared, values))
             del prepared  # a reference to each buffer
-            for prepare_next, run_next in more:
+            if held[0] and not _hold(made[0], held[0]):
+                return CHANGED
+            for number, (prepare_next, run_next) in enumerate(more, 1):
                 prepared = prepare_next(arguments, made)
                 if prepared is None:
                     raise RuntimeError("another thread has changed a tensor that the call uses")
                 made.append(run_next(prepared, values))
                 del prepared
+                if held[number] and not _hold(made[number], held[number]):
+                    return CHANGED
             for owner in dropped:
                 owner._gradient = None
             if only is not None:
@@ -468,6 +491,11 @@ class Script:
         else:
             base = self._made_again(place, arguments, [])
         result._base, result._seen = base, base._version
+
+
+def _hold(results: Sequence[Buffer], entries: Sequence[int]) -> bool:
+    """Whether all of these 0-d bools are true."""
+    return all(results[i].numpy((), bool_).item() for i in entries)
 
 
 class _Same:

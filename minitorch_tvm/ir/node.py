@@ -169,6 +169,10 @@ class Capture(Protocol):
     def guard(self, node: Node, bounds: Bounds) -> None:
         """The positions that ``node`` holds are, and must be whenever the function is run."""
 
+    def holds(self, ok: Node) -> None:
+        """The 0-d bool ``ok``, which has been computed, is true, and must be whenever the function
+        is run."""
+
     def condition(self, state: Callable[[], object]) -> None:
         """What happens may depend on Python's ``state()``."""
 

@@ -194,14 +194,80 @@ def test_a_part_may_be_inside_where_the_rest_is_not() -> None:
     table = mt.tensor(matrix(5, 5))
     tokens = np.array([[0, 1, 2, 99]])
     compiled = mt.compile(lambda t: mt.nn.functional.embedding(t[:, :3], table))
+    before = EVENTS.get("captured_calls")
+    for _ in range(6):
+        np.testing.assert_array_equal(compiled(tokens).numpy()[0], matrix(5, 5)[:3])
+    assert EVENTS.get("captured_calls") > before
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            compiled(tokens[:, ::-1].copy()).numpy()
+        np.testing.assert_array_equal(compiled(tokens).numpy()[0], matrix(5, 5)[:3])
 
-    def call() -> np.ndarray:
-        return compiled(tokens).numpy()[0]
 
-    with pytest.warns(RuntimeWarning, match="a condition on computed values"):
-        np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
-    for _ in range(5):
-        np.testing.assert_array_equal(call(), matrix(5, 5)[:3])
+def _moved(x: mt.Tensor, i: mt.Tensor) -> mt.Tensor:
+    return x[i * 2 - 1]
+
+
+def test_computed_positions_are_tested_at_each_call() -> None:
+    x = mt.tensor([10.0, 20.0, 30.0, 40.0])
+    compiled = captured(_moved, x, mt.tensor([1, 2]))
+    before = EVENTS.get("uncaptured_calls")
+    for _ in range(3):
+        assert compiled(x, mt.tensor([2, 1])).tolist() == [40.0, 20.0]
+        for wrong in ([1, 3], [-2, 1]):
+            with pytest.raises(IndexError, match="out of bounds"):
+                compiled(x, mt.tensor(wrong)).tolist()
+        assert compiled(x, np.array([1, 0])).tolist() == [20.0, 40.0]
+    assert EVENTS.get("uncaptured_calls") == before
+
+
+def test_a_step_with_computed_labels_changes_nothing_where_they_are_wrong() -> None:
+    def train(way: str, wrong: int) -> list[list[float]]:
+        mt.manual_seed(0)
+        model = mt.nn.Sequential(mt.nn.Linear(4, 8), mt.nn.ReLU(), mt.nn.Linear(8, 3))
+        optimizer = mt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+            optimizer.zero_grad()
+            loss = mt.nn.functional.cross_entropy(model(x), y.long() - 1)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = mt.compile(step) if way == "compiled" else step
+        x, y = mt.tensor(matrix(6, 4)), mt.tensor([1.0, 2, 3, 1, 2, 3])
+        losses = [run(x, y).item() for _ in range(5)]
+        if wrong:
+            bad = y.clone()
+            bad[4] = float(wrong)
+            mt.eval(bad)
+            with pytest.raises(IndexError, match=f"Target {wrong - 1} is out of bounds"):
+                run(x, bad).item()
+        losses += [run(x, y).item() for _ in range(5)]
+        return [losses, *(p.tolist() for p in model.parameters())]
+
+    want = train("plain", 0)
+    before = EVENTS.get("captured_calls")
+    assert train("compiled", 0) == want
+    assert EVENTS.get("captured_calls") >= before + 4
+    for wrong in (4, -3):
+        assert train("compiled", wrong) == want
+
+
+def test_a_condition_behind_a_change_is_not_captured() -> None:
+    table, count = mt.tensor([1.0, 2.0, 3.0]), mt.zeros(2, dtype=mt.int64)
+    mt.eval(table, count)
+
+    def step(x: mt.Tensor) -> mt.Tensor:
+        count.add_(1)
+        mt.eval(count)
+        return table[x - 1]
+
+    compiled = mt.compile(step)
+    with pytest.warns(RuntimeWarning, match="comes behind what changes others"):
+        results = [compiled(mt.tensor([1, 3])).tolist() for _ in range(4)]
+    assert results == [[1.0, 3.0]] * 4
+    assert count.tolist() == [4, 4]
 
 
 def test_a_small_part_of_much_memory_is_tested_by_itself() -> None:
