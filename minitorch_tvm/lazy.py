@@ -601,7 +601,7 @@ def _built(graph: Graph, nodes: int) -> Executor:
         executor = _linked(program, entry)
     if executor is None:
         if entry is not None:
-            executor = _linked(compile_graph(graph, entry.shelf), entry)
+            executor = _linked(compile_graph(graph, entry.others), entry)
         if executor is None:
             executor = Executor(compile_graph(graph))
         EVENTS.add("compiles")

@@ -263,9 +263,8 @@ class Script:
     def _held(self, ok: Node) -> Place:
         """Where a program computes a condition, before anything has changed."""
         place = self._source(ok)
-        if place.kind != "run" or any(
-            o.places for r in self.runs[: place.number] for o in r.outputs
-        ):
+        before = self.runs[: place.number + 1]
+        if place.kind != "run" or any(o.places for r in before for o in r.outputs):
             raise Refused("a condition on computed values comes behind what changes others")
         return place
 

@@ -112,19 +112,6 @@ def forget_all() -> None:
         known.clear()
 
 
-def _text(isolated: Isolated) -> str | None:
-    """What a kernel is, equal in every process; None if its graph has no text."""
-    graph, kernel = graph_text(isolated.graph), isolated.kernel
-    if graph is None:
-        return None
-    parts: list[object] = [isolated.overwrites, isolated.passes]
-    parts += [kernel.anchor, kernel.members, kernel.inlined, kernel.reads, kernel.stores]
-    if kernel.rows is not None:
-        rows = kernel.rows
-        parts += [rows.shape, rows.reduced, sorted(rows.places.items()), rows.hidden]
-    return "\n".join([graph, *map(repr, parts)])
-
-
 class Kernels:
     """The kernels of one program on their way through a build."""
 
@@ -140,8 +127,9 @@ class Kernels:
         ``library`` has what earlier processes made.
         """
         self._build, self._schedule, self._settings = build, schedule, settings
-        shelved = library is not None and settings is not None
-        self._shelf = Shelf(library, settings) if shelved and library is not None else None
+        self._shelf: Shelf | None = None
+        if library is not None and settings is not None:
+            self._shelf = Shelf(library, settings)
         self._own: dict[object, Made] = {}
         self._names: dict[str, Made] = {}  # of kernels, for later processes
         self._pieces: dict[str, Piece] = {}  # by symbol
@@ -174,11 +162,9 @@ class Kernels:
                 self._pieces[piece.helper] = piece
         return True
 
-    def _shared(
-        self, known: WeakValueDictionary[object, Piece], kind: str, name: str
-    ) -> Piece | None:
-        """An object file of an earlier program, or an earlier process."""
-        piece = known.get((self._settings, name)) if self._settings is not None else None
+    def _shared(self, kind: str, name: str) -> Piece | None:
+        """The object file of a helper or an entry, of an earlier program, or an earlier process."""
+        piece = _HELPERS.get((self._settings, name)) if self._settings is not None else None
         if piece is None and self._shelf is not None:
             piece = self._shelf.piece(self._shelf.name(kind, name))
         return piece
@@ -187,7 +173,7 @@ class Kernels:
         self._helpers.add(name)
         if name in self._defined:
             return True
-        piece = self._shared(_HELPERS, "helper", name)
+        piece = self._shared("helper", name)
         if piece is None or not self._admits(piece):
             return False
         self._pieces[name] = piece
@@ -230,7 +216,7 @@ class Kernels:
     def entry(self, workers: int, cpu: CpuTarget, timed: bool) -> Piece:
         """What programs of so many workers have in common, compiled or being compiled."""
         name = f"{ENTRY} of {workers}"
-        piece = self._entries.get(name) or self._shared(_HELPERS, "entry", name)
+        piece = self._entries.get(name) or self._shared("entry", name)
         if piece is None:
             piece = self._build.entry(entry_functions(workers, cpu, timed))
         self._entries[name] = piece
@@ -260,14 +246,24 @@ class Kernels:
         )
         made = self._own.get(key)
         if made is None:
-            text = None if self._shelf is None else _text(isolated)
-            name = None
-            if self._shelf is not None and text is not None:
-                name = self._shelf.name("kernel", text)
+            name = None if self._shelf is None else self._kernel_name(self._shelf, isolated)
             made = self._own[key] = self._known(key, name) or self._new(isolated)
             if name is not None:
                 self._names[name] = made
         return made.ready
+
+    @staticmethod
+    def _kernel_name(shelf: Shelf, isolated: Isolated) -> str | None:
+        """What a kernel is found by in other processes; None if its graph has no text."""
+        graph, kernel = graph_text(isolated.graph), isolated.kernel
+        if graph is None:
+            return None
+        parts: list[object] = [isolated.overwrites, isolated.passes]
+        parts += [kernel.anchor, kernel.members, kernel.inlined, kernel.reads, kernel.stores]
+        rows = kernel.rows
+        if rows is not None:
+            parts += [rows.shape, rows.reduced, sorted(rows.places.items()), rows.hidden]
+        return shelf.name("kernel", "\n".join([graph, *map(repr, parts)]))
 
     def _known(self, key: object, name: str | None) -> Made | None:
         """The kernel as an earlier program, or an earlier process, made it."""

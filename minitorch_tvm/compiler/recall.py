@@ -18,12 +18,8 @@ class Recall:
     """The choices of one program, by what they are for, and where to find others."""
 
     def __init__(self, find: Callable[[str], Rows]) -> None:
-        self._find = find
+        self.find = find
         self.used: dict[str, Callable[[], Rows]] = {}
-
-    def earlier(self, text: str) -> Rows:
-        """Those of an earlier process."""
-        return self._find(text)
 
 
 _PRESENT: Recall | None = None
@@ -43,7 +39,7 @@ def recalling(find: Callable[[str], Rows]) -> Iterator[Recall]:
 
 def earlier(key: object) -> Rows:
     """Choices of an earlier process for ``key``, whose text is equal in all of them."""
-    return [] if _PRESENT is None else _PRESENT.earlier(repr(key))
+    return [] if _PRESENT is None else _PRESENT.find(repr(key))
 
 
 def use(key: object, rows: Callable[[], Rows]) -> None:

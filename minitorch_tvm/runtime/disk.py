@@ -124,9 +124,9 @@ class Entry:
         log("compile", f"programs in {self.folder} cannot be used for {self.key}: {error}")
 
     @functools.cached_property
-    def shelf(self) -> Shelf:
-        """What other programs there were made of."""
-        return Shelf(self.folder)
+    def others(self) -> Programs:
+        """All that are there."""
+        return Programs(self.folder)
 
     def store(self, program: Program) -> None:
         """Keep the program for later processes, if the folder allows."""
@@ -185,8 +185,8 @@ def _index(folder: str) -> _Index:
     return index
 
 
-class Shelf:
-    """What programs on disk were made of, for one that is being compiled."""
+class Programs:
+    """Those on disk, for one that is being compiled."""
 
     def __init__(self, folder: str) -> None:
         self._folder, self._index = folder, _index(folder)

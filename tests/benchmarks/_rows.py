@@ -10,6 +10,7 @@ import itertools
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,22 +107,22 @@ OTHERS = {
     )
 }
 """Models of other families; ``sizes`` are the vocabulary and how many tokens there are."""
-EDITS = {
-    "a batch of 24": ("mlp-32", {"batch": 24}),
-    "a layer more": ("mlp-32", {"sizes": (784, 256, 100, 100, 10)}),
-    "momentum": ("mlp-32", {"momentum": 0.9}),
-    "a batch of 48": ("lenet", {"batch": 48}),
-    "Adam": ("lenet", {"optimizer": "Adam", "momentum": 0.0, "lr": 1e-3}),
-    "a batch of 20": ("resnet", {"batch": 20}),
-    "no weight decay": ("resnet", {"weight_decay": 0.0}),
-    "a batch of 12": ("gpt", {"batch": 12}),
-    "SGD": ("gpt", {"optimizer": "SGD", "lr": 0.1, "weight_decay": 0.0}),
-}
-"""What somebody changes in a row, and then runs it again."""
+EDITS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("mlp-32", "a batch of 24", {"batch": 24}),
+    ("mlp-32", "a layer more", {"sizes": (784, 256, 100, 100, 10)}),
+    ("mlp-32", "momentum", {"momentum": 0.9}),
+    ("lenet", "a batch of 48", {"batch": 48}),
+    ("lenet", "Adam", {"optimizer": "Adam", "momentum": 0.0, "lr": 1e-3}),
+    ("resnet", "a batch of 20", {"batch": 20}),
+    ("resnet", "no weight decay", {"weight_decay": 0.0}),
+    ("gpt", "a batch of 12", {"batch": 12}),
+    ("gpt", "SGD", {"optimizer": "SGD", "lr": 0.1, "weight_decay": 0.0}),
+)
 EDITED = {
     f"{row}: {edit}": (row, replace(ROWS[row], name=f"{row}: {edit}", **changes))
-    for edit, (row, changes) in EDITS.items()
+    for row, edit, changes in EDITS
 }
+"""What somebody changes in a row, and then runs it again: the row, and what becomes of it."""
 TRAINED = ROWS | LAYERS_ALONE | OTHERS | {name: row for name, (_, row) in EDITED.items()}
 COURSE = Row("course", "mlp", 1000, sizes=MLP, lr=1.0, levels=256)
 INFERENCE = ("mlp-100", "lenet", "gpt", *OTHERS)

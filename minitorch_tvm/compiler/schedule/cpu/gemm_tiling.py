@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, replace
 
 from ....core.record import record
 from ... import recall
@@ -252,7 +252,7 @@ class _Shape:
     @property
     def numbers(self) -> list[int]:
         """All of it, see :meth:`again`."""
-        return [int(getattr(self, f.name)) for f in fields(self)]
+        return [*map(int, astuple(self))]
 
     @classmethod
     def again(cls, numbers: Sequence[int]) -> _Shape:
