@@ -9,6 +9,7 @@ from . import lazy
 from .growing import Interim
 from .ir.program import KernelInfo, Program, in_columns
 from .runtime.executor import Executor
+from .runtime.padded import PaddedExecutor
 
 
 def programs() -> list[Program]:
@@ -29,7 +30,8 @@ def explain() -> str:
     stage.  Then one row per kernel: the schedule rule that was chosen, stages, nodes computed,
     MFLOP (10^6 multiplications and additions of products and reductions), MB (10^6 bytes read and
     written at least) and the line where its first value was recorded.  In the end, how many
-    programs numpy runs as they grow (``MTVM_GROWING``).
+    programs numpy runs as they grow (``MTVM_GROWING``), and how many sizes are run by programs that
+    have room for others (``MTVM_VARYING``).
 
     >>> import minitorch_tvm as mt
     >>> mt.eval((mt.ones(4) * 3).sum())
@@ -44,10 +46,13 @@ def explain() -> str:
         f"{program.report()}"
         for number, (program, calls) in enumerate(compiled, 1)
     ]
-    interim = [x for x in lazy.executors() if isinstance(x, Interim)]
-    if interim:
-        calls = sum(x.calls for x in interim)
-        found.append(f"{len(interim)} growing programs, run by numpy: {calls} calls")
+    for kind, text in (
+        (Interim, "growing programs, run by numpy"),
+        (PaddedExecutor, "sizes, run by programs with room for others"),
+    ):
+        several = [x for x in lazy.executors() if isinstance(x, kind)]
+        if several:
+            found.append(f"{len(several)} {text}: {sum(x.calls for x in several)} calls")
     return "\n\n".join(found)
 
 

@@ -10,6 +10,7 @@ times are estimates: what is computed how must not depend on measured time.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from .compiler.front import reference_program
 from .core import config, errors
@@ -45,8 +46,11 @@ _WARNED: set[str] = set()
 class Interim(ReferenceExecutor):
     """Runs a program by numpy as long as compiling it would take longer."""
 
+    setting: ClassVar[str] = "growing"
+
     def __init__(self, graph: Graph, runs: int) -> None:
         super().__init__(reference_program(graph))
+        self.graph = graph
         self._runs = runs
 
     @property
@@ -63,11 +67,10 @@ def interim(graph: Graph, grown: int, place: Provenance | None) -> Interim | Non
     settings = config.CONFIG
     if grown < _OFTEN or not settings.growing or settings.validate or settings.profile:
         return None
-    compiling = _COMPILE + _COMPILE_NODE * len(graph.values)
     running = sum(_seconds(graph, v) for v in graph.values)
     # Results are copied, to what is theirs.
     running += sum(numel(graph.values[i].shape) for i in graph.outputs) * 2 * _ELEMENT
-    runs = compiling / max(running, _CALL)
+    runs = compiling_seconds(graph) / max(running, _CALL)
     if runs < _LEAST_RUNS:
         return None
     EVENTS.add("growing_programs")
@@ -81,6 +84,11 @@ def interim(graph: Graph, grown: int, place: Provenance | None) -> Interim | Non
             "one length, padded, would be faster (MTVM_GROWING=0 compiles all)"
         )
     return Interim(graph, int(runs))
+
+
+def compiling_seconds(graph: Graph) -> float:
+    """About how long it takes to compile a graph for which TVM is loaded."""
+    return _COMPILE + _COMPILE_NODE * len(graph.values)
 
 
 def forget() -> None:

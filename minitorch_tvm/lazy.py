@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -34,6 +35,7 @@ from .plans import Key, Known, Plan, graph_of, linearise, reachable, saved
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
+from .runtime.padded import PaddedExecutor
 
 
 class Handle(Protocol):
@@ -61,9 +63,12 @@ class Check:
     writes: int  # how many of the trace's came before
 
 
+Runner = Executor | ReferenceExecutor | PaddedExecutor
+"""What runs a program."""
+
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
-_INTERIM: OrderedDict[Key, growing.Interim] = OrderedDict()
+_INTERIM: OrderedDict[Key, growing.Interim | PaddedExecutor] = OrderedDict()
 """Apart from compiled ones: those must not make way for what takes nothing to make."""
 _WORTH_LEAVING = 1 << 19
 """Bytes of results that nobody reads; fewer are not worth another program."""
@@ -218,7 +223,7 @@ def recorded(owed: Iterable[int]) -> tuple[object, ...] | None:
     return _recording(roots, owed)
 
 
-def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
+def executor_of(key: Key) -> Runner | None:
     """The executor of that structure, if it is in memory."""
     executor = _CACHE.get(key)
     if executor is not None:
@@ -228,11 +233,11 @@ def executor_of(key: Key) -> Executor | ReferenceExecutor | None:
     if interim is None:
         return None
     # A captured call keeps its executors.
-    if not interim.over and MODE.trace.capture is None and config.CONFIG.growing:
+    if not interim.over and MODE.trace.capture is None and getattr(config.CONFIG, interim.setting):
         _INTERIM.move_to_end(key)
         return interim
     del _INTERIM[key]
-    graph = interim.program.graph
+    graph = interim.graph
     executor = _built(simplified(graph), len(graph.values))
     _remember(_CACHE, key, executor)
     return executor
@@ -264,6 +269,7 @@ def without(
     with _FLUSHING:
         own = key.extended("unread", *left)
         found = executor_of(own)
+        assert not isinstance(found, PaddedExecutor)
         if found is None:
             graph = replace(program.graph, unread=left)
             found = _built(graph, len(graph.values))
@@ -272,7 +278,7 @@ def without(
 
 
 def execute(
-    executor: Executor | ReferenceExecutor,
+    executor: Runner,
     buffers: list[Node],
     scalars: list[float],
     targets: list[Buffer | None],
@@ -571,18 +577,20 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
     return plan
 
 
-def _made(plan: Plan) -> Executor | ReferenceExecutor:
+def _made(plan: Plan) -> Runner:
     """The executor of a structure that is not in memory; from now on it is."""
     recorded, place = graph_of(plan), errors.user_place()
-    grown = sites.note(recorded, place)
+    history = sites.note(recorded, place)
     executor: Executor | ReferenceExecutor
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
         executor = ReferenceExecutor(reference_program(recorded))
     else:
-        interim = None
+        interim: growing.Interim | PaddedExecutor | None = None
         if MODE.trace.capture is None:
-            interim = growing.interim(recorded, grown, place)
+            interim = _with_room(recorded, history, place)
+            if interim is None:
+                interim = growing.interim(recorded, history.grown, place)
         if interim is not None:
             _remember(_INTERIM, plan.key, interim)
             return interim
@@ -590,6 +598,30 @@ def _made(plan: Plan) -> Executor | ReferenceExecutor:
         executor = _built(simplified(recorded), len(recorded.values))
     _remember(_CACHE, plan.key, executor)
     return executor
+
+
+def _with_room(
+    recorded: Graph, history: sites.History, place: errors.Provenance | None
+) -> PaddedExecutor | None:
+    """What runs a graph with sizes between those that a line has had; None: compile it."""
+    settings = config.CONFIG
+    if not settings.varying or settings.validate or settings.profile or not history.recurs:
+        return None
+    varying = importlib.import_module(f"{__package__}.varying")  # most programs do without
+    roomy = varying.with_room(recorded, history)
+    if roomy is None:
+        return None
+    graph, executor = roomy.padded.graph, executor_of(roomy.key)
+    if executor is None:
+        sites.compiling(graph, place)
+        executor = _built(simplified(graph), len(graph.values))
+        _remember(_CACHE, roomy.key, executor)
+    assert isinstance(executor, Executor)
+    EVENTS.add("padded_programs")
+    where = errors.describe(place)
+    log("compile", f"{len(recorded.values)} nodes, run with room for other sizes at {where}")
+    told, results = roomy.padded.numbers(recorded), roomy.padded.results(recorded)
+    return PaddedExecutor(recorded, graph, told, results, executor, roomy.runs)
 
 
 def _built(graph: Graph, nodes: int) -> Executor:
@@ -669,7 +701,7 @@ def reusable(
     return reuse
 
 
-def executors() -> list[Executor | ReferenceExecutor]:
+def executors() -> list[Runner]:
     """Executors in memory: interim ones, then the others, each least recently used first."""
     return [*_INTERIM.values(), *_CACHE.values()]
 

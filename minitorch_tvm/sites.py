@@ -8,13 +8,73 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import field
 from types import CodeType
+from typing import Any
 
 from .core import errors
 from .core.errors import Provenance
+from .core.record import record
 from .core.shape import Shape
 from .ir.graph import Graph
-from .ops.movement import Slice
+from .ir.op import Op
+from .ops.movement import Full, Insert, Slice
+
+_SOME = 4
+
+
+@record(frozen=False)
+class History:
+    """The programs of one structure that a line has had."""
+
+    last: Graph
+    grown: int = 0
+    """How many times in a row they have grown by an element."""
+    programs: int = 0
+    """How many there have been before the last one."""
+    sizes: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """Sizes that have been different, (value, axis): the least and the largest."""
+    values: set[int] = field(default_factory=set)
+    """Constants that have."""
+    starts: set[tuple[int, int]] = field(default_factory=set)
+    """Where slices and insertions begin that have."""
+    between: bool = False
+    """No size of the last one's inputs was smaller, or larger, than all before."""
+    roomy: list[Any] = field(default_factory=list)
+    """Programs that have room for several sizes,"""
+    refused: int = 0
+    """and how often there could be none."""
+
+    @property
+    def recurs(self) -> bool:
+        """Whether there have been some programs, with smaller sizes than the last one's and with
+        larger ones."""
+        return self.programs >= _SOME and self.between and bool(self.sizes)
+
+    def add(self, graph: Graph) -> None:
+        """There is another one."""
+        previous, self.last = self.last, graph
+        self.programs += 1
+        self.between = True
+        for i, (a, b) in enumerate(zip(previous.values, graph.values, strict=True)):
+            if a.shape != b.shape:
+                for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
+                    known = self.sizes.get((i, axis))
+                    if m != n or known is not None:
+                        least, most = (m, m) if known is None else known
+                        if b.is_leaf and not least <= n <= most:
+                            self.between = False
+                        self.sizes[i, axis] = min(least, n), max(most, n)
+            if a.op is not b.op:
+                self._differ(i, a.op, b.op)
+
+    def _differ(self, i: int, a: Op, b: Op) -> None:
+        if isinstance(a, Full) and isinstance(b, Full) and a.value != b.value:
+            self.values.add(i)
+        if isinstance(a, (Slice, Insert)) and isinstance(b, (Slice, Insert)):
+            starts = enumerate(zip(a.starts, b.starts, strict=True))
+            self.starts.update((i, axis) for axis, (m, n) in starts if m != n)
+
 
 _FEW = 4
 _MOST_KINDS = 4096
@@ -23,8 +83,8 @@ _FORMS: dict[Hashable, set[Hashable]] = {}
 _WARNING = 8
 _Line = tuple[CodeType, int]
 _MOST_STRUCTURES = 64  # of a line
-_GRAPHS: dict[_Line, OrderedDict[Hashable, tuple[Graph, int]]] = {}
-"""The last program of each structure and line, and how often in a row it had grown."""
+_HISTORIES: dict[_Line, OrderedDict[Hashable, History]] = {}
+"""What each line has computed, by structure."""
 _LAST: dict[_Line, tuple[int, Graph]] = {}
 """How many programs a line has compiled, and the last one."""
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
@@ -54,27 +114,31 @@ def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
     return place is not None and lines is not None and errors.line_of(place) in lines
 
 
-def note(graph: Graph, place: Provenance | None) -> int:
+def note(graph: Graph, place: Provenance | None) -> History:
     """A line evaluates what is not known yet.
 
-    Returns how many times in a row the line's programs of that structure have grown by an element,
-    or, if this one has not, somewhat less than those of another structure have.
+    Returns what it has computed with programs of that structure.  It has ``grown`` as many times in
+    a row or, if this one has not, somewhat less than those of another structure have.
     """
     if place is None:
-        return 0
-    seen = _GRAPHS.setdefault(_line(place), OrderedDict())
+        return History(graph)
+    seen = _HISTORIES.setdefault(_line(place), OrderedDict())
     structure = tuple((type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values)
-    previous, before = seen.pop(structure, (None, 0))
-    if previous is not None:
-        _compare(previous, graph)
-    if previous is not None and _grown(previous, graph):
-        times = min(before + 1, _WARNING)
+    history = seen.pop(structure, None)
+    others = max((h.grown for h in seen.values()), default=0)
+    if history is None:
+        history = History(graph, max(0, others - 1))
     else:
-        times = max(0, max((n for _, n in seen.values()), default=0) - 1, before - 1)
-    seen[structure] = graph, times
+        _compare(history.last, graph)
+        if _grown(history.last, graph):
+            history.grown = min(history.grown + 1, _WARNING)
+        else:
+            history.grown = max(0, others - 1, history.grown - 1)
+        history.add(graph)
+    seen[structure] = history
     if len(seen) > _MOST_STRUCTURES:
         seen.popitem(last=False)
-    return times
+    return history
 
 
 def compiling(graph: Graph, place: Provenance | None) -> None:
@@ -140,7 +204,7 @@ def _difference(previous: Graph, graph: Graph) -> str:
 
 def forget() -> None:
     """Start again, as if nothing had been compiled."""
-    _GRAPHS.clear()
+    _HISTORIES.clear()
     _LAST.clear()
     _MOVING.clear()
     _FORMS.clear()

@@ -76,6 +76,13 @@ VARIABLES = (
         "compiles every one.",
         ("0", "1"),
     ),
+    Variable(
+        "MTVM_VARYING",
+        "1",
+        "`1` runs programs of a line whose sizes are between those of earlier ones by one that has "
+        "room for several sizes; `0` compiles every one.",
+        ("0", "1"),
+    ),
     Variable("MTVM_FUSE", "1", "`0` compiles one kernel per op.", ("0", "1")),
     Variable(
         "MTVM_PLAN", "1", "`0` gives every intermediate its own range of the arena.", ("0", "1")
@@ -151,6 +158,7 @@ class Config:
     isa: str = "host"
     mode: str = "lazy"
     growing: bool = True
+    varying: bool = True
     fuse: bool = True
     plan: bool = True
     matrix_unit: bool | None = None  # by the machine

@@ -8,7 +8,7 @@ classification loss, SGD's update.  No pass of the compiler ever sees a composit
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..core.record import record
 from ..ir.node import MODE, Node, apply, leaf
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
+from ..ir.trace import Result
 from . import build as b
 
 
@@ -102,7 +103,7 @@ def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Nod
                     new.append(n)
                     continue
                 errors.OVERRIDE.place = n.place
-                new.append(apply(n.op, *[new[x.index] for x in n.inputs]))
+                new.append(_expanded_once(n.op, [new[x.index] for x in n.inputs]))
     finally:
         errors.OVERRIDE.place = before
         MODE.trace.grad_enabled = grad
@@ -117,12 +118,60 @@ def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Nod
     return [n for n in entries if not n.pending] + _needed(results), results
 
 
-def _needed(outputs: Iterable[Node]) -> list[Node]:
+@record
+class _Expansion:
+    """What a composite has recorded: it does the same on inputs of the same kind."""
+
+    steps: list[tuple[Op, list[int], Result]]
+    """Inputs are positions among the composite's and the results of earlier steps."""
+    result: int
+
+    def record(self, inputs: list[Node]) -> Node:
+        """Do it again."""
+        nodes, place = [*inputs], errors.OVERRIDE.place
+        for op, chosen, (shape, dtype, spec_id, grad) in self.steps:
+            node = Node(op, tuple([nodes[i] for i in chosen]), shape, dtype, grad, spec_id)
+            node.place = place
+            nodes.append(node)
+        return nodes[self.result]
+
+
+_EXPANSIONS: dict[tuple[object, ...], _Expansion] = {}
+_MOST_EXPANSIONS = 4096
+
+
+def _expanded_once(op: Op, inputs: list[Node]) -> Node:
+    """``op`` on ``inputs``, recorded as primitive ops; no gradients are recorded."""
+    if op.kind is not Kind.COMPOSITE:
+        return apply(op, *inputs)
+    key = (op.uid, *[2 * x.spec_id + x.requires_grad for x in inputs])
+    known = _EXPANSIONS.get(key)
+    if known is not None:
+        return known.record(inputs)
+    result = op.expand(*inputs)
+    place = {id(x): i for i, x in enumerate(inputs)}
+    if len(place) == len(inputs):
+        steps = []
+        for node in _needed([result], place):
+            chosen = [place.get(id(x), -1) for x in node.inputs]
+            if -1 in chosen:  # something that was there before
+                return result
+            made = node.shape, node.dtype, node.spec_id, node.requires_grad
+            steps.append((node.op, chosen, made))
+            place[id(node)] = len(place)
+        if len(_EXPANSIONS) >= _MOST_EXPANSIONS:
+            _EXPANSIONS.clear()
+        _EXPANSIONS[key] = _Expansion(steps, place[id(result)])
+    return result
+
+
+def _needed(outputs: Iterable[Node], given: Container[int] = ()) -> list[Node]:
+    """Pending nodes that lead to ``outputs`` from those with ids in ``given``, in order."""
     found: dict[int, Node] = {}
     stack = list(outputs)
     while stack:
         node = stack.pop()
-        if node.pending and id(node) not in found:
+        if node.pending and id(node) not in found and id(node) not in given:
             found[id(node)] = node
             stack.extend(node.inputs)
     return sorted(found.values(), key=lambda n: n.sequence)

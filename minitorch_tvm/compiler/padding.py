@@ -1,0 +1,769 @@
+"""One program for many sizes: what varies gets room, and what is computed in the rest is ignored.
+
+A graph is rewritten into one of larger shapes.  Of a dimension that varies the first elements are
+those of the original, and the others may be anything (also NaN).  Every rule keeps it so: where a
+sum, a product of matrices or another op combines elements along such a dimension, those that are
+none are replaced by what changes nothing, and how many there are is a number that the program is
+told when it runs.  So is everything else that is different from size to size: 1 / n of a mean, the
+position of the last element.
+
+Before, of a length of 37 for which there is to be room up to 48::
+
+    %0 = buffer() : float32[37, 4]
+    %1 = Exp()(%0) : float32[37, 4]
+    %2 = Sum(dims=(0,), keepdim=False)(%1) : float32[4] -> out0
+
+After::
+
+    %0 = buffer() : float32[48, 4]
+    %1 = Exp()(%0) : float32[48, 4]
+    %2 = Iota(shape=(48, 1), dim=0, dtype=mt.int32)() : int32[48, 1]
+    %3 = scalar() : int32[]
+    %4 = Lt()(%2, %3) : bool[48, 1]
+    %5 = Full(shape=(), value=0, dtype=mt.float32)() : float32[]
+    %6 = Where()(%4, %1, %5) : float32[48, 4]
+    %7 = Sum(dims=(0,), keepdim=False)(%6) : float32[4] -> out0
+
+Nothing is guessed: the rules hold for the sizes at hand, whatever has been said to vary, and a
+graph that has an op without a rule is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..core import dtype as dt
+from ..core.dtype import Category, DType
+from ..core.limits import iinfo
+from ..core.shape import Shape, contiguous_strides
+from ..ir.graph import Graph, Value
+from ..ir.node import SCALAR
+from ..ir.op import Op, intern
+from ..ops import conv as cv
+from ..ops import elementwise as ew
+from ..ops import movement as mv
+from ..ops import reduction as rd
+from ..ops.gather import ScatterAdd, Take
+from ..ops.matmul import Matmul
+from ..ops.picking import LastPosition
+from ..ops.pool import PoolBase
+from ..ops.random import RandomBits
+from ..ops.scan import ArgSort, Scan
+
+
+class Extent(NamedTuple):
+    """A size that varies: that of an axis of a value, and how much room there is for it."""
+
+    value: int
+    axis: int
+    room: int
+
+    def size(self, graph: Graph) -> int:
+        """What it is in a graph."""
+        return graph.values[self.value].shape[self.axis]
+
+
+Dim = tuple["int | Extent", ...]
+"""What a dimension is the product of, in row-major order."""
+
+_ONE: Dim = (1,)
+
+Number = float | int | bool
+Told = Callable[[Graph], Number]
+"""What the program is told, of the graph that it runs."""
+
+
+class Varying(NamedTuple):
+    """What is different in graphs of one structure."""
+
+    sizes: Mapping[tuple[int, int], tuple[int, int]]
+    """Of (value, axis) the least and the largest size."""
+    values: Set[int]
+    """Constants of other values."""
+    starts: Set[tuple[int, int]]
+    """Where slices and insertions begin: (value, axis)."""
+    room: Callable[[int, int], int]
+    """Of a size and the largest one: how much room there is to be for it."""
+
+    def room_for(self, value: int, axis: int, graph: Graph) -> int:
+        """For a size of a graph; 0: it does not vary."""
+        known = self.sizes.get((value, axis))
+        return 0 if known is None else self.room(graph.values[value].shape[axis], known[1])
+
+
+class Padded:
+    """A graph with room, made of one of some graphs that it can be told to compute."""
+
+    def __init__(
+        self,
+        source: Graph,
+        varying: Varying,
+        dims: list[tuple[Dim, ...]],
+        graph: Graph,
+        outputs: list[tuple[Dim, ...]],
+        told: list[Told | None],
+    ) -> None:
+        self.graph = graph
+        self._outputs = outputs
+        # More may vary later, which this one is not told.
+        self._values, self._starts = frozenset(varying.values), frozenset(varying.starts)
+        self._told = told
+        forms = {d: k for k, d in enumerate({d: 0 for d in dims if any(map(_varies, d))})}
+        self._forms = [*forms]
+        self._source = [(v, forms.get(d, -1)) for v, d in zip(source.values, dims, strict=True)]
+        self._extents = sorted(
+            {atom for d in forms for dim in d for atom in dim if isinstance(atom, Extent)}
+        )
+
+    def serves(self, graph: Graph, varying: Varying) -> bool:
+        """Whether a graph of the same structure would become this one, with other numbers."""
+        for extent in self._extents:
+            room = varying.room_for(extent.value, extent.axis, graph)
+            if room != extent.room or not 2 <= extent.size(graph) <= room:
+                return False
+        shapes = [tuple(_size(d, graph) for d in form) for form in self._forms]
+        for i, (v, (own, form)) in enumerate(zip(graph.values, self._source, strict=True)):
+            if v.shape != (own.shape if form < 0 else shapes[form]):
+                return False
+            if v.op is not own.op and not self._alike(i, v.op, own.op):
+                return False
+        return True
+
+    def _alike(self, i: int, a: Op, b: Op) -> bool:
+        """Whether the rules for two ops do the same, if their results have the same dimensions."""
+        if type(a) is not type(b):
+            return False
+        other = a.attributes()
+        for name, value in b.attributes().items():
+            if name in _SIZES or repr(other[name]) == repr(value):  # 0.0 equals -0.0
+                continue
+            if name == "value" and i in self._values:
+                continue
+            if not isinstance(a, (mv.Slice, mv.Insert)) or name != "starts":
+                return False
+            assert isinstance(b, (mv.Slice, mv.Insert))
+            for axis, (m, n) in enumerate(zip(a.starts, b.starts, strict=True)):
+                if m != n and (i, axis) not in self._starts:
+                    return False
+        return True
+
+    def results(self, graph: Graph) -> list[Shape]:
+        """The shape in which each output of ``graph`` is the corner of that of the program."""
+        return [tuple(_size(d, graph) for d in dims) for dims in self._outputs]
+
+    def numbers(self, graph: Graph) -> list[Number | None]:
+        """Of each scalar of the program its value; None: the next one of those of ``graph``."""
+        return [None if told is None else told(graph) for told in self._told]
+
+
+# Attributes that the shape of the result tells.
+_SIZES = ("shape", "size", "count", "stops")
+
+
+class _Refused(Exception):
+    """There is no rule for something that varies."""
+
+
+def padded(graph: Graph, varying: Varying) -> Padded | None:
+    """``graph`` with room for what varies; None if something that depends on it has no rule."""
+    try:
+        return _Padder(graph, varying).run()
+    except _Refused:
+        return None
+
+
+def _varies(dim: Dim) -> bool:
+    return any([isinstance(atom, Extent) for atom in dim])  # noqa: C419  is faster
+
+
+def _product(atoms: Iterable[int | Extent]) -> Dim:
+    """The dimension that these make, in one form."""
+    found: list[int | Extent] = []
+    for atom in atoms:
+        if isinstance(atom, int) and found and isinstance(found[-1], int):
+            found[-1] *= atom
+        elif atom != 1:
+            found.append(atom)
+    return tuple(found) or _ONE
+
+
+def _size(dim: Dim, graph: Graph) -> int:
+    return math.prod(a.size(graph) if isinstance(a, Extent) else a for a in dim)
+
+
+def _room(dim: Dim) -> int:
+    return math.prod(a.room if isinstance(a, Extent) else a for a in dim)
+
+
+def _first(dim: Dim) -> bool:
+    """Whether the first elements are the original's: positions are what they were."""
+    return not any(isinstance(atom, Extent) for atom in dim[1:])
+
+
+class _Padder:
+    """Builds the new graph, value by value."""
+
+    def __init__(self, graph: Graph, varying: Varying) -> None:
+        self._graph, self._varying = graph, varying
+        self._values: list[Value] = []
+        self._dims: list[tuple[Dim, ...]] = []
+        self._told: list[Told | None] = []
+        self._extents: dict[int, Extent] = {}
+        self._known: dict[object, int] = {}
+        self._at = 0
+        self._like = graph.values[0]
+
+    def run(self) -> Padded:
+        """The whole graph."""
+        graph = self._graph
+        number: list[int] = []
+        for i, v in enumerate(graph.values):
+            if v.is_leaf and v.op is not SCALAR:
+                self._leaf_extents(i, v)
+        for i, v in enumerate(graph.values):
+            self._at, self._like = i, v
+            xs = [number[x] for x in v.inputs]
+            new = self._leaf(v) if v.is_leaf else self._value(v, xs)
+            if tuple(_size(d, graph) for d in self._dims[new]) != v.shape:
+                raise _Refused
+            number.append(new)
+        donated = tuple(
+            (o, number[s])
+            for o, s in graph.donated
+            if not any(map(_varies, self._dims[number[s]]))
+            and not any(map(_varies, self._dims[number[graph.outputs[o]]]))
+        )
+        outputs = tuple(self._apart(number[o]) for o in graph.outputs)
+        roomy = Graph(tuple(self._values), outputs, donated)
+        dims = [self._dims[x] for x in number]
+        parts = [self._dims[o] for o in outputs]
+        return Padded(graph, self._varying, dims, roomy, parts, self._told)
+
+    def _apart(self, x: int) -> int:
+        """``x`` in a shape in which the original's elements are the first along each dimension."""
+        dims = self._dims[x]
+        if all(map(_first, dims)):
+            return x
+        apart: list[Dim] = [(atom,) for dim in dims for atom in dim]
+        return self._make(mv.Reshape(tuple(map(_room, apart))), (x,), apart)
+
+    # --- sizes -------------------------------------------------------------------------------
+
+    def _leaf_extents(self, i: int, v: Value) -> None:
+        for axis, size in enumerate(v.shape):
+            if (i, axis) in self._varying.sizes:
+                self._extent(i, axis, size)
+
+    def _extent(self, i: int, axis: int, size: int) -> Extent:
+        """Sizes that are equal are taken for one."""
+        found = self._extents.get(size)
+        if found is None:
+            room = self._varying.room_for(i, axis, self._graph)
+            # Of a size of one it would not be known whether it is one that broadcasts.
+            if size < 2 or room < size:
+                raise _Refused
+            found = self._extents[size] = Extent(i, axis, room)
+        return found
+
+    def _dim(self, axis: int, size: int) -> Dim:
+        """That of a size which is an attribute of the value at hand."""
+        if (self._at, axis) not in self._varying.sizes:
+            return (size,)
+        if size > 1 and size not in self._extents:
+            # So many rows of so many: what counts their elements sees the first ones first.
+            for known in sorted(self._extents, reverse=True):
+                if size % known == 0:
+                    return _product((self._extents[known], size // known))
+        return (self._extent(self._at, axis, size),)
+
+    def _dims_of(self, shape: Shape) -> tuple[Dim, ...]:
+        return tuple(self._dim(axis, size) for axis, size in enumerate(shape))
+
+    # --- new values --------------------------------------------------------------------------
+
+    def _append(self, value: Value, dims: Sequence[Dim]) -> int:
+        self._values.append(value)
+        self._dims.append(tuple(dims))
+        return len(self._values) - 1
+
+    def _make(self, op: Op, xs: Sequence[int], dims: Sequence[Dim]) -> int:
+        """``op`` on values of the new graph; refused if the result has another shape."""
+        spec = op.infer(*[self._values[x].spec for x in xs])
+        if spec.shape != tuple(map(_room, dims)):
+            raise _Refused
+        value = Value(intern(op), tuple(xs), spec.shape, spec.dtype, self._like.place)
+        return self._append(value, dims)
+
+    def _scalar(self, told: Told | None, dtype: DType) -> int:
+        self._told.append(told)
+        return self._append(Value(SCALAR, (), (), dtype, self._like.place), ())
+
+    def _count(self, told: Told) -> int:
+        """A number that is told, as an int32."""
+        return self._scalar(told, dt.int32)
+
+    def _count_of(self, extent: Extent) -> int:
+        """How many there are."""
+        key = ("count", extent)
+        if key not in self._known:
+            self._known[key] = self._count(extent.size)
+        return self._known[key]
+
+    def _start(self, op: mv.Slice | mv.Insert, axis: int) -> int:
+        """Where a slice or an insertion begins."""
+        i = self._at
+        if (i, axis) in self._varying.starts:
+            return self._count(lambda graph: _starts(graph, i)[axis])
+        return self._full(op.starts[axis], dt.int32)
+
+    def _full(self, value: float | int | bool, dtype: DType) -> int:
+        return self._make(mv.Full((), value, dtype), (), ())
+
+    def _broadcast(self, op: Op, *xs: int) -> int:
+        """An elementwise op: dimensions that are not of one element must be the same."""
+        rank = max(len(self._dims[x]) for x in xs)
+        dims = [_ONE] * rank
+        for x in xs:
+            own = self._dims[x]
+            for axis, dim in enumerate(own, rank - len(own)):
+                if dim != _ONE and dims[axis] != dim:
+                    if dims[axis] != _ONE:
+                        raise _Refused
+                    dims[axis] = dim
+        return self._make(op, xs, dims)
+
+    def _iota(self, dims: Sequence[Dim], axis: int) -> int:
+        """Positions along ``axis``, of one element along the others."""
+        line = [d if k == axis else _ONE for k, d in enumerate(dims)]
+        key = ("iota", axis, *line)
+        if key not in self._known:
+            shape = tuple(map(_room, line))
+            self._known[key] = self._make(mv.Iota(shape, axis, dt.int32), (), line)
+        return self._known[key]
+
+    def _inside(self, dims: Sequence[Dim], axes: Iterable[int]) -> int | None:
+        """Which elements of such a value are the original's along ``axes``; None: all of them."""
+        found: int | None = None
+        for axis in axes:
+            one = self._inside_axis(dims, axis)
+            if one is not None:
+                found = one if found is None else self._broadcast(ew.And(), found, one)
+        return found
+
+    def _inside_axis(self, dims: Sequence[Dim], axis: int) -> int | None:
+        dim, rank = dims[axis], len(dims)
+        key = ("inside", rank, axis, dim)
+        if key in self._known or not _varies(dim):
+            return self._known.get(key)
+        before, behind = [_ONE] * axis, [_ONE] * (rank - axis - 1)
+        apart = [*before, *((atom,) for atom in dim), *behind]
+        found: int | None = None
+        for k, atom in enumerate(dim, axis):
+            if isinstance(atom, Extent):
+                one = self._broadcast(ew.Lt(), self._iota(apart, k), self._count_of(atom))
+                found = one if found is None else self._broadcast(ew.And(), found, one)
+        assert found is not None
+        if len(dim) > 1:
+            if self._values[found].shape != tuple(map(_room, apart)):
+                shape = tuple(map(_room, apart))
+                found = self._make(mv.Expand(shape), (found,), apart)
+            merged = [*before, dim, *behind]
+            found = self._make(mv.Reshape(tuple(map(_room, merged))), (found,), merged)
+        self._known[key] = found
+        return found
+
+    def _masked(self, x: int, axes: Iterable[int], fill: float | int | bool) -> int:
+        """``x`` with ``fill`` where it has elements along ``axes`` that the original has not."""
+        inside = self._inside(self._dims[x], axes)
+        if inside is None:
+            return x
+        key = ("masked", x, inside, type(fill), fill)
+        if key not in self._known:
+            other = self._full(fill, self._values[x].dtype)
+            self._known[key] = self._broadcast(ew.Where(), inside, x, other)
+        return self._known[key]
+
+    # --- rules -------------------------------------------------------------------------------
+
+    def _leaf(self, v: Value) -> int:
+        if v.op is SCALAR:
+            return self._scalar(None, v.dtype)  # its own
+        dims = [
+            (self._extents[size],) if (self._at, axis) in self._varying.sizes else (size,)
+            for axis, size in enumerate(v.shape)
+        ]
+        shape = tuple(map(_room, dims))
+        return self._append(Value(v.op, (), shape, v.dtype, v.place), dims)
+
+    def _value(self, v: Value, xs: Sequence[int]) -> int:
+        i, varying = self._at, self._varying
+        free = not any(_varies(d) for x in xs for d in self._dims[x])
+        if free and i not in varying.values:
+            own = range(len(v.shape))
+            if not any((i, k) in varying.sizes or (i, k) in varying.starts for k in own):
+                value = Value(v.op, tuple(xs), v.shape, v.dtype, v.place)
+                return self._append(value, [(n,) for n in v.shape])
+        if v.op.elementwise:
+            return self._broadcast(v.op, *xs)
+        for kind in type(v.op).__mro__:
+            rule = _RULES.get(kind)
+            if rule is not None:
+                return rule(self, v.op, v, xs)
+        raise _Refused
+
+    def _constant(self, op: mv.Full, v: Value, xs: Sequence[int]) -> int:
+        dims = self._dims_of(v.shape)
+        shape = tuple(map(_room, dims))
+        if self._at not in self._varying.values:
+            return self._make(mv.Full(shape, op.value, op.dtype), (), dims)
+        if op.dtype.category is Category.BOOL:
+            raise _Refused
+        i = self._at
+        number = self._scalar(lambda graph: _value(graph, i), op.dtype)
+        return self._make(mv.Expand(shape), (number,), dims) if shape else number
+
+    def _positions(self, op: mv.Iota, v: Value, xs: Sequence[int]) -> int:
+        dims = self._dims_of(v.shape)
+        if not _first(dims[op.dim]):
+            raise _Refused
+        return self._make(mv.Iota(tuple(map(_room, dims)), op.dim, op.dtype), (), dims)
+
+    def _random(self, op: RandomBits, v: Value, xs: Sequence[int]) -> int:
+        dims = self._dims_of(v.shape)
+        shape = tuple(map(_room, dims))
+        if all(_first(d) for d in dims) and not any(map(_varies, dims[1:])):
+            return self._make(RandomBits(shape), xs, dims)
+        # The bits of an element are those of its number among the original's.
+        number: int | None = None
+        for axis, dim in enumerate(dims):
+            if dim == _ONE:
+                continue
+            if not _first(dim):
+                raise _Refused
+            stride = self._count(partial(_stride, self._at, axis))
+            term = self._broadcast(ew.Mul(), self._iota(dims, axis), stride)
+            number = term if number is None else self._broadcast(ew.Add(), number, term)
+        assert number is not None
+        line = (math.prod(shape),)
+        bits = self._make(RandomBits(line), xs, [line])
+        return self._make(Take(0), (bits, number), dims)
+
+    def _reshaped(self, op: mv.Reshape, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        left = [atom for dim in self._dims[x] for atom in dim if atom != 1][::-1]
+        dims = []
+        for size in v.shape:
+            found: list[int | Extent] = []
+            while size > 1:
+                if not left:
+                    raise _Refused
+                atom = left.pop()
+                own = _size((atom,), self._graph)
+                if size % own == 0:
+                    size //= own
+                elif isinstance(atom, int) and atom % size == 0:
+                    left.append(atom // size)
+                    atom, size = size, 1
+                else:
+                    raise _Refused
+                found.append(atom)
+            dims.append(_product(found) if size else (0,))
+        return self._make(mv.Reshape(tuple(map(_room, dims))), xs, dims)
+
+    def _permuted(self, op: mv.Permute, v: Value, xs: Sequence[int]) -> int:
+        return self._make(op, xs, [self._dims[xs[0]][d] for d in op.dims])
+
+    def _expanded(self, op: mv.Expand, v: Value, xs: Sequence[int]) -> int:
+        own = self._dims[xs[0]]
+        lead = len(v.shape) - len(own)
+        dims = [
+            own[axis - lead] if axis >= lead and own[axis - lead] != _ONE else self._dim(axis, size)
+            for axis, size in enumerate(v.shape)
+        ]
+        return self._make(mv.Expand(tuple(map(_room, dims))), xs, dims)
+
+    def _taken(self, x: int, axis: int, start: int | None, step: int, dim: Dim) -> int:
+        """Elements from ``start`` (a value) on along ``axis``, as many as ``dim`` says."""
+        place = self._iota([dim], 0)
+        if step != 1:
+            place = self._broadcast(ew.Mul(), place, self._full(step, dt.int32))
+        if start is not None:
+            place = self._broadcast(ew.Add(), place, start)
+        dims = [*self._dims[x]]
+        dims[axis] = dim
+        return self._make(Take(axis), (x, place), dims)
+
+    def _sliced(self, op: mv.Slice, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        dims = [*self._dims[x]]
+        rank = len(dims)
+        starts, stops, steps = [0] * rank, [*map(_room, dims)], [1] * rank
+        later = []
+        for axis, (start, stop, step) in enumerate(zip(op.starts, op.stops, op.steps, strict=True)):
+            whole = _size(dims[axis], self._graph)
+            told = (self._at, axis) in self._varying.starts
+            if (start, step) == (0, 1) and stop >= whole and not told:
+                continue
+            if not _first(dims[axis]):
+                raise _Refused
+            dim = self._dim(axis, v.shape[axis])
+            if told or start + (_room(dim) - 1) * step >= _room(dims[axis]):
+                later.append((axis, step, dim))
+            else:
+                starts[axis], steps[axis] = start, step
+                stops[axis] = start + (_room(dim) - 1) * step + 1 if _room(dim) else start
+                dims[axis] = dim
+        y = x
+        if [*map(_room, dims)] != [*self._values[x].shape]:
+            y = self._make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), (x,), dims)
+        elif tuple(dims) != self._dims[x]:  # as much room for fewer
+            y = self._make(ew.Clone(), (x,), dims)
+        for axis, step, dim in later:
+            y = self._taken(y, axis, self._start(op, axis), step, dim)
+        return y
+
+    def _inserted(self, op: mv.Insert, v: Value, xs: Sequence[int]) -> int:
+        base, x = xs
+        own, new = self._dims[base], self._dims[x]
+        parts = [
+            axis
+            for axis, (start, step) in enumerate(zip(op.starts, op.steps, strict=True))
+            if own[axis] != new[axis] or start or step != 1
+        ]
+        if not any(
+            (self._at, a) in self._varying.starts or _varies(own[a]) or _varies(new[a])
+            for a in parts
+        ):
+            return self._make(op, xs, own)
+        spread, inside = x, None
+        for axis in parts:
+            if op.steps[axis] != 1 or not _first(own[axis]) or not _first(new[axis]):
+                raise _Refused
+            offset = self._broadcast(ew.Sub(), self._iota(own, axis), self._start(op, axis))
+            # As a line: which of the elements along the axis comes in each place.
+            line = self._make(mv.Reshape((_room(own[axis]),)), (offset,), [own[axis]])
+            dims = [*self._dims[spread]]
+            dims[axis] = own[axis]
+            spread = self._make(Take(axis), (spread, line), dims)
+            end = self._count(partial(_length, v.inputs[1], axis))
+            here = self._broadcast(
+                ew.And(),
+                self._broadcast(ew.Le(), self._full(0, dt.int32), offset),
+                self._broadcast(ew.Lt(), offset, end),
+            )
+            inside = here if inside is None else self._broadcast(ew.And(), inside, here)
+        assert inside is not None
+        return self._broadcast(ew.Where(), inside, spread, base)
+
+    def _joined(self, op: mv.Cat, v: Value, xs: Sequence[int]) -> int:
+        axis = op.dim
+        parts = [x for x in xs if self._values[x].shape[axis]] or xs
+        dims = [*self._dims[parts[0]]]
+        for x in parts:
+            dims[axis] = self._dims[x][axis]
+            if tuple(dims) != self._dims[x]:
+                raise _Refused
+        if not any(_varies(self._dims[x][axis]) for x in parts):
+            dims[axis] = (v.shape[axis],)
+            return self._make(op, xs, dims)
+        dims[axis] = self._dim(axis, v.shape[axis])
+        if not all(_first(d) for d in (dims[axis], *(self._dims[x][axis] for x in parts))):
+            raise _Refused
+        place = self._iota([dims[axis]], 0)
+        found = self._make(Take(axis), (parts[0], place), dims)
+        ours = [x for x, part in zip(v.inputs, xs, strict=True) if part in parts]
+        for k, x in enumerate(parts[1:], 1):
+            first = self._count(partial(_lengths, ours[:k], axis))
+            own = self._make(Take(axis), (x, self._broadcast(ew.Sub(), place, first)), dims)
+            behind = self._broadcast(ew.Le(), first, self._iota(dims, axis))
+            found = self._broadcast(ew.Where(), behind, own, found)
+        return found
+
+    def _flipped(self, op: mv.Flip, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        y, left = x, []
+        for axis in op.dims:
+            dim = self._dims[x][axis]
+            if not _varies(dim):
+                left.append(axis)
+                continue
+            if not _first(dim):
+                raise _Refused
+            last = self._count(partial(_last, v.inputs[0], axis))
+            place = self._broadcast(ew.Sub(), last, self._iota([dim], 0))
+            y = self._make(Take(axis), (y, place), self._dims[x])
+        return self._make(mv.Flip(tuple(left)), (y,), self._dims[x]) if left else y
+
+    def _reduced(self, op: rd.Reduction, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        dims = self._dims[x]
+        if isinstance(op, rd.ArgMax) and not all(_first(dims[d]) for d in op.dims):
+            raise _Refused
+        y = self._masked(x, op.dims, _nothing(op, self._values[x].dtype))
+        kept = [
+            _ONE if d in op.dims else dim
+            for d, dim in enumerate(dims)
+            if op.keepdim or d not in op.dims
+        ]
+        return self._make(op, (y,), kept)
+
+    def _product_of(self, op: Matmul, v: Value, xs: Sequence[int]) -> int:
+        a, b = (self._dims[x] for x in xs)
+        m, k = (a[-1], a[-2]) if op.ta else (a[-2], a[-1])
+        terms, n = (b[-1], b[-2]) if op.tb else (b[-2], b[-1])
+        if k != terms:
+            raise _Refused
+        rank = max(len(a), len(b)) - 2
+        batch = [_ONE] * rank
+        for own in (a[:-2], b[:-2]):
+            for axis, dim in enumerate(own, rank - len(own)):
+                if dim != _ONE and batch[axis] != dim:
+                    if batch[axis] != _ONE:
+                        raise _Refused
+                    batch[axis] = dim
+        # Both: 0 times what is not a number is not 0.
+        left = self._masked(xs[0], (len(a) - (2 if op.ta else 1),), 0)
+        right = self._masked(xs[1], (len(b) - (1 if op.tb else 2),), 0)
+        return self._make(op, (left, right), [*batch, m, n])
+
+    def _take(self, op: Take, v: Value, xs: Sequence[int]) -> int:
+        x, index = (self._dims[i] for i in xs)
+        if not _first(x[op.dim]):
+            raise _Refused
+        return self._make(op, xs, [*x[: op.dim], *index, *x[op.dim + 1 :]])
+
+    def _scattered(self, op: ScatterAdd, v: Value, xs: Sequence[int]) -> int:
+        ct, index = (self._dims[x] for x in xs)
+        axes = range(op.dim, op.dim + len(index))
+        dim = self._dim(op.dim, op.size)
+        if ct[op.dim : axes.stop] != index or not _first(dim):
+            raise _Refused
+        terms = self._masked(xs[0], axes, 0)
+        dims = [*ct[: op.dim], dim, *ct[axes.stop :]]
+        return self._make(ScatterAdd(op.dim, _room(dim)), (terms, xs[1]), dims)
+
+    def _last(self, op: LastPosition, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        index = self._dims[x]
+        dim = self._dim(0, op.size)
+        # The results count the positions: they must be where they were.
+        if not _first(dim) or not all(map(_first, index)) or any(map(_varies, index[1:])):
+            raise _Refused
+        room = _room(dim)
+        inside = self._inside(index, range(len(index)))
+        if inside is None:
+            return self._make(LastPosition(room), xs, [dim])
+        other = self._full(room, self._values[x].dtype)
+        places = self._broadcast(ew.Where(), inside, x, other)
+        found = self._make(LastPosition(room + 1), (places,), [(room + 1,)])
+        return self._make(mv.Slice((0,), (room,), (1,)), (found,), [dim])
+
+    def _scanned(self, op: Scan, v: Value, xs: Sequence[int]) -> int:
+        dims = self._dims[xs[0]]
+        if any(self._dims[x] != dims for x in xs) or not _first(dims[op.dim]):
+            raise _Refused
+        if op.reverse:
+            xs = [self._masked(x, (op.dim,), 0) for x in xs]
+        return self._make(op, xs, dims)
+
+    def _sorted(self, op: ArgSort, v: Value, xs: Sequence[int]) -> int:
+        (x,) = xs
+        dims = [*self._dims[x]]
+        if _varies(dims[op.dim]):
+            raise _Refused
+        whole = _size(dims[op.dim], self._graph)
+        if op.count == whole:
+            return self._make(op, xs, dims)
+        dim = self._dim(op.dim, op.count)
+        if _room(dim) <= whole:
+            dims[op.dim] = dim
+            return self._make(ArgSort(op.dim, op.descending, _room(dim)), xs, dims)
+        found = self._make(ArgSort(op.dim, op.descending, whole), xs, dims)
+        return self._taken(found, op.dim, None, 1, dim)
+
+    def _images(self, op: Op, v: Value, xs: Sequence[int]) -> int:
+        """Of several images, each for itself."""
+        lead = self._dims[xs[0]][: 2 if isinstance(op, PoolBase) else 1]
+        for x in xs if isinstance(op, PoolBase) else xs[:1]:
+            if self._dims[x][: len(lead)] != lead or any(map(_varies, self._dims[x][len(lead) :])):
+                raise _Refused
+        if not isinstance(op, PoolBase) and any(map(_varies, self._dims[xs[1]])):
+            raise _Refused
+        return self._make(op, xs, [*lead, *((n,) for n in v.shape[len(lead) :])])
+
+    def _weights(self, op: cv.ConvGradWeight, v: Value, xs: Sequence[int]) -> int:
+        x, ct = (self._dims[i] for i in xs)
+        if x[0] != ct[0] or any(map(_varies, (*x[1:], *ct[1:]))):
+            raise _Refused
+        return self._make(op, [self._masked(i, (0,), 0) for i in xs], [(n,) for n in v.shape])
+
+
+def _starts(graph: Graph, i: int) -> tuple[int, ...]:
+    op = graph.values[i].op
+    assert isinstance(op, (mv.Slice, mv.Insert))
+    return op.starts
+
+
+def _value(graph: Graph, i: int) -> Number:
+    op = graph.values[i].op
+    assert isinstance(op, mv.Full)
+    return op.value
+
+
+def _stride(i: int, axis: int, graph: Graph) -> int:
+    return contiguous_strides(graph.values[i].shape)[axis]
+
+
+def _length(i: int, axis: int, graph: Graph) -> int:
+    return graph.values[i].shape[axis]
+
+
+def _lengths(values: Sequence[int], axis: int, graph: Graph) -> int:
+    return sum(graph.values[i].shape[axis] for i in values)
+
+
+def _last(i: int, axis: int, graph: Graph) -> int:
+    return graph.values[i].shape[axis] - 1
+
+
+def _nothing(op: rd.Reduction, dtype: DType) -> float | int | bool:
+    """What changes no result of that reduction."""
+    if isinstance(op, rd.Sum):
+        return 0
+    least = isinstance(op, (rd.Min, rd.ArgMin))
+    if dtype.category is Category.BOOL:
+        return least
+    if dtype.is_floating_point:
+        return math.inf if least else -math.inf
+    limits = iinfo(dtype)
+    return int(limits.max if least else limits.min)
+
+
+_Rule = Callable[[_Padder, Any, Value, Sequence[int]], int]
+
+_RULES: dict[type, _Rule] = {
+    mv.Full: _Padder._constant,
+    mv.Iota: _Padder._positions,
+    RandomBits: _Padder._random,
+    mv.Reshape: _Padder._reshaped,
+    mv.Permute: _Padder._permuted,
+    mv.Expand: _Padder._expanded,
+    mv.Slice: _Padder._sliced,
+    mv.Insert: _Padder._inserted,
+    mv.Cat: _Padder._joined,
+    mv.Flip: _Padder._flipped,
+    rd.Reduction: _Padder._reduced,
+    Matmul: _Padder._product_of,
+    Take: _Padder._take,
+    ScatterAdd: _Padder._scattered,
+    LastPosition: _Padder._last,
+    Scan: _Padder._scanned,
+    ArgSort: _Padder._sorted,
+    cv.Conv2d: _Padder._images,
+    cv.ConvGradInput: _Padder._images,
+    cv.ConvGradWeight: _Padder._weights,
+    PoolBase: _Padder._images,
+}

@@ -1,0 +1,107 @@
+"""What varies in size is not compiled for every size.
+
+Positives among candidates, atoms of molecules, tokens that are sent to one of several layers: how
+many there are is another number at every step, and in what is computed from them a step is another
+program.  Once a line has had some programs of one structure, sizes between those that it had are
+run by a program that has room for them (:mod:`.compiler.padding`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .compiler.padding import Padded, Varying, padded
+from .core import config
+from .core.shape import numel
+from .growing import compiling_seconds
+from .ir.graph import Graph
+from .ops.conv import Conv2d, ConvGradInput, ConvGradWeight
+from .ops.matmul import Matmul
+from .plans import Key
+from .sites import History
+
+_LEAST_RUNS = 4
+_MOST = 16
+"""Graphs with room that are kept for a structure."""
+_REFUSALS = 4
+"""After so many a structure is compiled as it is."""
+
+# Seconds of an element that is read or written, and of a multiply-add.
+_ELEMENT, _MULTIPLY_ADD = 0.1e-9, 1 / 50e9
+
+
+class Roomy:
+    """A graph with room for several sizes, and what is known of it."""
+
+    def __init__(self, padded: Padded, settings: tuple[object, ...]) -> None:
+        self.padded, self.settings = padded, settings
+        self.key = Key.of(settings, "with room", padded.graph)
+        # About half of what is computed is wasted.
+        extra = _seconds(padded.graph) / 2
+        self.runs = max(_LEAST_RUNS, int(compiling_seconds(padded.graph) / max(extra, 1e-6)))
+        """How often a graph may be run by this one before it is worth a program of its own.
+
+        Estimated, not measured: what is computed how must not depend on time."""
+
+
+def with_room(graph: Graph, history: History) -> Roomy | None:
+    """One with room for the sizes that a line's programs have had, that can compute ``graph``.
+
+    None if that is to be compiled as it is.
+    """
+    settings = config.CONFIG.program_key
+    values = graph.values
+    sizes = {values[i].shape[axis] for i, axis in history.sizes if values[i].is_leaf}
+    rooms = partial(room, fine=len(sizes) < 2)
+    varying = Varying(history.sizes, history.values, history.starts, rooms)
+    known: list[Roomy] = history.roomy
+    for found in known:
+        if found.settings == settings and found.padded.serves(graph, varying):
+            return found
+    if history.refused >= _REFUSALS:
+        return None
+    made = padded(graph, varying)
+    if made is None:
+        history.refused += 1
+        return None
+    known.append(Roomy(made, settings))
+    if len(known) > _MOST:
+        known.pop(0)
+    return known[-1]
+
+
+def room(size: int, most: int, *, fine: bool) -> int:
+    """Of a few numbers, the largest not much above ``most``, the least that ``size`` fits in.
+
+    >>> [room(n, 90, fine=True) for n in (90, 73, 72, 40, 7)]
+    [96, 96, 72, 48, 9]
+    >>> [room(n, 90, fine=False) for n in (90, 72, 48, 40, 7)]
+    [96, 96, 48, 48, 12]
+    """
+    step = 1 << max(0, most.bit_length() - 3)
+    found = -(-most // step) * step
+    while found > 1:
+        half = -(-found // 2)
+        middle = -(-3 * found // 4)
+        if size > half:
+            return middle if fine and size <= middle else found
+        found = half
+    return max(found, size)
+
+
+def _seconds(graph: Graph) -> float:
+    elements = terms = 0
+    for v in graph.values:
+        if v.is_leaf:
+            continue
+        shapes = [graph.values[x].shape for x in v.inputs]
+        elements += numel(v.shape) + sum(map(numel, shapes))
+        if isinstance(v.op, Matmul):
+            terms += numel(v.shape) * v.op.sizes(*shapes)[3]
+        elif isinstance(v.op, Conv2d):
+            terms += numel(v.shape) * numel(shapes[1][1:])
+        elif isinstance(v.op, ConvGradInput):
+            terms += numel(shapes[0]) * numel(shapes[1][1:])
+        elif isinstance(v.op, ConvGradWeight):
+            terms += numel(shapes[1]) * numel(v.shape[1:])
+    return elements * _ELEMENT + terms * _MULTIPLY_ADD

@@ -1,0 +1,289 @@
+"""Lines whose sizes vary are run by programs that have room for several sizes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm import lazy, nn, optim, varying
+from minitorch_tvm.core import config
+from minitorch_tvm.core.events import EVENTS
+
+Run = Callable[[], Any]
+
+
+@pytest.fixture(autouse=True)
+def _on() -> Iterator[None]:
+    lazy.clear_cache()
+    with config.override(varying=True):
+        yield
+    lazy.clear_cache()
+
+
+def counted(run: Run) -> tuple[Any, dict[str, int]]:
+    """What ``run`` gives, and what it has counted."""
+    names = ("padded_programs", "padded_runs", "compiles")
+    before = EVENTS.snapshot()
+    result = run()
+    return result, {n: EVENTS.get(n) - before.get(n, 0) for n in names}
+
+
+def both(run: Run) -> tuple[Any, dict[str, int], dict[str, int]]:
+    """What ``run`` gives as it is, with what has been counted, and that when all is compiled.
+
+    Results must be nearly the same.
+    """
+    mt.manual_seed(0)
+    found, events = counted(run)
+    lazy.clear_cache()
+    mt.manual_seed(0)
+    with config.override(varying=False):
+        expected, every = counted(run)
+    assert not every["padded_programs"]
+    assert len(found) == len(expected)
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    return found, events, every
+
+
+def sizes(count: int, low: int, high: int) -> list[int]:
+    return np.random.default_rng(1).integers(low, high, count).tolist()
+
+
+def test_rows_that_vary_are_run_with_room() -> None:
+    def run() -> list[Any]:
+        weight = mt.arange(15.0).reshape(3, 5) / 9
+        data = [np.random.default_rng(n).normal(size=(n, 3)).astype("f") for n in sizes(30, 20, 60)]
+        return [F.gelu(mt.from_numpy(x) @ weight).softmax(0).numpy() for x in data]
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 20
+    assert events["compiles"] <= 9
+    assert events["padded_programs"] >= 14
+
+
+def test_molecules() -> None:
+    def run() -> list[Any]:
+        rng = np.random.default_rng(0)
+        # Without a bias, whose gradient behind a normalisation is rounding errors alone.
+        embed, inner, out = nn.Embedding(9, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 1)
+        norm = nn.BatchNorm1d(8)
+        parameters = [p for m in (embed, inner, norm, out) for p in m.parameters()]
+        optimizer, losses = optim.Adam(parameters, lr=1e-2), []
+        for _ in range(25):
+            atoms = rng.integers(3, 9, 4)
+            n, bonds = int(atoms.sum()), int(rng.integers(30, 60))
+            ends = mt.from_numpy(rng.integers(0, n, (2, bonds)))
+            x = embed(mt.from_numpy(rng.integers(0, 9, n)))
+            h = x + mt.zeros_like(x).index_add(0, ends[1], x[ends[0]])
+            h = F.dropout(F.relu(norm(inner(h))), 0.1)
+            whole = mt.from_numpy(np.repeat(np.arange(4), atoms))
+            y = out(mt.zeros(4, 8).index_add(0, whole, h)).squeeze(1)
+            loss = F.smooth_l1_loss(y, mt.from_numpy(rng.normal(size=4).astype("f")))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return [*losses, *(p.detach().numpy() for p in parameters), norm.running_var.numpy()]
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 20
+    assert events["compiles"] <= 17
+    assert events["padded_programs"] >= 8
+
+
+def test_experts_get_what_is_sent_to_them() -> None:
+    def run() -> list[Any]:
+        gate, experts = nn.Linear(6, 3), nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
+        optimizer, losses = optim.SGD([*gate.parameters(), *experts.parameters()], lr=0.1), []
+        for _ in range(24):
+            x = mt.randn(64, 6)
+            weight, chosen = gate(x).softmax(-1).max(-1)
+            y = mt.zeros_like(x)
+            for number, expert in enumerate(experts):
+                rows = (chosen == number).nonzero().squeeze(1)
+                y = y.index_add(0, rows, expert(x[rows]) * weight[rows, None])
+            loss = (y - x.flip(1)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    _, events, every = both(run)
+    assert events["padded_programs"] >= 8
+    assert events["compiles"] <= every["compiles"] - 5
+
+
+def test_positions_in_a_text_of_any_length() -> None:
+    def run() -> list[Any]:
+        embed, mix, out = nn.Embedding(9, 8), nn.Linear(8, 24), nn.Linear(8, 9)
+        optimizer = optim.SGD([*embed.parameters(), *mix.parameters()], lr=0.1)
+        rng, losses = np.random.default_rng(0), []
+        for n in sizes(15, 10, 40):
+            tokens = mt.from_numpy(rng.integers(0, 9, (3, n)))
+            x = embed(tokens[:, :-1])
+            query, key, value = mix(x).view(3, n - 1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+            hidden = (tokens[:, :-1] != 0)[:, None, None]
+            y = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+            scores = out(x + y.transpose(1, 2).flatten(2))
+            loss = F.cross_entropy(scores.reshape(-1, 9), tokens[:, 1:].reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses += [loss.item(), scores[:, -1].detach().numpy()]
+        return losses
+
+    _, events, every = both(run)
+    assert events["padded_programs"] >= 5
+    assert events["compiles"] < every["compiles"]
+
+
+def test_random_numbers_are_the_same_bits() -> None:
+    def run() -> list[Any]:
+        found = []
+        for n in sizes(20, 20, 50):
+            found += [(mt.rand(n, 3) + mt.zeros(n, 1)).numpy(), (mt.rand(2, n, 4) * 1).numpy()]
+        return found
+
+    found, events, _ = both(run)
+    assert events["padded_programs"] >= 10
+    with config.override(varying=False):
+        mt.manual_seed(0)
+        for got, want in zip(found, run(), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_results_are_kept_and_inputs_are_what_they_were() -> None:
+    data = [np.full((n, 3), i, np.float32) for i, n in enumerate(sizes(40, 20, 60))]
+    copies = [x.copy() for x in data]
+
+    def run() -> list[Any]:
+        return [(mt.from_numpy(x) * 2 + mt.arange(len(x))[:, None]) for x in data]
+
+    def evaluated() -> list[Any]:
+        found = run()
+        for y in found:
+            mt.eval(y)
+        return [y.numpy() for y in found]
+
+    def one_by_one() -> list[Any]:
+        found = []
+        for x in data:
+            found.append(mt.from_numpy(x) * 2 + mt.arange(len(x))[:, None])
+            mt.eval(found[-1])
+        return [y.numpy() for y in found]
+
+    for way in (evaluated, one_by_one):
+        for x, y in zip(copies, way(), strict=True):
+            np.testing.assert_array_equal(y, x * 2 + np.arange(len(x))[:, None])
+    for x, y in zip(copies, data, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_what_is_written_in_place_is_written_to_the_users_array() -> None:
+    before = EVENTS.get("padded_programs")
+    for number, n in enumerate(sizes(30, 20, 60)):
+        array = np.arange(n * 2, dtype=np.float32).reshape(n, 2)
+        x = mt.from_numpy(array)
+        x *= 3
+        x += x.sum(0)
+        mt.eval(x)
+        want = np.arange(n * 2, dtype=np.float32).reshape(n, 2) * 3
+        np.testing.assert_allclose(array, want + want.sum(0), err_msg=str(number))
+    assert EVENTS.get("padded_programs") - before >= 10
+
+
+def test_what_is_not_run_with_room() -> None:
+    """The last batch of an epoch, sizes that have not been met, captured calls, other settings."""
+    weight = mt.from_numpy(np.ones((3, 4), np.float32))
+
+    def lengths(found: Any) -> None:
+        for n in found:
+            (mt.ones(n, 3).tanh() @ weight).sum(0).numpy()
+
+    _, events = counted(lambda: lengths([32, 20] * 8))
+    assert events == {"padded_programs": 0, "padded_runs": 0, "compiles": 2}
+    lazy.clear_cache()
+    _, events = counted(lambda: lengths([1, 4, 16, 64, 256, 1024, 2048]))
+    assert events["compiles"] == 7
+    lazy.clear_cache()
+    _, events = counted(lambda: lengths([512, 256, 128, 64, 32, 8]))
+    assert events["compiles"] == 6
+    for settings in ({"varying": False}, {"validate": True}, {"profile": True}):
+        lazy.clear_cache()
+        with config.override(**settings):
+            _, events = counted(lambda: lengths(sizes(12, 20, 60)))
+        assert events["compiles"] == len(set(sizes(12, 20, 60)))
+        assert not events["padded_programs"]
+
+    @mt.compile
+    def captured(x: mt.Tensor) -> mt.Tensor:
+        return (x.tanh() @ weight).sum(0)
+
+    lazy.clear_cache()
+    data = [mt.from_numpy(np.ones((n, 3), np.float32)) for n in sizes(12, 20, 60)]
+    _, events = counted(lambda: [captured(x) for x in data for _ in "123"])
+    assert not events["padded_runs"]
+
+
+def test_a_size_of_one_is_compiled() -> None:
+    """It broadcasts; in a program with room it would be taken for one that does not."""
+
+    def run() -> list[Any]:
+        other = mt.arange(6.0).reshape(1, 6)
+        lengths = [5, 9, 1, 7, 12, 1, 6, 8, 2, 1, 3, 11, 1, 4]
+        data = [np.arange(n * 6, dtype="f").reshape(n, 6) for n in lengths]
+        return [(mt.from_numpy(x) * other).softmax(0).sum().item() for x in data]
+
+    _, events, _ = both(run)
+    assert events["padded_programs"] >= 4
+
+
+def test_a_size_that_comes_often_gets_its_own_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varying, "compiling_seconds", lambda graph: 0.0)
+    weight = mt.ones(3, 4)
+    order = [20, 40, 22, 31, 27, *[25] * 8]
+    _, events = counted(lambda: [(mt.ones(n, 3).tanh() @ weight).sum(0).numpy() for n in order])
+    # Five sizes as they are, one with room, and in the end one more as it is.
+    assert events["padded_programs"] == 1
+    assert events["padded_runs"] == varying._LEAST_RUNS
+    assert events["compiles"] == 7
+
+
+def test_programs_follow_the_settings() -> None:
+    weight = mt.ones(3, 4)
+
+    def run() -> list[Any]:
+        return [(mt.ones(n, 3).tanh() @ weight).sum(0).numpy() for n in sizes(12, 20, 60)]
+
+    first, _ = counted(run)
+    with config.override(fuse=False):
+        second, events = counted(run)
+    assert events["compiles"]
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+
+
+def test_a_user_can_see_it(capsys: pytest.CaptureFixture[str]) -> None:
+    weight = mt.ones(3, 4)
+    with config.override(log=frozenset({"compile"})):
+        for n in (20, 40, 22, 31, 27, 25, 33, 25):
+            (mt.ones(n, 3).tanh() @ weight).sum(0).numpy()
+    told = [line for line in capsys.readouterr().err.splitlines() if "with room" in line]
+    assert len(told) == 2
+    assert "test_varying.py:" in told[0]
+    last = mt.debug.explain().splitlines()[-1]
+    assert last == "2 sizes, run by programs with room for others: 3 calls"
+
+
+def test_conditions_are_tested(rng: np.random.Generator) -> None:
+    """A wrong position raises, and those that are no position of the user's do not."""
+    table = nn.Embedding(7, 3)
+    for number, n in enumerate(sizes(24, 20, 60)):
+        index = mt.from_numpy(rng.integers(0, 7, n))
+        mt.eval(table(index * 1))
+        with pytest.raises(IndexError, match="out of range"):
+            mt.eval(table(index + (7 if number % 2 else -7)))

@@ -1,0 +1,333 @@
+"""Graphs with room compute what the original does, whatever is in the rest of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import recorded
+
+import minitorch_tvm as mt
+import minitorch_tvm.nn.functional as F
+from minitorch_tvm import sites, varying
+from minitorch_tvm.ir.graph import Graph, evaluate, verify
+from minitorch_tvm.ir.node import BUFFER
+from minitorch_tvm.sites import History
+
+SIZES = (
+    *((7, 11), (19, 23), (27, 31), (13, 12), (9, 17), (18, 29), (24, 19), (16, 20), (22, 15)),
+    *((10, 16), (19, 12), (25, 27), (11, 22), (20, 22)),
+)
+"""Of two dimensions, most of them between others."""
+C = 6  # of what does not vary; positions in the tests are below
+_POSITIONS = 5
+
+
+def x(*shape: int) -> mt.Tensor:
+    return mt.from_numpy(np.zeros(shape, np.float32)).requires_grad_()
+
+
+def i(*shape: int) -> mt.Tensor:
+    return mt.from_numpy(np.zeros(shape, np.int64))
+
+
+def trained(*results: mt.Tensor) -> list[mt.Tensor]:
+    """The results, and what their sum's gradient makes of the leaves."""
+    total = sum((r * r).sum() for r in results if r.requires_grad)
+    total.backward()
+    return [*results, total]
+
+
+def weights(n: int, m: int) -> tuple[mt.Tensor, ...]:
+    return x(n, C), x(C, C), x(C)
+
+
+def _dense(n: int, m: int) -> Any:
+    a, w, b = weights(n, m)
+    y = F.relu(F.linear(a, w, b))
+    y.square().mean().backward()
+    return y, a.grad, w.grad, b.grad
+
+
+def _attention(n: int, m: int) -> Any:
+    q, k, v = x(2, 3, n, 4), x(2, 3, m, 4), x(2, 3, m, 4)
+    y = F.scaled_dot_product_attention(q, k, v)
+    y.sum().backward()
+    return y, q.grad, k.grad, v.grad
+
+
+def _causal(n: int, m: int) -> Any:
+    q = x(2, n, C)
+    s = (q @ q.transpose(1, 2)).masked_fill(mt.ones(n, n, dtype=mt.bool).triu(1), float("-inf"))
+    y = s.softmax(-1) @ q
+    y.sum().backward()
+    return y, q.grad
+
+
+def _rows(n: int, m: int) -> Any:
+    a = x(3, n, C)
+    y = F.layer_norm(a, (C,), x(C), x(C)).reshape(-1, C)
+    z = F.linear(y, x(4, C)).reshape(3, n, 4)
+    z.square().mean().backward()
+    return z, a.grad
+
+
+def _batch_norm(n: int, m: int) -> Any:
+    a, mean, var = x(n, C), mt.zeros(C), mt.ones(C)
+    y = F.batch_norm(a, mean, var, x(C), x(C), training=True)
+    y.square().sum().backward()
+    return y, a.grad, mean, var
+
+
+def _graph(n: int, m: int) -> Any:
+    nodes, src, dst = x(n, C), i(m), i(m)
+    h = mt.zeros_like(nodes).index_add(0, dst, nodes[src] * 0.5)
+    pooled = mt.zeros(4, C).index_add(0, i(n) * 0 + 1, h)
+    pooled.square().mean().backward()
+    return h, pooled, nodes.grad
+
+
+def _images(n: int, m: int) -> Any:
+    a, w = x(n, 3, 8, 8), x(4, 3, 3, 3)
+    y = F.max_pool2d(F.relu(F.conv2d(a, w, x(4), padding=1)), 2)
+    z = F.avg_pool2d(y, 2).flatten(1)
+    F.cross_entropy(z, i(n)).backward()
+    return z, a.grad, w.grad
+
+
+def _put(n: int, m: int) -> Any:
+    base, values = x(n, C), x(m, C)
+    y = base.index_copy(0, i(m), values)
+    y.sum().backward()
+    return y, base.grad, values.grad
+
+
+def _losses(n: int, m: int) -> Any:
+    a, b = x(n, C), x(n, C)
+    labels = i(n)
+    found = [
+        F.cross_entropy(a, labels),
+        F.cross_entropy(a, labels, ignore_index=2, label_smoothing=0.1),
+        F.mse_loss(a, b),
+        F.smooth_l1_loss(a, b),
+        F.binary_cross_entropy_with_logits(a, b.sigmoid()),
+        F.nll_loss(a.log_softmax(1), labels, reduction="sum"),
+        F.kl_div(a.log_softmax(1), b.softmax(1), reduction="batchmean"),
+    ]
+    sum(found).backward()  # type: ignore[union-attr]
+    return *found, a.grad, b.grad
+
+
+CASES: dict[str, Callable[[int, int], Any]] = {
+    "elementwise": lambda n, m: trained((x(n, m).tanh() * x(m) + x(n, 1)).exp(), x(n).abs()),
+    "sums": lambda n, m: trained(
+        x(n, m).sum(0), x(n, m).sum(1), x(n, C).sum(), x(3, n, C).sum((0, 2)), x(C, n).mean()
+    ),
+    "means": lambda n, m: trained(
+        x(n, m).mean(0), x(n, m).var(1), x(n, C).std(0), x(n, m).var(), x(m, n).mean((0, 1))
+    ),
+    "extremes": lambda n, m: trained(
+        x(n, m).amax(0), x(n, m).amin(1), x(n, C).max(), x(n, C).min(0).values, x(n, m).amax(1)
+    ),
+    "positions": lambda n, m: (
+        x(n, m).argmax(0),
+        x(n, m).argmin(1),
+        x(n, C).argmax(),
+        x(C, n).argmax(1),
+        i(n).argmin(),
+    ),
+    "logic": lambda n, m: (
+        (x(n, m) > 0).any(0),
+        (x(n, m) > -9).all(),
+        (i(n) < 3).sum(),
+        (x(n) == x(n)).all(),
+    ),
+    "softmax": lambda n, m: trained(x(n, m).softmax(0), x(n, m).log_softmax(1), x(n).softmax(0)),
+    "logsumexp": lambda n, m: trained(x(n, m).logsumexp(0), F.normalize(x(n, C), dim=0)),
+    "products": lambda n, m: trained(
+        x(n, C) @ x(C, m), x(n, m) @ x(m, C), x(C, n) @ x(n, C), x(m, n).t() @ x(m, 4), x(n) @ x(n)
+    ),
+    "batches": lambda n, m: trained(
+        x(n, 3, C) @ x(C, 4),
+        x(n, 3, C) @ x(n, C, 2),
+        x(3, n, m) @ x(3, m, C),
+        x(2, 3, n, C) @ x(C, n),
+    ),
+    "dense": _dense,
+    "attention": _attention,
+    "causal": _causal,
+    "rows": _rows,
+    "batch_norm": _batch_norm,
+    "graph": _graph,
+    "images": _images,
+    "put": _put,
+    "losses": _losses,
+    "slices": lambda n, m: trained(
+        x(n, m)[1:],
+        x(n, m)[:, :-1],
+        x(n, C)[-1],
+        x(C, n)[:, -1],
+        x(n)[2:5],
+        x(n, C)[:, 1:3],
+        x(n, m)[:-2, 3:],
+        x(2, n, C)[:, 0],
+        x(n, C)[-3:],
+    ),
+    "steps": lambda n, m: (x(n, C)[::2], x(m, n)[1:4, ::3], x(40, C)[:n], x(n, C)[1::2]),
+    "joined": lambda n, m: trained(
+        mt.cat([x(n, C), x(m, C)]),
+        mt.cat([x(1, C), x(n, C)]),
+        mt.cat([x(n, C), x(2, C)]),
+        mt.cat([x(n, 2), x(n, 3)], 1),
+        mt.cat([x(C, m), x(C, 3), x(C, n)], 1),
+        mt.stack([x(n), x(n)]),
+    ),
+    "flipped": lambda n, m: trained(x(n, m).flip(0), x(n, C).flip(0, 1), x(C, n).roll(2, 1)),
+    "padded": lambda n, m: trained(F.pad(x(n, C), (1, 2)), F.pad(x(n, C), (0, 0, 2, 0))),
+    "reshaped": lambda n, m: trained(
+        x(n, 4, 3).reshape(n, 12).sum(0),
+        x(3, n, 4).reshape(3 * n, 4).sum(0),
+        x(3, n, 4).permute(1, 0, 2).reshape(n, 12).softmax(0),
+        x(n, m).reshape(-1).sum(),
+        x(2, n, 3, m).permute(0, 2, 1, 3).flatten(0, 1).amax((1, 2)),
+    ),
+    "expanded": lambda n, m: trained(
+        x(1, C).expand(n, C) * x(n, C),
+        x(C).expand(n, m, C).sum(1),
+        mt.ones(n, C) * x(C),
+        mt.arange(n)[:, None] * x(1, C),
+        mt.linspace(0, 1, m) * x(C, 1),
+        mt.full((n,), 2.0) * x(n),
+    ),
+    "running": lambda n, m: trained(
+        x(n, C).cumsum(0), x(C, n).cumprod(1), x(n, C).cumsum(1), x(n).flip(0).cumsum(0)
+    ),
+    "taken": lambda n, m: trained(
+        x(n, C)[i(m)],
+        x(C, n)[:, i(4)],
+        x(n, C).gather(1, i(n, 1)),
+        F.embedding(i(n, m), x(C, 4)),
+        x(n, C).index_select(0, i(3)),
+        x(n, C).take_along_dim(i(n, 2), 1),
+    ),
+    "written": lambda n, m: trained(
+        x(n, C).index_add(0, i(m), x(m, C)),
+        x(n, C).scatter(1, i(n, 1), 2.0),
+        x(n, C).scatter_add(1, i(n, 2), x(n, 2)),
+        mt.zeros(n).index_put((i(m),), x(m), accumulate=True),
+    ),
+    "chosen": lambda n, m: trained(
+        mt.where(x(n, m) > 0, x(n, m), 0.0),
+        x(n, C).masked_fill(i(n, C) > 2, 1.0),
+        x(n, C).topk(2, 1).values,
+        x(n, C).sort(1).values,
+        F.one_hot(i(n), C) * x(n, 1),
+    ),
+    "largest of some": lambda n, m: trained(
+        x(40).topk(n).values, x(40, 3).topk(n, 0).values.sum(1)
+    ),
+    "random": lambda n, m: trained(
+        mt.rand(n, C) * x(C),
+        mt.rand(3, n) + x(3, 1),
+        F.dropout(x(n, m, C)),
+        mt.randn(2, n, m) * x(m),
+    ),
+    "distances": lambda n, m: trained(
+        mt.cdist(x(n, 3), x(m, 3)), x(n, 3).norm(dim=1), x(n, C).norm()
+    ),
+    "einsum": lambda n, m: trained(
+        mt.einsum("nc,mc->nm", x(n, C), x(m, C)), mt.einsum("bnc,bnd->bcd", x(3, n, C), x(3, n, 4))
+    ),
+    "integers": lambda n, m: (i(n, m).sum(0), i(n).amax(), i(n, C).float().mean(0), i(n) // 2 % 3),
+}
+
+REFUSED: dict[str, Callable[[int, int], Any]] = {
+    "places of two dimensions": lambda n, m: (x(n, m, C)[i(4), i(4)],),
+    "every other one": lambda n, m: trained(x(n, C)[::2]),
+    "sorted": lambda n, m: (x(n).sort().values,),
+    "flat positions": lambda n, m: (x(C, n).argmax(),),
+    "columns": lambda n, m: (x(2, C, n, 8) * 1, F.max_pool2d(x(2, C, n, 8), 2)),
+    "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
+}
+
+
+def graphs_of(case: Callable[[int, int], Any], n: int, m: int) -> list[Graph]:
+    mt.manual_seed(0)
+    return recorded(lambda: mt.eval(*[r for r in case(n, m) if isinstance(r, mt.Tensor)]))
+
+
+def leaves_of(graph: Graph, rng: np.random.Generator) -> list[Any]:
+    found: list[Any] = []
+    for v in (graph.values[k] for k in graph.leaves()):
+        if v.dtype.is_floating_point:
+            value = rng.standard_normal(v.shape)
+        else:
+            value = rng.integers(0, 2 if v.dtype is mt.bool else _POSITIONS, v.shape)
+        found.append(np.asarray(value).astype(v.dtype.numpy))
+    return found
+
+
+def values_of(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
+    with np.errstate(all="ignore"):
+        return evaluate(graph, leaves, lambda op, xs: op.reference(np, *xs))
+
+
+def spoiled(value: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    """``value`` in the corner of something larger that is full of what must not matter."""
+    room = np.empty(shape, value.dtype)
+    if value.dtype.kind == "f":
+        room[...] = rng.choice([np.nan, np.inf, -np.inf, 1e30], shape)
+    else:
+        room[...] = rng.choice([0, 1] if value.dtype == bool else [-(10**6), 10**6, 3], shape)
+    room[tuple(map(slice, value.shape))] = value
+    return room
+
+
+def check(graph: Graph, roomy: varying.Roomy, rng: np.random.Generator) -> None:
+    verify(roomy.padded.graph)
+    leaves = leaves_of(graph, rng)
+    given = iter(leaves)
+    numbers = iter(roomy.padded.numbers(graph))
+    theirs = []
+    for k in roomy.padded.graph.leaves():
+        v = roomy.padded.graph.values[k]
+        number = None if v.op is BUFFER else next(numbers)
+        value = next(given) if number is None else np.asarray(number, v.dtype.numpy)
+        theirs.append(spoiled(value, v.shape, rng))
+    found = values_of(roomy.padded.graph, theirs)
+    shapes = roomy.padded.results(graph)
+    for want, got, shape in zip(values_of(graph, leaves), found, shapes, strict=True):
+        assert got.dtype == want.dtype
+        got = got[tuple(map(slice, shape))].reshape(want.shape)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def histories(case: Callable[[int, int], Any]) -> Iterator[tuple[Graph, History]]:
+    """Each graph of each size, and what has been before of its structure."""
+    graphs = [graph for n, m in SIZES for graph in graphs_of(case, n, m)]
+    sites.forget()
+    for graph in graphs:
+        yield graph, sites.note(graph, (histories.__code__, 0))
+    sites.forget()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_has_room_is_computed_as_without(name: str, rng: np.random.Generator) -> None:
+    checked = 0
+    for graph, history in histories(CASES[name]):
+        if history.recurs:
+            roomy = varying.with_room(graph, history)
+            assert roomy is not None
+            check(graph, roomy, rng)
+            checked += 1
+            assert len(history.roomy) <= 8
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_rule_is_refused(name: str) -> None:
+    found = [varying.with_room(g, h) for g, h in histories(REFUSED[name]) if h.recurs]
+    assert len(found) >= 3
+    assert not any(found)
