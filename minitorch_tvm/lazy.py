@@ -31,7 +31,7 @@ from .ir.graph import Graph
 from .ir.node import MODE, Node, others, traces
 from .ir.program import Program
 from .ir.trace import Trace
-from .plans import Key, Known, Plan, graph_of, linearise, reachable, saved
+from .plans import Key, Known, Plan, graph_of, kept, linearise, reachable, reusable, saved
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
@@ -608,20 +608,18 @@ def _with_room(
     if not settings.varying or settings.validate or settings.profile or not history.recurs:
         return None
     varying = importlib.import_module(f"{__package__}.varying")  # most programs do without
-    roomy = varying.with_room(recorded, history)
-    if roomy is None:
-        return None
-    graph, executor = roomy.padded.graph, executor_of(roomy.key)
+    found: PaddedExecutor | None = varying.runner(recorded, history, place, _compiled)
+    return found
+
+
+def _compiled(graph: Graph, key: Key, place: errors.Provenance | None) -> Executor:
+    executor = executor_of(key)
     if executor is None:
         sites.compiling(graph, place)
         executor = _built(simplified(graph), len(graph.values))
-        _remember(_CACHE, roomy.key, executor)
+        _remember(_CACHE, key, executor)
     assert isinstance(executor, Executor)
-    EVENTS.add("padded_programs")
-    where = errors.describe(place)
-    log("compile", f"{len(recorded.values)} nodes, run with room for other sizes at {where}")
-    told, results = roomy.padded.numbers(recorded), roomy.padded.results(recorded)
-    return PaddedExecutor(recorded, graph, told, results, executor, roomy.runs)
+    return executor
 
 
 def _built(graph: Graph, nodes: int) -> Executor:
@@ -656,49 +654,6 @@ def _linked(program: Program, entry: disk.Entry) -> Executor | None:
     except RuntimeError as error:  # that of the linker
         entry.refused(error)
         return None
-
-
-def kept(outputs: Iterable[Node]) -> set[int]:
-    """Ids of the leaves that will be read by what is left of the history of ``outputs``."""
-    found: set[int] = set()
-    for n in outputs:
-        if n.requires_grad and not n.freed and not n.grad_leaf:
-            found.update(map(id, n.inputs))
-    return found
-
-
-def reusable(
-    buffers: list[Node],
-    uses: list[int],
-    donors: list[int],
-    overwrites: Sequence[bool],
-    kept: set[int],
-) -> list[Buffer | None]:
-    """Buffers that outputs may overwrite: their old value is read by this program only.
-
-    A donor is reachable from its donee, from inputs of nodes in this evaluation (``uses`` times),
-    from ``buffers`` and from the local below.  Any further reference means that somebody may still
-    read it.
-    """
-    reuse: list[Buffer | None] = []
-    for position, possible in zip(donors, overwrites, strict=True):
-        if position < 0:
-            reuse.append(None)
-            continue
-        donor = buffers[position]
-        # +1 each: buffers, donee.donor, the local, getrefcount's argument.
-        known = uses[position] + 4
-        # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
-        free = (
-            donor.buffer.array is None
-            and id(donor) not in kept
-            and sys.getrefcount(donor) <= known
-            and sys.getrefcount(donor.buffer) <= 2
-        )
-        if not free:
-            EVENTS.add("donations_declined")
-        reuse.append(donor.buffer if free and possible else None)
-    return reuse
 
 
 def executors() -> list[Runner]:

@@ -1,20 +1,24 @@
-"""What an evaluation computes: values in their order, and the key that their structure makes."""
+"""What an evaluation computes: values in their order, the key that their structure makes, and which
+memory it may write over."""
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from .core import config
+from .core.events import EVENTS
 from .core.record import record
 from .ir.graph import Graph, Value
 from .ir.node import BUFFER, SCALAR, Node
 from .ir.op import Kind
 from .ir.trace import Trace
 from .ops.composite import expanded
+from .runtime.memory import Buffer
 
 _VISITS = itertools.count(1)
 _BY_SEQUENCE = operator.attrgetter("sequence")
@@ -219,3 +223,46 @@ def graph_of(plan: Plan) -> Graph:
             values.append(Value(op, (), n.shape, n.dtype, n.place))
     donated = tuple((o, position[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
     return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
+
+
+def kept(outputs: Iterable[Node]) -> set[int]:
+    """Ids of the leaves that will be read by what is left of the history of ``outputs``."""
+    found: set[int] = set()
+    for n in outputs:
+        if n.requires_grad and not n.freed and not n.grad_leaf:
+            found.update(map(id, n.inputs))
+    return found
+
+
+def reusable(
+    buffers: list[Node],
+    uses: list[int],
+    donors: list[int],
+    overwrites: Sequence[bool],
+    still_read: set[int],
+) -> list[Buffer | None]:
+    """Buffers that outputs may overwrite: their old value is read by this program only.
+
+    A donor is reachable from its donee, from inputs of nodes in this evaluation (``uses`` times),
+    from ``buffers`` and from the local below.  Any further reference means that somebody may still
+    read it.
+    """
+    reuse: list[Buffer | None] = []
+    for position, possible in zip(donors, overwrites, strict=True):
+        if position < 0:
+            reuse.append(None)
+            continue
+        donor = buffers[position]
+        # +1 each: buffers, donee.donor, the local, getrefcount's argument.
+        known = uses[position] + 4
+        # The memory itself: donor.buffer and getrefcount's argument; a numpy view counts too.
+        free = (
+            donor.buffer.array is None
+            and id(donor) not in still_read
+            and sys.getrefcount(donor) <= known
+            and sys.getrefcount(donor.buffer) <= 2
+        )
+        if not free:
+            EVENTS.add("donations_declined")
+        reuse.append(donor.buffer if free and possible else None)
+    return reuse

@@ -8,16 +8,22 @@ run by a program that has room for them (:mod:`.compiler.padding`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from .compiler.padding import Padded, Varying, padded
-from .core import config
+from .compiler.padding import padded
+from .compiler.room import Padded, Varying
+from .core import config, errors
+from .core.errors import Provenance
+from .core.events import EVENTS, log
 from .core.shape import numel
 from .growing import compiling_seconds
 from .ir.graph import Graph
 from .ops.conv import Conv2d, ConvGradInput, ConvGradWeight
 from .ops.matmul import Matmul
 from .plans import Key
+from .runtime.executor import Executor
+from .runtime.padded import PaddedExecutor
 from .sites import History
 
 _LEAST_RUNS = 4
@@ -28,6 +34,25 @@ _REFUSALS = 4
 
 # Seconds of an element that is read or written, and of a multiply-add.
 _ELEMENT, _MULTIPLY_ADD = 0.1e-9, 1 / 50e9
+
+
+Compiled = Callable[[Graph, Key, Provenance | None], Executor]
+
+
+def runner(
+    graph: Graph, history: History, place: Provenance | None, compiled: Compiled
+) -> PaddedExecutor | None:
+    """What runs a graph with sizes between those of a line; None if it is to be compiled."""
+    roomy = with_room(graph, history)
+    if roomy is None:
+        return None
+    executor = compiled(roomy.padded.graph, roomy.key, place)
+    EVENTS.add("padded_programs")
+    where = errors.describe(place)
+    log("compile", f"{len(graph.values)} nodes, run with room for other sizes at {where}")
+    padded = roomy.padded
+    told, results = padded.numbers(graph), padded.results(graph)
+    return PaddedExecutor(graph, padded.graph, told, results, executor, roomy.runs)
 
 
 class Roomy:

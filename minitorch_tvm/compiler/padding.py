@@ -31,9 +31,9 @@ graph that has an op without a rule is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core import dtype as dt
 from ..core.dtype import Category, DType
@@ -52,115 +52,20 @@ from ..ops.picking import LastPosition
 from ..ops.pool import PoolBase
 from ..ops.random import RandomBits
 from ..ops.scan import ArgSort, Scan
-
-
-class Extent(NamedTuple):
-    """A size that varies: that of an axis of a value, and how much room there is for it."""
-
-    value: int
-    axis: int
-    room: int
-
-    def size(self, graph: Graph) -> int:
-        """What it is in a graph."""
-        return graph.values[self.value].shape[self.axis]
-
-
-Dim = tuple["int | Extent", ...]
-"""What a dimension is the product of, in row-major order."""
-
-_ONE: Dim = (1,)
-
-Number = float | int | bool
-Told = Callable[[Graph], Number]
-"""What the program is told, of the graph that it runs."""
-
-
-class Varying(NamedTuple):
-    """What is different in graphs of one structure."""
-
-    sizes: Mapping[tuple[int, int], tuple[int, int]]
-    """Of (value, axis) the least and the largest size."""
-    values: Set[int]
-    """Constants of other values."""
-    starts: Set[tuple[int, int]]
-    """Where slices and insertions begin: (value, axis)."""
-    room: Callable[[int, int], int]
-    """Of a size and the largest one: how much room there is to be for it."""
-
-    def room_for(self, value: int, axis: int, graph: Graph) -> int:
-        """For a size of a graph; 0: it does not vary."""
-        known = self.sizes.get((value, axis))
-        return 0 if known is None else self.room(graph.values[value].shape[axis], known[1])
-
-
-class Padded:
-    """A graph with room, made of one of some graphs that it can be told to compute."""
-
-    def __init__(
-        self,
-        source: Graph,
-        varying: Varying,
-        dims: list[tuple[Dim, ...]],
-        graph: Graph,
-        outputs: list[tuple[Dim, ...]],
-        told: list[Told | None],
-    ) -> None:
-        self.graph = graph
-        self._outputs = outputs
-        # More may vary later, which this one is not told.
-        self._values, self._starts = frozenset(varying.values), frozenset(varying.starts)
-        self._told = told
-        forms = {d: k for k, d in enumerate({d: 0 for d in dims if any(map(_varies, d))})}
-        self._forms = [*forms]
-        self._source = [(v, forms.get(d, -1)) for v, d in zip(source.values, dims, strict=True)]
-        self._extents = sorted(
-            {atom for d in forms for dim in d for atom in dim if isinstance(atom, Extent)}
-        )
-
-    def serves(self, graph: Graph, varying: Varying) -> bool:
-        """Whether a graph of the same structure would become this one, with other numbers."""
-        for extent in self._extents:
-            room = varying.room_for(extent.value, extent.axis, graph)
-            if room != extent.room or not 2 <= extent.size(graph) <= room:
-                return False
-        shapes = [tuple(_size(d, graph) for d in form) for form in self._forms]
-        for i, (v, (own, form)) in enumerate(zip(graph.values, self._source, strict=True)):
-            if v.shape != (own.shape if form < 0 else shapes[form]):
-                return False
-            if v.op is not own.op and not self._alike(i, v.op, own.op):
-                return False
-        return True
-
-    def _alike(self, i: int, a: Op, b: Op) -> bool:
-        """Whether the rules for two ops do the same, if their results have the same dimensions."""
-        if type(a) is not type(b):
-            return False
-        other = a.attributes()
-        for name, value in b.attributes().items():
-            if name in _SIZES or repr(other[name]) == repr(value):  # 0.0 equals -0.0
-                continue
-            if name == "value" and i in self._values:
-                continue
-            if not isinstance(a, (mv.Slice, mv.Insert)) or name != "starts":
-                return False
-            assert isinstance(b, (mv.Slice, mv.Insert))
-            for axis, (m, n) in enumerate(zip(a.starts, b.starts, strict=True)):
-                if m != n and (i, axis) not in self._starts:
-                    return False
-        return True
-
-    def results(self, graph: Graph) -> list[Shape]:
-        """The shape in which each output of ``graph`` is the corner of that of the program."""
-        return [tuple(_size(d, graph) for d in dims) for dims in self._outputs]
-
-    def numbers(self, graph: Graph) -> list[Number | None]:
-        """Of each scalar of the program its value; None: the next one of those of ``graph``."""
-        return [None if told is None else told(graph) for told in self._told]
-
-
-# Attributes that the shape of the result tells.
-_SIZES = ("shape", "size", "count", "stops")
+from .room import (
+    ONE,
+    Dim,
+    Extent,
+    Number,
+    Padded,
+    Told,
+    Varying,
+    from_first,
+    product,
+    room_of,
+    size_of,
+    varies,
+)
 
 
 class _Refused(Exception):
@@ -173,34 +78,6 @@ def padded(graph: Graph, varying: Varying) -> Padded | None:
         return _Padder(graph, varying).run()
     except _Refused:
         return None
-
-
-def _varies(dim: Dim) -> bool:
-    return any([isinstance(atom, Extent) for atom in dim])  # noqa: C419  is faster
-
-
-def _product(atoms: Iterable[int | Extent]) -> Dim:
-    """The dimension that these make, in one form."""
-    found: list[int | Extent] = []
-    for atom in atoms:
-        if isinstance(atom, int) and found and isinstance(found[-1], int):
-            found[-1] *= atom
-        elif atom != 1:
-            found.append(atom)
-    return tuple(found) or _ONE
-
-
-def _size(dim: Dim, graph: Graph) -> int:
-    return math.prod(a.size(graph) if isinstance(a, Extent) else a for a in dim)
-
-
-def _room(dim: Dim) -> int:
-    return math.prod(a.room if isinstance(a, Extent) else a for a in dim)
-
-
-def _first(dim: Dim) -> bool:
-    """Whether the first elements are the original's: positions are what they were."""
-    return not any(isinstance(atom, Extent) for atom in dim[1:])
 
 
 class _Padder:
@@ -227,14 +104,14 @@ class _Padder:
             self._at, self._like = i, v
             xs = [number[x] for x in v.inputs]
             new = self._leaf(v) if v.is_leaf else self._value(v, xs)
-            if tuple(_size(d, graph) for d in self._dims[new]) != v.shape:
+            if tuple(size_of(d, graph) for d in self._dims[new]) != v.shape:
                 raise _Refused
             number.append(new)
         donated = tuple(
             (o, number[s])
             for o, s in graph.donated
-            if not any(map(_varies, self._dims[number[s]]))
-            and not any(map(_varies, self._dims[number[graph.outputs[o]]]))
+            if not any(map(varies, self._dims[number[s]]))
+            and not any(map(varies, self._dims[number[graph.outputs[o]]]))
         )
         outputs = tuple(self._apart(number[o]) for o in graph.outputs)
         roomy = Graph(tuple(self._values), outputs, donated)
@@ -245,10 +122,10 @@ class _Padder:
     def _apart(self, x: int) -> int:
         """``x`` in a shape in which the original's elements are the first along each dimension."""
         dims = self._dims[x]
-        if all(map(_first, dims)):
+        if all(map(from_first, dims)):
             return x
         apart: list[Dim] = [(atom,) for dim in dims for atom in dim]
-        return self._make(mv.Reshape(tuple(map(_room, apart))), (x,), apart)
+        return self._make(mv.Reshape(tuple(map(room_of, apart))), (x,), apart)
 
     # --- sizes -------------------------------------------------------------------------------
 
@@ -276,7 +153,7 @@ class _Padder:
             # So many rows of so many: what counts their elements sees the first ones first.
             for known in sorted(self._extents, reverse=True):
                 if size % known == 0:
-                    return _product((self._extents[known], size // known))
+                    return product((self._extents[known], size // known))
         return (self._extent(self._at, axis, size),)
 
     def _dims_of(self, shape: Shape) -> tuple[Dim, ...]:
@@ -292,7 +169,7 @@ class _Padder:
     def _make(self, op: Op, xs: Sequence[int], dims: Sequence[Dim]) -> int:
         """``op`` on values of the new graph; refused if the result has another shape."""
         spec = op.infer(*[self._values[x].spec for x in xs])
-        if spec.shape != tuple(map(_room, dims)):
+        if spec.shape != tuple(map(room_of, dims)):
             raise _Refused
         value = Value(intern(op), tuple(xs), spec.shape, spec.dtype, self._like.place)
         return self._append(value, dims)
@@ -325,22 +202,22 @@ class _Padder:
     def _broadcast(self, op: Op, *xs: int) -> int:
         """An elementwise op: dimensions that are not of one element must be the same."""
         rank = max(len(self._dims[x]) for x in xs)
-        dims = [_ONE] * rank
+        dims = [ONE] * rank
         for x in xs:
             own = self._dims[x]
             for axis, dim in enumerate(own, rank - len(own)):
-                if dim != _ONE and dims[axis] != dim:
-                    if dims[axis] != _ONE:
+                if dim != ONE and dims[axis] != dim:
+                    if dims[axis] != ONE:
                         raise _Refused
                     dims[axis] = dim
         return self._make(op, xs, dims)
 
     def _iota(self, dims: Sequence[Dim], axis: int) -> int:
         """Positions along ``axis``, of one element along the others."""
-        line = [d if k == axis else _ONE for k, d in enumerate(dims)]
+        line = [d if k == axis else ONE for k, d in enumerate(dims)]
         key = ("iota", axis, *line)
         if key not in self._known:
-            shape = tuple(map(_room, line))
+            shape = tuple(map(room_of, line))
             self._known[key] = self._make(mv.Iota(shape, axis, dt.int32), (), line)
         return self._known[key]
 
@@ -356,9 +233,9 @@ class _Padder:
     def _inside_axis(self, dims: Sequence[Dim], axis: int) -> int | None:
         dim, rank = dims[axis], len(dims)
         key = ("inside", rank, axis, dim)
-        if key in self._known or not _varies(dim):
+        if key in self._known or not varies(dim):
             return self._known.get(key)
-        before, behind = [_ONE] * axis, [_ONE] * (rank - axis - 1)
+        before, behind = [ONE] * axis, [ONE] * (rank - axis - 1)
         apart = [*before, *((atom,) for atom in dim), *behind]
         found: int | None = None
         for k, atom in enumerate(dim, axis):
@@ -367,11 +244,11 @@ class _Padder:
                 found = one if found is None else self._broadcast(ew.And(), found, one)
         assert found is not None
         if len(dim) > 1:
-            if self._values[found].shape != tuple(map(_room, apart)):
-                shape = tuple(map(_room, apart))
+            if self._values[found].shape != tuple(map(room_of, apart)):
+                shape = tuple(map(room_of, apart))
                 found = self._make(mv.Expand(shape), (found,), apart)
             merged = [*before, dim, *behind]
-            found = self._make(mv.Reshape(tuple(map(_room, merged))), (found,), merged)
+            found = self._make(mv.Reshape(tuple(map(room_of, merged))), (found,), merged)
         self._known[key] = found
         return found
 
@@ -395,12 +272,12 @@ class _Padder:
             (self._extents[size],) if (self._at, axis) in self._varying.sizes else (size,)
             for axis, size in enumerate(v.shape)
         ]
-        shape = tuple(map(_room, dims))
+        shape = tuple(map(room_of, dims))
         return self._append(Value(v.op, (), shape, v.dtype, v.place), dims)
 
     def _value(self, v: Value, xs: Sequence[int]) -> int:
         i, varying = self._at, self._varying
-        free = not any(_varies(d) for x in xs for d in self._dims[x])
+        free = not any(varies(d) for x in xs for d in self._dims[x])
         if free and i not in varying.values:
             own = range(len(v.shape))
             if not any((i, k) in varying.sizes or (i, k) in varying.starts for k in own):
@@ -416,7 +293,7 @@ class _Padder:
 
     def _constant(self, op: mv.Full, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
-        shape = tuple(map(_room, dims))
+        shape = tuple(map(room_of, dims))
         if self._at not in self._varying.values:
             return self._make(mv.Full(shape, op.value, op.dtype), (), dims)
         if op.dtype.category is Category.BOOL:
@@ -427,21 +304,21 @@ class _Padder:
 
     def _positions(self, op: mv.Iota, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
-        if not _first(dims[op.dim]):
+        if not from_first(dims[op.dim]):
             raise _Refused
-        return self._make(mv.Iota(tuple(map(_room, dims)), op.dim, op.dtype), (), dims)
+        return self._make(mv.Iota(tuple(map(room_of, dims)), op.dim, op.dtype), (), dims)
 
     def _random(self, op: RandomBits, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
-        shape = tuple(map(_room, dims))
-        if all(_first(d) for d in dims) and not any(map(_varies, dims[1:])):
+        shape = tuple(map(room_of, dims))
+        if all(from_first(d) for d in dims) and not any(map(varies, dims[1:])):
             return self._make(RandomBits(shape), xs, dims)
         # The bits of an element are those of its number among the original's.
         number: int | None = None
         for axis, dim in enumerate(dims):
-            if dim == _ONE:
+            if dim == ONE:
                 continue
-            if not _first(dim):
+            if not from_first(dim):
                 raise _Refused
             stride = self._count(partial(_stride, self._at, axis))
             term = self._broadcast(ew.Mul(), self._iota(dims, axis), stride)
@@ -461,7 +338,7 @@ class _Padder:
                 if not left:
                     raise _Refused
                 atom = left.pop()
-                own = _size((atom,), self._graph)
+                own = size_of((atom,), self._graph)
                 if size % own == 0:
                     size //= own
                 elif isinstance(atom, int) and atom % size == 0:
@@ -470,8 +347,8 @@ class _Padder:
                 else:
                     raise _Refused
                 found.append(atom)
-            dims.append(_product(found) if size else (0,))
-        return self._make(mv.Reshape(tuple(map(_room, dims))), xs, dims)
+            dims.append(product(found) if size else (0,))
+        return self._make(mv.Reshape(tuple(map(room_of, dims))), xs, dims)
 
     def _permuted(self, op: mv.Permute, v: Value, xs: Sequence[int]) -> int:
         return self._make(op, xs, [self._dims[xs[0]][d] for d in op.dims])
@@ -480,10 +357,10 @@ class _Padder:
         own = self._dims[xs[0]]
         lead = len(v.shape) - len(own)
         dims = [
-            own[axis - lead] if axis >= lead and own[axis - lead] != _ONE else self._dim(axis, size)
+            own[axis - lead] if axis >= lead and own[axis - lead] != ONE else self._dim(axis, size)
             for axis, size in enumerate(v.shape)
         ]
-        return self._make(mv.Expand(tuple(map(_room, dims))), xs, dims)
+        return self._make(mv.Expand(tuple(map(room_of, dims))), xs, dims)
 
     def _taken(self, x: int, axis: int, start: int | None, step: int, dim: Dim) -> int:
         """Elements from ``start`` (a value) on along ``axis``, as many as ``dim`` says."""
@@ -500,24 +377,24 @@ class _Padder:
         (x,) = xs
         dims = [*self._dims[x]]
         rank = len(dims)
-        starts, stops, steps = [0] * rank, [*map(_room, dims)], [1] * rank
+        starts, stops, steps = [0] * rank, [*map(room_of, dims)], [1] * rank
         later = []
         for axis, (start, stop, step) in enumerate(zip(op.starts, op.stops, op.steps, strict=True)):
-            whole = _size(dims[axis], self._graph)
+            whole = size_of(dims[axis], self._graph)
             told = (self._at, axis) in self._varying.starts
             if (start, step) == (0, 1) and stop >= whole and not told:
                 continue
-            if not _first(dims[axis]):
+            if not from_first(dims[axis]):
                 raise _Refused
             dim = self._dim(axis, v.shape[axis])
-            if told or start + (_room(dim) - 1) * step >= _room(dims[axis]):
+            if told or start + (room_of(dim) - 1) * step >= room_of(dims[axis]):
                 later.append((axis, step, dim))
             else:
                 starts[axis], steps[axis] = start, step
-                stops[axis] = start + (_room(dim) - 1) * step + 1 if _room(dim) else start
+                stops[axis] = start + (room_of(dim) - 1) * step + 1 if room_of(dim) else start
                 dims[axis] = dim
         y = x
-        if [*map(_room, dims)] != [*self._values[x].shape]:
+        if [*map(room_of, dims)] != [*self._values[x].shape]:
             y = self._make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), (x,), dims)
         elif tuple(dims) != self._dims[x]:  # as much room for fewer
             y = self._make(ew.Clone(), (x,), dims)
@@ -534,17 +411,16 @@ class _Padder:
             if own[axis] != new[axis] or start or step != 1
         ]
         if not any(
-            (self._at, a) in self._varying.starts or _varies(own[a]) or _varies(new[a])
-            for a in parts
+            (self._at, a) in self._varying.starts or varies(own[a]) or varies(new[a]) for a in parts
         ):
             return self._make(op, xs, own)
         spread, inside = x, None
         for axis in parts:
-            if op.steps[axis] != 1 or not _first(own[axis]) or not _first(new[axis]):
+            if op.steps[axis] != 1 or not from_first(own[axis]) or not from_first(new[axis]):
                 raise _Refused
             offset = self._broadcast(ew.Sub(), self._iota(own, axis), self._start(op, axis))
             # As a line: which of the elements along the axis comes in each place.
-            line = self._make(mv.Reshape((_room(own[axis]),)), (offset,), [own[axis]])
+            line = self._make(mv.Reshape((room_of(own[axis]),)), (offset,), [own[axis]])
             dims = [*self._dims[spread]]
             dims[axis] = own[axis]
             spread = self._make(Take(axis), (spread, line), dims)
@@ -566,11 +442,11 @@ class _Padder:
             dims[axis] = self._dims[x][axis]
             if tuple(dims) != self._dims[x]:
                 raise _Refused
-        if not any(_varies(self._dims[x][axis]) for x in parts):
+        if not any(varies(self._dims[x][axis]) for x in parts):
             dims[axis] = (v.shape[axis],)
             return self._make(op, xs, dims)
         dims[axis] = self._dim(axis, v.shape[axis])
-        if not all(_first(d) for d in (dims[axis], *(self._dims[x][axis] for x in parts))):
+        if not all(from_first(d) for d in (dims[axis], *(self._dims[x][axis] for x in parts))):
             raise _Refused
         place = self._iota([dims[axis]], 0)
         found = self._make(Take(axis), (parts[0], place), dims)
@@ -587,10 +463,10 @@ class _Padder:
         y, left = x, []
         for axis in op.dims:
             dim = self._dims[x][axis]
-            if not _varies(dim):
+            if not varies(dim):
                 left.append(axis)
                 continue
-            if not _first(dim):
+            if not from_first(dim):
                 raise _Refused
             last = self._count(partial(_last, v.inputs[0], axis))
             place = self._broadcast(ew.Sub(), last, self._iota([dim], 0))
@@ -600,11 +476,11 @@ class _Padder:
     def _reduced(self, op: rd.Reduction, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         dims = self._dims[x]
-        if isinstance(op, rd.ArgMax) and not all(_first(dims[d]) for d in op.dims):
+        if isinstance(op, rd.ArgMax) and not all(from_first(dims[d]) for d in op.dims):
             raise _Refused
         y = self._masked(x, op.dims, _nothing(op, self._values[x].dtype))
         kept = [
-            _ONE if d in op.dims else dim
+            ONE if d in op.dims else dim
             for d, dim in enumerate(dims)
             if op.keepdim or d not in op.dims
         ]
@@ -617,11 +493,11 @@ class _Padder:
         if k != terms:
             raise _Refused
         rank = max(len(a), len(b)) - 2
-        batch = [_ONE] * rank
+        batch = [ONE] * rank
         for own in (a[:-2], b[:-2]):
             for axis, dim in enumerate(own, rank - len(own)):
-                if dim != _ONE and batch[axis] != dim:
-                    if batch[axis] != _ONE:
+                if dim != ONE and batch[axis] != dim:
+                    if batch[axis] != ONE:
                         raise _Refused
                     batch[axis] = dim
         # Both: 0 times what is not a number is not 0.
@@ -631,7 +507,7 @@ class _Padder:
 
     def _take(self, op: Take, v: Value, xs: Sequence[int]) -> int:
         x, index = (self._dims[i] for i in xs)
-        if not _first(x[op.dim]):
+        if not from_first(x[op.dim]):
             raise _Refused
         return self._make(op, xs, [*x[: op.dim], *index, *x[op.dim + 1 :]])
 
@@ -639,20 +515,20 @@ class _Padder:
         ct, index = (self._dims[x] for x in xs)
         axes = range(op.dim, op.dim + len(index))
         dim = self._dim(op.dim, op.size)
-        if ct[op.dim : axes.stop] != index or not _first(dim):
+        if ct[op.dim : axes.stop] != index or not from_first(dim):
             raise _Refused
         terms = self._masked(xs[0], axes, 0)
         dims = [*ct[: op.dim], dim, *ct[axes.stop :]]
-        return self._make(ScatterAdd(op.dim, _room(dim)), (terms, xs[1]), dims)
+        return self._make(ScatterAdd(op.dim, room_of(dim)), (terms, xs[1]), dims)
 
     def _last(self, op: LastPosition, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         index = self._dims[x]
         dim = self._dim(0, op.size)
         # The results count the positions: they must be where they were.
-        if not _first(dim) or not all(map(_first, index)) or any(map(_varies, index[1:])):
+        if not from_first(dim) or not all(map(from_first, index)) or any(map(varies, index[1:])):
             raise _Refused
-        room = _room(dim)
+        room = room_of(dim)
         inside = self._inside(index, range(len(index)))
         if inside is None:
             return self._make(LastPosition(room), xs, [dim])
@@ -663,7 +539,7 @@ class _Padder:
 
     def _scanned(self, op: Scan, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims[xs[0]]
-        if any(self._dims[x] != dims for x in xs) or not _first(dims[op.dim]):
+        if any(self._dims[x] != dims for x in xs) or not from_first(dims[op.dim]):
             raise _Refused
         if op.reverse:
             xs = [self._masked(x, (op.dim,), 0) for x in xs]
@@ -672,15 +548,15 @@ class _Padder:
     def _sorted(self, op: ArgSort, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         dims = [*self._dims[x]]
-        if _varies(dims[op.dim]):
+        if varies(dims[op.dim]):
             raise _Refused
-        whole = _size(dims[op.dim], self._graph)
+        whole = size_of(dims[op.dim], self._graph)
         if op.count == whole:
             return self._make(op, xs, dims)
         dim = self._dim(op.dim, op.count)
-        if _room(dim) <= whole:
+        if room_of(dim) <= whole:
             dims[op.dim] = dim
-            return self._make(ArgSort(op.dim, op.descending, _room(dim)), xs, dims)
+            return self._make(ArgSort(op.dim, op.descending, room_of(dim)), xs, dims)
         found = self._make(ArgSort(op.dim, op.descending, whole), xs, dims)
         return self._taken(found, op.dim, None, 1, dim)
 
@@ -688,15 +564,15 @@ class _Padder:
         """Of several images, each for itself."""
         lead = self._dims[xs[0]][: 2 if isinstance(op, PoolBase) else 1]
         for x in xs if isinstance(op, PoolBase) else xs[:1]:
-            if self._dims[x][: len(lead)] != lead or any(map(_varies, self._dims[x][len(lead) :])):
+            if self._dims[x][: len(lead)] != lead or any(map(varies, self._dims[x][len(lead) :])):
                 raise _Refused
-        if not isinstance(op, PoolBase) and any(map(_varies, self._dims[xs[1]])):
+        if not isinstance(op, PoolBase) and any(map(varies, self._dims[xs[1]])):
             raise _Refused
         return self._make(op, xs, [*lead, *((n,) for n in v.shape[len(lead) :])])
 
     def _weights(self, op: cv.ConvGradWeight, v: Value, xs: Sequence[int]) -> int:
         x, ct = (self._dims[i] for i in xs)
-        if x[0] != ct[0] or any(map(_varies, (*x[1:], *ct[1:]))):
+        if x[0] != ct[0] or any(map(varies, (*x[1:], *ct[1:]))):
             raise _Refused
         return self._make(op, [self._masked(i, (0,), 0) for i in xs], [(n,) for n in v.shape])
 

@@ -20,7 +20,7 @@ from ..core.events import EVENTS
 from ..ir.node import MODE, Node
 from ..ir.tape import Owed, Tape
 from ..ir.trace import Prefix, catch_up
-from ..plans import Known
+from ..plans import Known, kept, reusable
 from ..runtime.memory import Buffer
 
 Key = tuple[object, ...]
@@ -297,11 +297,11 @@ class Repeated:
         ``outputs`` are those that are not updated tensors.  What only this step still has of what
         it computed the last time is written over.
         """
-        kept = lazy.kept(outputs)
+        still_read = kept(outputs)
         if self._donors is None:
             targets = self._none.copy()
         else:
-            targets = lazy.reusable(nodes, uses, self._donors, overwrites, kept)
+            targets = reusable(nodes, uses, self._donors, overwrites, still_read)
         for output, at, _, requires_grad, references in written:
             node = nodes[at]
             buffer = node.buffer
@@ -309,7 +309,7 @@ class Repeated:
                 getrefcount(node) > references
                 or buffer is None
                 or buffer.array is not None
-                or (kept and id(node) in kept)
+                or (still_read and id(node) in still_read)
                 or node.history is not None
                 or node.requires_grad is not requires_grad
                 or (requires_grad and not node.grad_leaf)

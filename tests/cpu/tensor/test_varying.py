@@ -230,6 +230,24 @@ def test_what_is_not_run_with_room() -> None:
     assert not events["padded_runs"]
 
 
+def test_what_is_asked_for_may_be_another_value_each_time() -> None:
+    """Programs of equal operations differ in which of their values are results."""
+
+    def run() -> list[Any]:
+        found = []
+        for k, n in enumerate(sizes(40, 20, 60)):
+            x = mt.from_numpy(np.linspace(-1, 1, n, dtype=np.float32))
+            values = [x.exp(), x.sin(), x.exp().sin()]
+            kept = values[k % 3]
+            total = sum(v.sum() for v in values)
+            del values
+            found += [total.item(), kept.numpy()]
+        return found
+
+    _, events, _ = both(run)
+    assert events["padded_programs"] >= 8
+
+
 def test_a_size_of_one_is_compiled() -> None:
     """It broadcasts; in a program with room it would be taken for one that does not."""
 

@@ -1,0 +1,155 @@
+"""What a graph with room (:mod:`.padding`) is made of, and which other graphs it can compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import NamedTuple
+
+from ..core.shape import Shape
+from ..ir.graph import Graph
+from ..ir.op import Op
+from ..ops.movement import Insert, Slice
+
+
+class Extent(NamedTuple):
+    """A size that varies: that of an axis of a value, and how much room there is for it."""
+
+    value: int
+    axis: int
+    room: int
+
+    def size(self, graph: Graph) -> int:
+        """What it is in a graph."""
+        return graph.values[self.value].shape[self.axis]
+
+
+Dim = tuple["int | Extent", ...]
+"""What a dimension is the product of, in row-major order."""
+
+ONE: Dim = (1,)
+
+Number = float | int | bool
+Told = Callable[[Graph], Number]
+"""What the program is told, of the graph that it runs."""
+
+
+class Varying(NamedTuple):
+    """What is different in graphs of one structure."""
+
+    sizes: Mapping[tuple[int, int], tuple[int, int]]
+    """Of (value, axis) the least and the largest size."""
+    values: Set[int]
+    """Constants of other values."""
+    starts: Set[tuple[int, int]]
+    """Where slices and insertions begin: (value, axis)."""
+    room: Callable[[int, int], int]
+    """Of a size and the largest one: how much room there is to be for it."""
+
+    def room_for(self, value: int, axis: int, graph: Graph) -> int:
+        """For a size of a graph; 0: it does not vary."""
+        known = self.sizes.get((value, axis))
+        return 0 if known is None else self.room(graph.values[value].shape[axis], known[1])
+
+
+class Padded:
+    """A graph with room, made of one of some graphs that it can be told to compute."""
+
+    def __init__(
+        self,
+        source: Graph,
+        varying: Varying,
+        dims: list[tuple[Dim, ...]],
+        graph: Graph,
+        outputs: list[tuple[Dim, ...]],
+        told: list[Told | None],
+    ) -> None:
+        self.graph = graph
+        self._outputs = outputs
+        self._ends = source.outputs, source.donated
+        # More may vary later, which this one is not told.
+        self._values, self._starts = frozenset(varying.values), frozenset(varying.starts)
+        self._told = told
+        forms = {d: k for k, d in enumerate({d: 0 for d in dims if any(map(varies, d))})}
+        self._forms = [*forms]
+        self._source = [(v, forms.get(d, -1)) for v, d in zip(source.values, dims, strict=True)]
+        self._extents = sorted(
+            {atom for d in forms for dim in d for atom in dim if isinstance(atom, Extent)}
+        )
+
+    def serves(self, graph: Graph, varying: Varying) -> bool:
+        """Whether a graph of the same structure would become this one, with other numbers."""
+        if (graph.outputs, graph.donated) != self._ends:
+            return False
+        for extent in self._extents:
+            room = varying.room_for(extent.value, extent.axis, graph)
+            if room != extent.room or not 2 <= extent.size(graph) <= room:
+                return False
+        shapes = [tuple(size_of(d, graph) for d in form) for form in self._forms]
+        for i, (v, (own, form)) in enumerate(zip(graph.values, self._source, strict=True)):
+            if v.shape != (own.shape if form < 0 else shapes[form]):
+                return False
+            if v.op is not own.op and not self._alike(i, v.op, own.op):
+                return False
+        return True
+
+    def _alike(self, i: int, a: Op, b: Op) -> bool:
+        """Whether the rules for two ops do the same, if their results have the same dimensions."""
+        if type(a) is not type(b):
+            return False
+        other = a.attributes()
+        for name, value in b.attributes().items():
+            if name in _SIZES or repr(other[name]) == repr(value):  # 0.0 equals -0.0
+                continue
+            if name == "value" and i in self._values:
+                continue
+            if not isinstance(a, (Slice, Insert)) or name != "starts":
+                return False
+            assert isinstance(b, (Slice, Insert))
+            for axis, (m, n) in enumerate(zip(a.starts, b.starts, strict=True)):
+                if m != n and (i, axis) not in self._starts:
+                    return False
+        return True
+
+    def results(self, graph: Graph) -> list[Shape]:
+        """The shape in which each output of ``graph`` is the corner of that of the program."""
+        return [tuple(size_of(d, graph) for d in dims) for dims in self._outputs]
+
+    def numbers(self, graph: Graph) -> list[Number | None]:
+        """Of each scalar of the program its value; None: the next one of those of ``graph``."""
+        return [None if told is None else told(graph) for told in self._told]
+
+
+# Attributes that the shape of the result tells.
+_SIZES = ("shape", "size", "count", "stops")
+
+
+def varies(dim: Dim) -> bool:
+    """Whether there is a size that varies in it."""
+    return any([isinstance(atom, Extent) for atom in dim])  # noqa: C419  is faster
+
+
+def product(atoms: Iterable[int | Extent]) -> Dim:
+    """The dimension that these make, in one form."""
+    found: list[int | Extent] = []
+    for atom in atoms:
+        if isinstance(atom, int) and found and isinstance(found[-1], int):
+            found[-1] *= atom
+        elif atom != 1:
+            found.append(atom)
+    return tuple(found) or ONE
+
+
+def size_of(dim: Dim, graph: Graph) -> int:
+    """How many elements it has in a graph."""
+    return math.prod(a.size(graph) if isinstance(a, Extent) else a for a in dim)
+
+
+def room_of(dim: Dim) -> int:
+    """How many there is room for."""
+    return math.prod(a.room if isinstance(a, Extent) else a for a in dim)
+
+
+def from_first(dim: Dim) -> bool:
+    """Whether the first elements are the original's: positions are what they were."""
+    return not any(isinstance(atom, Extent) for atom in dim[1:])
