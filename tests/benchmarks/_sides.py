@@ -26,6 +26,7 @@ from _calls import operations
 from _calls import seconds_of as seconds_of_call
 from _cases import find
 from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
+from _varying import stepper, timed
 from _writing import writer
 
 if TYPE_CHECKING:
@@ -288,6 +289,13 @@ def writing(side: str, way: str) -> tuple[Answer, Handler]:
     return {}, lambda request: {"seconds": write()}
 
 
+def varying(side: str, way: str) -> tuple[Answer, Handler]:
+    """Seconds of steps whose sizes vary, and their losses."""
+    sides = framework(side)
+    step = stepper(sides.torch if side == "torch" else sides.mt, way)
+    return {}, lambda request: timed(step)
+
+
 def scaling(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     """Seconds of a step, of its recording, and of the first call; its work."""
     sides = framework(side)
@@ -372,7 +380,7 @@ KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
         *(train, profile, weights, infer, kernels, native, limits, overhead, calls, scaling),
-        *(writing, loader, epoch, pipeline),
+        *(writing, varying, loader, epoch, pipeline),
     )
 }
 

@@ -18,6 +18,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
 * calls: what single operations cost to call, in torch and here.
 * writing: a GPT that writes a text, so that what it reads grows, in torch and here.
+* varying: training steps whose sizes are others each time, in torch and here.
 * scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
@@ -38,6 +39,7 @@ import _fresh
 import _profile
 import _scaling
 import _steps
+import _varying
 import _work
 import _writing
 from _cases import cases
@@ -59,6 +61,7 @@ COMMANDS = {
     "overhead": _fresh.overhead,
     "calls": _calls.calls,
     "writing": _writing.writing,
+    "varying": _varying.varying,
     "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
     "pipeline": _steps.pipeline,
@@ -69,6 +72,7 @@ ROWS_OF = {
     "recurrent": tuple(LAYERS_ALONE),
     "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
+    "varying": _varying.WAYS,
 } | dict.fromkeys(("calls", "edited", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 

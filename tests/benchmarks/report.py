@@ -16,6 +16,7 @@ from pathlib import Path
 import _calls
 import _cases
 import _scaling
+import _varying
 import _writing
 from _cases import Case
 from _fresh import CACHED, EDITED_SIDES, edited_cells
@@ -205,6 +206,11 @@ def writing(results: Answer) -> str:
     return _lines(_writing.HEAD, (_writing.cells(*item) for item in results["writing"].items()))
 
 
+def varying(results: Answer) -> str:
+    """Steps whose sizes vary."""
+    return _lines(_varying.HEAD, (_varying.cells(*item) for item in results["varying"].items()))
+
+
 def scaling(results: Answer) -> str:
     """Growth of a step, its recording and its compilation."""
     measured = {row: found for row, found in results["scaling"].items() if "missing" not in found}
@@ -222,6 +228,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "native": native,
     "calls": calls,
     "writing": writing,
+    "varying": varying,
     "scaling": scaling,
     "recurrent": recurrent,
     "families": families,

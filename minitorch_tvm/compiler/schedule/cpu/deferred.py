@@ -29,6 +29,7 @@ def _deferred(name: str, *ops: type[Any]) -> Rule:
         return make(code, cpu)
 
     rule.__name__ = name
+    rule.__doc__ = f"See :mod:`.{name}`."
     return rule
 
 

@@ -1,0 +1,200 @@
+"""Training steps whose sizes are others each time: programs that nothing recurs in."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from _measure import Answer, Side, apart, closing, spread, table, take_turns
+
+WAYS = ("molecules", "experts", "masked", "candidates", "lengths")
+"""Graphs of as many atoms and bonds as they have; rows that are sent to one of four layers; a
+transformer that guesses hidden tokens only; boxes around positives, with the hardest negatives;
+texts of 20 to 60 tokens."""
+STEPS = 100  # of a process's first turn, and of each later one
+WIDTH = 128
+
+
+def stepper(lib: Any, way: str) -> Callable[[], Any]:
+    """A training step on new data; the same data for every library."""
+    lib.manual_seed(0)
+    return _MAKERS[way](lib, np.random.default_rng(0))
+
+
+def _trained(lib: Any, parameters: Any, loss_of: Callable[[], Any]) -> Callable[[], Any]:
+    optimizer = lib.optim.Adam(list(parameters), lr=1e-4)
+
+    def step() -> Any:
+        loss = loss_of()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _started(lib: Any, *modules: Any) -> list[Any]:
+    """Their parameters, with numbers that do not depend on the library."""
+    rng = np.random.default_rng(1)
+    parameters = [p for m in modules for p in m.parameters()]
+    with lib.no_grad():
+        for p in parameters:
+            scale = 0.1 if p.ndim == 1 else p.shape[-1] ** -0.5
+            value = rng.normal(size=tuple(p.shape)) * scale
+            p.copy_(lib.tensor(value.astype(np.float32)))
+    return parameters
+
+
+def _molecules(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, out = nn.Embedding(20, 64), nn.Linear(64, 1)
+    layers = [
+        nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.BatchNorm1d(64))
+        for _ in range(3)
+    ]
+
+    def loss() -> Any:
+        atoms = rng.integers(10, 30, 32)
+        starts = np.cumsum(atoms) - atoms
+        bonds = (atoms * 2.2).astype(np.int64)
+        ends = (rng.random((2, bonds.sum())) * np.repeat(atoms, bonds)).astype(np.int64)
+        source, target = (lib.tensor(e) for e in ends + np.repeat(starts, bonds))
+        x = embed(lib.tensor(rng.integers(0, 20, atoms.sum())))
+        for layer in layers:
+            x = layer(x + lib.zeros_like(x).index_add(0, target, x[source])).relu()
+        whole = lib.tensor(np.repeat(np.arange(32), atoms))
+        y = out(lib.zeros(32, 64).index_add(0, whole, x)).squeeze(1)
+        wanted = lib.tensor(rng.normal(size=32).astype(np.float32))
+        return nn.functional.l1_loss(y, wanted)
+
+    return _trained(lib, _started(lib, embed, out, *layers), loss)
+
+
+def _experts(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    gate, out = nn.Linear(WIDTH, 4), nn.Linear(WIDTH, 10)
+    experts = [
+        nn.Sequential(nn.Linear(WIDTH, 256), nn.GELU(), nn.Linear(256, WIDTH)) for _ in range(4)
+    ]
+
+    def loss() -> Any:
+        x = lib.tensor(rng.normal(size=(256, WIDTH)).astype(np.float32))
+        weight, chosen = gate(x).softmax(-1).max(-1)
+        y = lib.zeros_like(x)
+        for number, expert in enumerate(experts):
+            rows = (chosen == number).nonzero().squeeze(1)
+            if len(rows):
+                y = y.index_add(0, rows, expert(x[rows]) * weight[rows].unsqueeze(1))
+        return nn.functional.cross_entropy(out(y), lib.tensor(rng.integers(0, 10, 256)))
+
+    return _trained(lib, _started(lib, gate, out, *experts), loss)
+
+
+def _masked(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, head = nn.Embedding(2000, WIDTH), nn.Linear(WIDTH, 2000)
+    layer = nn.TransformerEncoderLayer(WIDTH, 4, 256, dropout=0.0, batch_first=True)
+
+    def loss() -> Any:
+        tokens = lib.tensor(rng.integers(3, 2000, (16, 64)))
+        hidden = lib.tensor(rng.random((16, 64)) < 0.15)
+        seen = tokens.masked_fill(hidden, 1)
+        return nn.functional.cross_entropy(head(layer(embed(seen))[hidden]), tokens[hidden])
+
+    return _trained(lib, _started(lib, embed, head, layer), loss)
+
+
+def _candidates(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn, functional = lib.nn, lib.nn.functional
+    body = nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 3, 2, 1), nn.BatchNorm2d(64), nn.ReLU()),
+        *(nn.Conv2d(64, 64, 3, 2, 1), nn.ReLU()),
+    )
+    classes, boxes = nn.Conv2d(64, 21, 1), nn.Conv2d(64, 4, 1)
+
+    def loss() -> Any:
+        x = body(lib.tensor(rng.normal(size=(8, 3, 64, 64)).astype(np.float32)))
+        scores = classes(x).flatten(2).transpose(1, 2).reshape(-1, 21)
+        places = boxes(x).flatten(2).transpose(1, 2).reshape(-1, 4)
+        labels = lib.tensor(rng.integers(1, 21, 512) * (rng.random(512) < 0.1))
+        wanted = lib.tensor(rng.random((512, 4)).astype(np.float32))
+        positive = labels > 0
+        count = int(positive.sum())
+        losses = functional.cross_entropy(scores, labels, reduction="none")
+        hardest = losses.detach().masked_fill(positive, 0.0).topk(3 * count).indices
+        total = losses[positive].sum() + losses[hardest].sum()
+        return total / count + functional.smooth_l1_loss(places[positive], wanted[positive])
+
+    return _trained(lib, _started(lib, body, classes, boxes), loss)
+
+
+def _lengths(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, head = nn.Embedding(1000, WIDTH), nn.Linear(WIDTH, 2)
+    layers = nn.Sequential(
+        *(nn.TransformerEncoderLayer(WIDTH, 4, 256, dropout=0.0, batch_first=True) for _ in "12")
+    )
+
+    def loss() -> Any:
+        tokens = lib.tensor(rng.integers(0, 1000, (16, rng.integers(20, 61))))
+        scores = head(layers(embed(tokens)).mean(1))
+        return nn.functional.cross_entropy(scores, lib.tensor(rng.integers(0, 2, 16)))
+
+    return _trained(lib, _started(lib, embed, head, layers), loss)
+
+
+_MAKERS = {
+    "molecules": _molecules,
+    "experts": _experts,
+    "masked": _masked,
+    "candidates": _candidates,
+    "lengths": _lengths,
+}
+
+
+def timed(step: Callable[[], Any]) -> Answer:
+    """Seconds and losses of so many steps."""
+    seconds, losses = [], []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        losses.append(step().item())
+        seconds.append(time.perf_counter() - begin)
+    return {"seconds": seconds, "losses": losses}
+
+
+def varying(rows: list[str], turns: int, results: Answer) -> None:
+    """Milliseconds per step of a process's first steps, and of later ones."""
+    for way in rows or WAYS:
+        # A program that is found on disk would not be the first.
+        sides = {side: Side("varying", side, way, MTVM_CACHE_DIR="0") for side in ("torch", "ours")}
+        every = Side("varying", "ours", way, MTVM_CACHE_DIR="0", MTVM_VARYING="0")
+        sides["ours, MTVM_VARYING=0"] = every
+        with closing(sides):
+            for name, side in sides.items():
+                if side.unavailable:
+                    raise SystemExit(f"{name}: {side.unavailable}")
+            first = take_turns(sides, 1, lambda _: {})
+            later = take_turns(sides, turns, lambda _: {})
+        theirs = first["torch"][0]["losses"]
+        for name in sides:
+            error = apart(first[name][0]["losses"], theirs)
+            results[f"{way}, {name}"] = {
+                "first": [1e3 * statistics.mean(first[name][0]["seconds"])],
+                "later": [1e3 * statistics.mean(a["seconds"]) for a in later[name]],
+                "error": error,
+            }
+    print(f"\n## Sizes that vary, ms per step, {STEPS} steps per turn")
+    table(HEAD, (cells(*item) for item in results.items()))
+
+
+HEAD = ["steps, by what", "first steps", "later ones", "losses differ by"]
+
+
+def cells(name: str, found: Answer) -> list[str]:
+    """A line of the table."""
+    return [name, f"{found['first'][0]:.3g}", spread(found["later"]), f"{found['error']:.1e}"]
