@@ -1,7 +1,8 @@
 """What grows by an element each time is not compiled each time.
 
 A sequence that is read again with another token has a new shape at every step, so every step is a
-new program, which is not needed again soon.  Compiling one takes hundreds of milliseconds, numpy
+new program, which is not needed again soon.  Most are run by programs with room for longer ones
+(:mod:`.varying`).  This is for the others.  Compiling one takes hundreds of milliseconds, numpy
 often less than ten.  So once a line's programs have grown some times, further ones are run op by op
 by their numpy references, and compiled when those have taken as long as compiling takes.  Both
 times are estimates: what is computed how must not depend on measured time.
@@ -28,9 +29,8 @@ from .ops.pool import PoolBase
 from .ops.random import RandomBits
 from .ops.scan import ArgSort, Scan
 from .runtime.executor import ReferenceExecutor
+from .sites import History
 
-_OFTEN = 3
-"""Times in a row that a line's programs must have grown."""
 _LEAST_RUNS = 4
 """Runs by numpy that must take less than compiling."""
 
@@ -59,13 +59,10 @@ class Interim(ReferenceExecutor):
         return self.calls >= self._runs
 
 
-def interim(graph: Graph, grown: int, place: Provenance | None) -> Interim | None:
-    """What runs a program whose line's programs have ``grown`` so many times in a row.
-
-    None if it is to be compiled.
-    """
+def interim(graph: Graph, history: History, place: Provenance | None) -> Interim | None:
+    """What runs a program if those of its line grow; None if it is to be compiled."""
     settings = config.CONFIG
-    if grown < _OFTEN or not settings.growing or settings.validate or settings.profile:
+    if not history.grows or not settings.growing or settings.validate or settings.profile:
         return None
     running = sum(_seconds(graph, v) for v in graph.values)
     # Results are copied, to what is theirs.

@@ -590,7 +590,7 @@ def _made(plan: Plan) -> Runner:
         if MODE.trace.capture is None:
             interim = _with_room(recorded, history, place)
             if interim is None:
-                interim = growing.interim(recorded, history.grown, place)
+                interim = growing.interim(recorded, history, place)
         if interim is not None:
             _remember(_INTERIM, plan.key, interim)
             return interim
@@ -603,9 +603,11 @@ def _made(plan: Plan) -> Runner:
 def _with_room(
     recorded: Graph, history: sites.History, place: errors.Provenance | None
 ) -> PaddedExecutor | None:
-    """What runs a graph with sizes between those that a line has had; None: compile it."""
+    """What runs a graph if sizes vary on its line; None: compile it."""
     settings = config.CONFIG
-    if not settings.varying or settings.validate or settings.profile or not history.recurs:
+    if not settings.varying or settings.validate or settings.profile:
+        return None
+    if not (history.recurs or history.grows):
         return None
     varying = importlib.import_module(f"{__package__}.varying")  # most programs do without
     found: PaddedExecutor | None = varying.runner(recorded, history, place, _compiled)

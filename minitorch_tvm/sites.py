@@ -21,6 +21,7 @@ from .ir.op import Op
 from .ops.movement import Full, Insert, Slice
 
 _SOME = 4
+_OFTEN = 3
 
 
 @record(frozen=False)
@@ -46,9 +47,13 @@ class History:
     """and how often there could be none."""
 
     @property
+    def grows(self) -> bool:
+        """Whether they have grown often enough to be expected to."""
+        return self.grown >= _OFTEN
+
+    @property
     def recurs(self) -> bool:
-        """Whether there have been some programs, with smaller sizes than the last one's and with
-        larger ones."""
+        """Whether there have been some, with smaller sizes than the last one's and with larger."""
         return self.programs >= _SOME and self.between and bool(self.sizes)
 
     def add(self, graph: Graph) -> None:

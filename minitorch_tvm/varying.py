@@ -3,7 +3,8 @@
 Positives among candidates, atoms of molecules, tokens that are sent to one of several layers: how
 many there are is another number at every step, and in what is computed from them a step is another
 program.  Once a line has had some programs of one structure, sizes between those that it had are
-run by a program that has room for them (:mod:`.compiler.padding`).
+run by a program that has room for them (:mod:`.compiler.padding`).  So are sizes that grow by an
+element each time, with room for more to come.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Compiled = Callable[[Graph, Key, Provenance | None], Executor]
 def runner(
     graph: Graph, history: History, place: Provenance | None, compiled: Compiled
 ) -> PaddedExecutor | None:
-    """What runs a graph with sizes between those of a line; None if it is to be compiled."""
+    """What runs a graph whose sizes are among those of a line; None if it is to be compiled."""
     roomy = with_room(graph, history)
     if roomy is None:
         return None
@@ -70,29 +71,29 @@ class Roomy:
 
 
 def with_room(graph: Graph, history: History) -> Roomy | None:
-    """One with room for the sizes that a line's programs have had, that can compute ``graph``.
+    """One with room for sizes like those of a line's programs, that can compute ``graph``.
 
     None if that is to be compiled as it is.
     """
     settings = config.CONFIG.program_key
     values = graph.values
     sizes = {values[i].shape[axis] for i, axis in history.sizes if values[i].is_leaf}
-    rooms = partial(room, fine=len(sizes) < 2)
+    rooms = partial(room, fine=len(sizes) < 2) if history.between else more_room
     varying = Varying(history.sizes, history.values, history.starts, rooms)
-    known: list[Roomy] = history.roomy
-    for found in known:
-        if found.settings == settings and found.padded.serves(graph, varying):
-            return found
+    known: list[Roomy] = [r for r in history.roomy if r.settings == settings]
+    for loose in (False, True):
+        for found in known:
+            if found.padded.serves(graph, varying, loose=loose):
+                return found
     if history.refused >= _REFUSALS:
         return None
     made = padded(graph, varying)
     if made is None:
         history.refused += 1
         return None
-    known.append(Roomy(made, settings))
-    if len(known) > _MOST:
-        known.pop(0)
-    return known[-1]
+    found = Roomy(made, settings)
+    history.roomy = [*history.roomy[1 - _MOST :], found]
+    return found
 
 
 def room(size: int, most: int, *, fine: bool) -> int:
@@ -112,6 +113,19 @@ def room(size: int, most: int, *, fine: bool) -> int:
             return middle if fine and size <= middle else found
         found = half
     return max(found, size)
+
+
+def more_room(size: int, most: int) -> int:
+    """For a size that is the largest one so far, and grows.
+
+    >>> [more_room(n, n) for n in (3, 17, 64, 65, 300)]
+    [16, 64, 64, 128, 512]
+    """
+    del most
+    found = 16
+    while found < size:
+        found *= 4 if found < 64 else 2  # small ones cost little
+    return found
 
 
 def _seconds(graph: Graph) -> float:

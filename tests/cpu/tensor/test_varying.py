@@ -230,6 +230,38 @@ def test_what_is_not_run_with_room() -> None:
     assert not events["padded_runs"]
 
 
+def test_what_grows_has_room_for_more() -> None:
+    """A text that is read again with another token is few programs."""
+
+    def run() -> list[Any]:
+        embed, mix, out = nn.Embedding(9, 8), nn.Linear(8, 24), nn.Linear(8, 9)
+        tokens, found = mt.tensor([[3]]), []
+        with mt.no_grad():
+            for _ in range(40):
+                x = embed(tokens)
+                q, k, v = mix(x).view(1, -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+                y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                scores = out(x + y.transpose(1, 2).flatten(2))[:, -1]
+                tokens = mt.cat((tokens, scores.argmax(-1, keepdim=True)), 1)
+                found += [scores.numpy(), tokens.numpy()]
+        return found
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 40
+    assert events["compiles"] <= 9
+    assert events["padded_programs"] >= 30
+
+
+def test_what_grows_and_has_no_rule_is_run_by_numpy() -> None:
+    before = EVENTS.snapshot()
+    with config.override(growing=True), pytest.warns(UserWarning, match="ever longer"):
+        for n in range(2, 30):
+            line = np.random.default_rng(n).normal(size=n)
+            np.testing.assert_array_equal(mt.from_numpy(line).sort().values.numpy(), np.sort(line))
+    assert EVENTS.get("padded_programs") == before.get("padded_programs", 0)
+    assert EVENTS.get("growing_programs") - before.get("growing_programs", 0) >= 20
+
+
 def test_what_is_asked_for_may_be_another_value_each_time() -> None:
     """Programs of equal operations differ in which of their values are results."""
 
