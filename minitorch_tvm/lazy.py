@@ -25,6 +25,7 @@ from .compiler.front import reference_program, simplified
 from .core import config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
+from .core.interrupts import interrupts_wait
 from .core.record import record
 from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled, too_large
 from .ir.graph import Graph
@@ -523,7 +524,10 @@ def computed(outputs: list[Node], results: list[Buffer]) -> None:
         donor = node.donor
         if donor is not None:
             if donor.buffer.shared:
-                buffer = _write_through(donor, buffer)
+                with interrupts_wait():  # half of it could not be done again
+                    node.buffer = _write_through(donor, buffer)
+                    node.donor, node.pending = None, False
+                buffer = node.buffer
             node.donor = None
         node.buffer = buffer
         node.pending = False
@@ -614,10 +618,9 @@ def _with_room(
     return found
 
 
-def _compiled(graph: Graph, key: Key, place: errors.Provenance | None) -> Executor:
+def _compiled(graph: Graph, key: Key) -> Executor:
     executor = executor_of(key)
     if executor is None:
-        sites.compiling(graph, place)
         executor = _built(simplified(graph), len(graph.values))
         _remember(_CACHE, key, executor)
     assert isinstance(executor, Executor)

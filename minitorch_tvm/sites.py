@@ -16,7 +16,7 @@ from .core import errors
 from .core.errors import Provenance
 from .core.record import record
 from .core.shape import Shape
-from .ir.graph import Graph
+from .ir.graph import Graph, Value
 from .ir.op import Op
 from .ops.movement import Full, Insert, Slice
 
@@ -40,7 +40,7 @@ class History:
     starts: set[tuple[int, int]] = field(default_factory=set)
     """Where slices and insertions begin that have."""
     between: bool = False
-    """No size of the last one's inputs was smaller, or larger, than all before."""
+    """No size of the last one was smaller, or larger, than all before (sums of sizes may be)."""
     roomy: list[Any] = field(default_factory=list)
     """Programs that have room for several sizes,"""
     refused: int = 0
@@ -67,11 +67,15 @@ class History:
                     known = self.sizes.get((i, axis))
                     if m != n or known is not None:
                         least, most = (m, m) if known is None else known
-                        if b.is_leaf and not least <= n <= most:
+                        if not least <= n <= most and self.is_source(b):
                             self.between = False
                         self.sizes[i, axis] = min(least, n), max(most, n)
             if a.op is not b.op:
                 self._differ(i, a.op, b.op)
+
+    def is_source(self, v: Value) -> bool:
+        """Whether sizes of a value of the last one come from no other value."""
+        return not any(self.last.values[x].shape for x in v.inputs)
 
     def _differ(self, i: int, a: Op, b: Op) -> None:
         if isinstance(a, Full) and isinstance(b, Full) and a.value != b.value:

@@ -37,7 +37,7 @@ _REFUSALS = 4
 _ELEMENT, _MULTIPLY_ADD = 0.1e-9, 1 / 50e9
 
 
-Compiled = Callable[[Graph, Key, Provenance | None], Executor]
+Compiled = Callable[[Graph, Key], Executor]
 
 
 def runner(
@@ -47,7 +47,7 @@ def runner(
     roomy = with_room(graph, history)
     if roomy is None:
         return None
-    executor = compiled(roomy.padded.graph, roomy.key, place)
+    executor = compiled(roomy.padded.graph, roomy.key)
     EVENTS.add("padded_programs")
     where = errors.describe(place)
     log("compile", f"{len(graph.values)} nodes, run with room for other sizes at {where}")
@@ -77,7 +77,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
     """
     settings = config.CONFIG.program_key
     values = graph.values
-    sizes = {values[i].shape[axis] for i, axis in history.sizes if values[i].is_leaf}
+    sizes = {values[i].shape[k] for i, k in history.sizes if history.is_source(values[i])}
     rooms = partial(room, fine=len(sizes) < 2) if history.between else more_room
     varying = Varying(history.sizes, history.values, history.starts, rooms)
     known: list[Roomy] = [r for r in history.roomy if r.settings == settings]
@@ -85,7 +85,8 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
         for found in known:
             if found.padded.serves(graph, varying, loose=loose):
                 return found
-    if history.refused >= _REFUSALS:
+    # Of a size of one it does not show whether it is one that varies, or one that broadcasts.
+    if history.refused >= _REFUSALS or any(values[i].shape[k] < 2 for i, k in history.sizes):
         return None
     made = padded(graph, varying)
     if made is None:
@@ -96,23 +97,27 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
     return found
 
 
+_LEAST = 16
+"""Room; of less there is no more to gain than it costs to compile for it."""
+
+
 def room(size: int, most: int, *, fine: bool) -> int:
     """Of a few numbers, the largest not much above ``most``, the least that ``size`` fits in.
 
-    >>> [room(n, 90, fine=True) for n in (90, 73, 72, 40, 7)]
-    [96, 96, 72, 48, 9]
-    >>> [room(n, 90, fine=False) for n in (90, 72, 48, 40, 7)]
-    [96, 96, 48, 48, 12]
+    >>> [room(n, 90, fine=True) for n in (90, 73, 72, 40, 7, 1)]
+    [96, 96, 72, 48, 24, 24]
+    >>> [room(n, 90, fine=False) for n in (90, 72, 48, 40, 7, 1)]
+    [96, 96, 48, 48, 24, 24]
     """
     step = 1 << max(0, most.bit_length() - 3)
     found = -(-most // step) * step
-    while found > 1:
+    while found >= 2 * _LEAST:
         half = -(-found // 2)
-        middle = -(-3 * found // 4)
         if size > half:
+            middle = -(-3 * found // 4)
             return middle if fine and size <= middle else found
         found = half
-    return max(found, size)
+    return found
 
 
 def more_room(size: int, most: int) -> int:
@@ -122,7 +127,7 @@ def more_room(size: int, most: int) -> int:
     [16, 64, 64, 128, 512]
     """
     del most
-    found = 16
+    found = _LEAST
     while found < size:
         found *= 4 if found < 64 else 2  # small ones cost little
     return found

@@ -168,7 +168,10 @@ class _Padder:
 
     def _make(self, op: Op, xs: Sequence[int], dims: Sequence[Dim]) -> int:
         """``op`` on values of the new graph; refused if the result has another shape."""
-        spec = op.infer(*[self._values[x].spec for x in xs])
+        try:
+            spec = op.infer(*[self._values[x].spec for x in xs])
+        except (RuntimeError, IndexError, TypeError) as error:  # operands that do not fit
+            raise _Refused from error
         if spec.shape != tuple(map(room_of, dims)):
             raise _Refused
         value = Value(intern(op), tuple(xs), spec.shape, spec.dtype, self._like.place)
@@ -339,6 +342,8 @@ class _Padder:
                     raise _Refused
                 atom = left.pop()
                 own = size_of((atom,), self._graph)
+                if not own:
+                    raise _Refused
                 if size % own == 0:
                     size //= own
                 elif isinstance(atom, int) and atom % size == 0:
@@ -405,6 +410,8 @@ class _Padder:
     def _inserted(self, op: mv.Insert, v: Value, xs: Sequence[int]) -> int:
         base, x = xs
         own, new = self._dims[base], self._dims[x]
+        if (0,) in new:
+            return base
         parts = [
             axis
             for axis, (start, step) in enumerate(zip(op.starts, op.steps, strict=True))

@@ -80,16 +80,15 @@ class Padded:
     def serves(self, graph: Graph, varying: Varying, *, loose: bool) -> bool:
         """Whether a graph of the same structure would become this one, with other numbers.
 
-        ``loose``: or something smaller, where no size has more than twice the room it needs.
+        ``loose``: or something smaller, if no size has more than twice the room it should have.
         """
         if (graph.outputs, graph.donated) != self._ends:
             return False
         for extent in self._extents:
-            size = extent.size(graph)
-            if not 2 <= size <= extent.room:
-                return False
             room = varying.room_for(extent.value, extent.axis, graph)
-            if room != extent.room and not (loose and extent.room <= 2 * size):
+            if extent.size(graph) > extent.room or not room:
+                return False
+            if room != extent.room and not (loose and extent.room <= 2 * room):
                 return False
         shapes = [tuple(size_of(d, graph) for d in form) for form in self._forms]
         for i, (v, (own, form)) in enumerate(zip(graph.values, self._source, strict=True)):

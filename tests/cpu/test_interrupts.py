@@ -196,3 +196,39 @@ def test_what_numpy_runs_is_not_left_half_done(monkeypatch: pytest.MonkeyPatch) 
             assert b.tolist() == [2.0] * n
     assert seen > 3
     lazy.clear_cache()
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_what_is_written_to_an_array_is_written_once(
+    varying: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    lazy.clear_cache()
+    view = Buffer.numpy
+    left: list[int] = []
+
+    def interrupting(self: Buffer, *arguments: Any) -> np.ndarray:
+        if left and not left.pop():
+            signal.raise_signal(signal.SIGINT)
+        return view(self, *arguments)
+
+    monkeypatch.setattr(Buffer, "numpy", interrupting)
+    seen = 0
+    with config.override(varying=varying):
+        for number, n in enumerate(rng.integers(20, 60, 24).tolist()):
+            array = np.ones((n, 2), np.float32)
+            x = mt.from_numpy(array)
+            old = x.clone()
+            x *= 3
+            y = x[1:] * 2
+            left[:] = [0, *[1] * (number % 8)]
+            try:
+                mt.eval(x, y)
+            except KeyboardInterrupt:
+                seen += 1
+            left.clear()
+            mt.eval(x, y)
+            assert (array == 3).all(), number
+            assert (y.numpy() == 6).all()
+            assert (old.numpy() == 1).all()
+    assert seen > 5
+    lazy.clear_cache()

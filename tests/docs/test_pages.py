@@ -29,7 +29,8 @@ def _op_table(monkeypatch: pytest.MonkeyPatch) -> None:
     "page", [p for p in pages.PAGES if pages.blocks(p, "python")], ids=pages.name_of
 )
 def test_programs_run(page: Path) -> None:
-    pages.run(page)
+    with config.override(growing=True, varying=True):  # as by default
+        pages.run(page)
 
 
 def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

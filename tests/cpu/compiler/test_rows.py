@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -236,3 +238,13 @@ def test_an_update_by_a_reduction_happens_once(length: int) -> None:
     np.testing.assert_allclose(x.numpy(), a - (b * b).sum(1), rtol=1e-13)
     program = lazy.last_executor().program
     assert program.outputs[0].donor is not None
+
+
+def test_rows_of_eight_random_numbers_are_compiled() -> None:
+    """LLVM unrolled them, and looked for vectors among eight generators without end."""
+    program = "import minitorch_tvm as mt\nx = mt.rand(1, 8)\ny = x.amax(1)\nmt.eval(x, y)\n"
+    program += "print(y.item() == max(x[0].tolist()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "True"

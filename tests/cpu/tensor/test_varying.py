@@ -254,10 +254,11 @@ def test_what_grows_has_room_for_more() -> None:
 
 def test_what_grows_and_has_no_rule_is_run_by_numpy() -> None:
     before = EVENTS.snapshot()
+    lines = [np.random.default_rng(n).normal(size=n) for n in range(2, 30)]
     with config.override(growing=True), pytest.warns(UserWarning, match="ever longer"):
-        for n in range(2, 30):
-            line = np.random.default_rng(n).normal(size=n)
-            np.testing.assert_array_equal(mt.from_numpy(line).sort().values.numpy(), np.sort(line))
+        found = [mt.from_numpy(line).sort().values.numpy() for line in lines]
+    for line, values in zip(lines, found, strict=True):
+        np.testing.assert_array_equal(values, np.sort(line))
     assert EVENTS.get("padded_programs") == before.get("padded_programs", 0)
     assert EVENTS.get("growing_programs") - before.get("growing_programs", 0) >= 20
 
@@ -280,8 +281,39 @@ def test_what_is_asked_for_may_be_another_value_each_time() -> None:
     assert events["padded_programs"] >= 8
 
 
-def test_a_size_of_one_is_compiled() -> None:
-    """It broadcasts; in a program with room it would be taken for one that does not."""
+def test_nothing_at_all_beside_what_varies() -> None:
+    def run() -> list[Any]:
+        weight, found = mt.arange(20.0).reshape(5, 4), []
+        for n in (7, 40, 22, 31, 27, 25, 30):
+            x = mt.from_numpy(np.ones((n, 4), np.float32)).requires_grad_()
+            (x[:0].sum() + (x * x).sum()).backward()
+            found.append(x.grad.numpy())
+            found.append(F.linear(x.detach()[None][:0], weight).numpy())
+        return found
+
+    both(run)
+
+
+def test_sizes_of_one_among_others() -> None:
+    """Rows for one of several experts: sometimes it is one, and sometimes there are many."""
+
+    def run() -> list[Any]:
+        rng, weight = np.random.default_rng(0), mt.arange(12.0).reshape(3, 4) / 9
+        found = []
+        for _ in range(40):
+            n, m = (int(1 if rng.random() < 0.3 else s) for s in rng.integers(2, 30, 2))
+            few, many = (mt.from_numpy(rng.normal(size=(s, 3)).astype("f")) for s in (n, m))
+            y = mt.zeros(30, 4).index_add(0, mt.arange(n), few @ weight)
+            y = y.index_add(0, mt.arange(m), (many @ weight).softmax(0))
+            found.append(y.numpy())
+        return found
+
+    _, events, every = both(run)
+    assert events["padded_programs"] >= 12
+    assert events["compiles"] <= every["compiles"] - 10
+
+
+def test_sizes_that_shrink_to_one() -> None:
 
     def run() -> list[Any]:
         other = mt.arange(6.0).reshape(1, 6)

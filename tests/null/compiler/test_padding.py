@@ -258,13 +258,13 @@ def graphs_of(case: Callable[[int, int], Any], n: int, m: int) -> list[Graph]:
     return recorded(lambda: mt.eval(*[r for r in case(n, m) if isinstance(r, mt.Tensor)]))
 
 
-def leaves_of(graph: Graph, rng: np.random.Generator) -> list[Any]:
+def leaves_of(graph: Graph, rng: np.random.Generator, positions: int = _POSITIONS) -> list[Any]:
     found: list[Any] = []
     for v in (graph.values[k] for k in graph.leaves()):
         if v.dtype.is_floating_point:
             value = rng.standard_normal(v.shape)
         else:
-            value = rng.integers(0, 2 if v.dtype is mt.bool else _POSITIONS, v.shape)
+            value = rng.integers(0, 2 if v.dtype is mt.bool else positions, v.shape)
         found.append(np.asarray(value).astype(v.dtype.numpy))
     return found
 
@@ -285,9 +285,11 @@ def spoiled(value: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Any
     return room
 
 
-def check(graph: Graph, roomy: varying.Roomy, rng: np.random.Generator) -> None:
+def check(
+    graph: Graph, roomy: varying.Roomy, rng: np.random.Generator, positions: int = _POSITIONS
+) -> None:
     verify(roomy.padded.graph)
-    leaves = leaves_of(graph, rng)
+    leaves = leaves_of(graph, rng, positions)
     given = iter(leaves)
     numbers = iter(roomy.padded.numbers(graph))
     theirs = []
@@ -304,9 +306,11 @@ def check(graph: Graph, roomy: varying.Roomy, rng: np.random.Generator) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-def histories(case: Callable[[int, int], Any]) -> Iterator[tuple[Graph, History]]:
+def histories(
+    case: Callable[[int, int], Any], more: Sequence[tuple[int, int]] = ()
+) -> Iterator[tuple[Graph, History]]:
     """Each graph of each size, and what has been before of its structure."""
-    graphs = [graph for n, m in SIZES for graph in graphs_of(case, n, m)]
+    graphs = [graph for n, m in (*SIZES, *more) for graph in graphs_of(case, n, m)]
     sites.forget()
     for graph in graphs:
         yield graph, sites.note(graph, (histories.__code__, 0))
@@ -324,6 +328,46 @@ def test_what_has_room_is_computed_as_without(name: str, rng: np.random.Generato
             checked += 1
             assert len(history.roomy) <= 8
     assert checked >= 3
+
+
+_FEW = ((1, 1), (2, 2), (1, 12), (9, 1), (1, 30), (2, 1), (1, 1), (20, 1))
+
+
+def test_a_size_of_one_is_run_with_room_that_others_got(rng: np.random.Generator) -> None:
+    checked = 0
+    for name in (
+        "elementwise",
+        "sums",
+        "softmax",
+        "dense",
+        "graph",
+        "losses",
+        "joined",
+        "expanded",
+    ):
+        for number, (graph, history) in enumerate(histories(CASES[name], _FEW)):
+            if history.recurs and number >= len(SIZES):
+                roomy = varying.with_room(graph, history)
+                if roomy is not None:
+                    check(graph, roomy, rng, positions=1)
+                    checked += 1
+    assert checked >= 10
+
+
+def test_no_elements_at_all(rng: np.random.Generator) -> None:
+    def none_beside(n: int, m: int) -> Any:
+        y = x(n, C)
+        return (
+            *trained(y[:0].sum() + (y * y).sum(), mt.cat([y[:0], y, y[2:2]])),
+            F.linear(x(0, n, 4), x(5, 4)),
+            x(0, n, 4).reshape(0, 4 * n),
+            x(n, 4)[:, 4:].t().reshape(n, 0),
+        )
+
+    for graph, history in histories(none_beside):
+        roomy = varying.with_room(graph, history) if history.recurs else None
+        if roomy is not None:
+            check(graph, roomy, rng)
 
 
 @pytest.mark.parametrize("name", REFUSED)
