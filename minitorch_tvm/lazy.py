@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from . import growing, sites
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
-from .core import config, errors
+from .core import collector, config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.interrupts import interrupts_wait
@@ -472,7 +472,8 @@ def _flush(
             if known is not None:
                 trace.prefix.known[recording] = known
             if executor is None:
-                executor = _made(plan)
+                with collector.put_off():
+                    executor = _made(plan)
             else:
                 EVENTS.add("cache_hits")
         listed = 1 if plan.entries else 0  # another reference to each

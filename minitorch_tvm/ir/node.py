@@ -236,7 +236,8 @@ MODE = _Mode()
 WATCHED: set[int] = set()
 """Threads (numbers of their traces) in which somebody watches what a function does."""
 
-_inferred: dict[tuple[int, ...], tuple[Shape, DType, int, bool]] = {}
+_inferred: dict[tuple[int, ...], tuple[Result, Result]] = {}
+"""Without and with gradients."""
 _INFER_LIMIT = 1 << 16
 
 
@@ -343,13 +344,11 @@ def _result(op: Op, inputs: tuple[Node, ...]) -> Result:
     known = _inferred.get((op.uid, *[x.spec_id for x in inputs]))
     if known is None:
         known = _infer(op, inputs)
-    shape, dtype, spec_id, differentiable = known
-    grad = differentiable and MODE.trace.grad_enabled and any(x.requires_grad for x in inputs)
-    return shape, dtype, spec_id, grad
+    return known[MODE.trace.grad_enabled and any(x.requires_grad for x in inputs)]
 
 
-def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
-    """Shape, dtype, their number, and whether gradients may flow; remembered."""
+def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Result, Result]:
+    """What is made where no gradients flow, and where they do; remembered."""
     try:
         shape, dtype = op.infer(*[x.spec for x in inputs])
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
@@ -358,7 +357,9 @@ def _infer(op: Op, inputs: tuple[Node, ...]) -> tuple[Shape, DType, int, bool]:
     if len(_inferred) > _INFER_LIMIT:
         _inferred.clear()
     differentiable = op.differentiable and dtype.is_floating_point
-    result = (shape, dtype, _spec_id(shape, dtype), differentiable)
+    number = _spec_id(shape, dtype)
+    without = (shape, dtype, number, False)
+    result = (without, (shape, dtype, number, True) if differentiable else without)
     _inferred[(op.uid, *[x.spec_id for x in inputs])] = result
     return result
 

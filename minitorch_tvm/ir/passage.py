@@ -90,7 +90,7 @@ class Passage:
                 entered.append(place)
                 continue
             inputs = []
-            for p in prefix.inputs(range(place)):
+            for p in prefix.positions:
                 if p in results:
                     inputs.append(~results[p])
                 elif p in number:

@@ -49,7 +49,7 @@ _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill t
 class Prefix:
     """A recording up to some value.  Equal recordings have one."""
 
-    __slots__ = ("before", "depth", "following", "inputs", "known", "op", "place", "result")
+    __slots__ = ("before", "depth", "following", "known", "op", "place", "positions", "result")
 
     total = 0
 
@@ -63,8 +63,8 @@ class Prefix:
         self.before = before
         self.op = op
         """What makes the last value; None if it is a leaf, or if only its flags have changed."""
-        self.inputs = picker(positions)
-        """Chooses the op's inputs among the values of the recording."""
+        self.positions = tuple(positions)
+        """Of the op's inputs among the values of the recording."""
         if result is not None:
             self.result: Result = result
             """Of the last value; there is one if an op makes it."""
@@ -75,6 +75,11 @@ class Prefix:
         """Where the last value was recorded the last time, ``depth`` calls further out."""
         self.depth = 1  # never that of the function that asks: it would hold itself
         Prefix.total += 1
+
+    @property
+    def inputs(self) -> Picker:
+        """Chooses the op's inputs; made when it is asked for, as most recordings come once."""
+        return picker(self.positions)
 
     def since(self, start: Prefix) -> list[Step] | None:
         """What led from ``start`` here; None if there are other steps than results of ops.

@@ -176,7 +176,7 @@ def _uses(start: Prefix, end: Prefix, count: int) -> dict[int, int] | None:
     if path is None:
         return None
     for prefix in path:
-        for place in prefix.inputs(range(count)):
+        for place in prefix.positions:
             found[place] = found.get(place, 0) + 1
     return found
 
