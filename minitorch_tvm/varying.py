@@ -28,6 +28,7 @@ from .runtime.padded import PaddedExecutor
 from .sites import History
 
 _LEAST_RUNS = 4
+"""Of a graph by one with room; where they would take longer than compiling it, it is compiled."""
 _MOST = 16
 """Graphs with room that are kept for a structure."""
 _REFUSALS = 4
@@ -64,7 +65,7 @@ class Roomy:
         self.key = Key.of(settings, "with room", padded.graph)
         # About half of what is computed is wasted.
         extra = _seconds(padded.graph) / 2
-        self.runs = max(_LEAST_RUNS, int(compiling_seconds(padded.graph) / max(extra, 1e-6)))
+        self.runs = int(compiling_seconds(padded.graph) / max(extra, 1e-6))
         """How often a graph may be run by this one before it is worth a program of its own.
 
         Estimated, not measured: what is computed how must not depend on time."""
@@ -84,7 +85,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
     for loose in (False, True):
         for found in known:
             if found.padded.serves(graph, varying, loose=loose):
-                return found
+                return found if found.runs >= _LEAST_RUNS else None
     # Of a size of one it does not show whether it is one that varies, or one that broadcasts.
     if history.refused >= _REFUSALS or any(values[i].shape[k] < 2 for i, k in history.sizes):
         return None
@@ -94,7 +95,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
         return None
     found = Roomy(made, settings)
     history.roomy = [*history.roomy[1 - _MOST :], found]
-    return found
+    return found if found.runs >= _LEAST_RUNS else None
 
 
 _LEAST = 16

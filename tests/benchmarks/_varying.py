@@ -173,7 +173,7 @@ def varying(rows: list[str], turns: int, results: Answer) -> None:
         # A program that is found on disk would not be the first.
         sides = {side: Side("varying", side, way, MTVM_CACHE_DIR="0") for side in ("torch", "ours")}
         every = Side("varying", "ours", way, MTVM_CACHE_DIR="0", MTVM_VARYING="0")
-        sides["ours, MTVM_VARYING=0"] = every
+        sides["ours, all compiled"] = every
         with closing(sides):
             for name, side in sides.items():
                 if side.unavailable:

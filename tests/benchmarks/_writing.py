@@ -117,8 +117,8 @@ def writing(rows: list[str], turns: int, results: Answer) -> None:
         if way == "places":
             sides["mt.compile"] = Side("writing", "mt.compile", way, MTVM_CACHE_DIR="0")
         elif way != "window":
-            every = Side("writing", "ours", way, MTVM_CACHE_DIR="0", MTVM_GROWING="0")
-            sides["ours, MTVM_GROWING=0"] = every
+            none = {"MTVM_CACHE_DIR": "0", "MTVM_GROWING": "0", "MTVM_VARYING": "0"}
+            sides["ours, all compiled"] = Side("writing", "ours", way, **none)
         with closing(sides):
             for name, side in sides.items():
                 if side.unavailable:

@@ -326,7 +326,8 @@ def test_sizes_that_shrink_to_one() -> None:
 
 
 def test_a_size_that_comes_often_gets_its_own_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying, "compiling_seconds", lambda graph: 0.0)
+    monkeypatch.setattr(varying, "compiling_seconds", lambda graph: 4.0)
+    monkeypatch.setattr(varying, "_seconds", lambda graph: 2.0)
     weight = mt.ones(3, 4)
     order = [20, 40, 22, 31, 27, *[25] * 8]
     _, events = counted(lambda: [(mt.ones(n, 3).tanh() @ weight).sum(0).numpy() for n in order])
@@ -334,6 +335,17 @@ def test_a_size_that_comes_often_gets_its_own_program(monkeypatch: pytest.Monkey
     assert events["padded_programs"] == 1
     assert events["padded_runs"] == varying._LEAST_RUNS
     assert events["compiles"] == 7
+
+
+def test_what_takes_long_is_compiled() -> None:
+    """Of so many elements those in the rest would take longer than compiling."""
+    weight = mt.full((512, 512), 1e-3)
+
+    def run() -> list[Any]:
+        return [(mt.ones(n, 512) @ weight).sum().item() for n in sizes(9, 8_000, 12_000)]
+
+    _, events, _ = both(run)
+    assert not events["padded_programs"]
 
 
 def test_programs_follow_the_settings() -> None:
