@@ -326,10 +326,11 @@ def alloc(buffer: Memory) -> Stmt:
     on_stack = {"disable_lower_builtin": const(1, "bool")}
     if size <= LINE_BYTES:
         return t.tirx.AllocBuffer(buffer.raw, on_stack)
-    # TVM aligns to 16 bytes only, unless the elements need more: cache lines as elements.
+    # TVM aligns to 16 bytes only, unless elements need more: lines.  LLVM packs bools in vectors.
+    kind = "uint8" if buffer.dtype == "bool" else buffer.dtype
     lines = t.tirx.decl_buffer(
         [const(-(-size // LINE_BYTES))],
-        f"{buffer.dtype}x{LINE_BYTES // itemsize}",
+        f"{kind}x{LINE_BYTES // itemsize}",
         buffer.raw.name,
         scope="local",
         layout=None,

@@ -46,6 +46,7 @@ from ..ops import conv as cv
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import reduction as rd
+from ..ops.elementary import INTEGER_QUOTIENT
 from ..ops.gather import ScatterAdd, Take
 from ..ops.matmul import Matmul
 from ..ops.picking import LastPosition
@@ -89,6 +90,7 @@ class _Padder:
         self._dims: list[tuple[Dim, ...]] = []
         self._told: list[Told | None] = []
         self._extents: dict[int, Extent] = {}
+        self._merged: dict[int, Dim] = {}  # by size
         self._known: dict[object, int] = {}
         self._at = 0
         self._like = graph.values[0]
@@ -150,6 +152,8 @@ class _Padder:
         if (self._at, axis) not in self._varying.sizes:
             return (size,)
         if size > 1 and size not in self._extents:
+            if size in self._merged:
+                return self._merged[size]
             # So many rows of so many: what counts their elements sees the first ones first.
             for known in sorted(self._extents, reverse=True):
                 if size % known == 0:
@@ -164,6 +168,9 @@ class _Padder:
     def _append(self, value: Value, dims: Sequence[Dim]) -> int:
         self._values.append(value)
         self._dims.append(tuple(dims))
+        for dim in dims:
+            if len(dim) > 1 and varies(dim):
+                self._merged.setdefault(size_of(dim, self._graph), dim)
         return len(self._values) - 1
 
     def _make(self, op: Op, xs: Sequence[int], dims: Sequence[Dim]) -> int:
@@ -260,11 +267,26 @@ class _Padder:
         inside = self._inside(self._dims[x], axes)
         if inside is None:
             return x
-        key = ("masked", x, inside, type(fill), fill)
+        key = ("masked", x, inside, repr(fill))
         if key not in self._known:
             other = self._full(fill, self._values[x].dtype)
             self._known[key] = self._broadcast(ew.Where(), inside, x, other)
         return self._known[key]
+
+    def _placed(self, index: int, dim: Dim) -> int:
+        """Positions in a dimension as they are where there is room."""
+        if from_first(dim):
+            return index
+        dtype = self._values[index].dtype
+        found: int | None = None
+        for k in range(1, len(dim)):
+            told = self._scalar(partial(size_of, dim[k:]), dtype)
+            whole = self._broadcast(INTEGER_QUOTIENT, index, told)
+            index = self._broadcast(ew.Sub(), index, self._broadcast(ew.Mul(), whole, told))
+            row = self._broadcast(ew.Mul(), whole, self._full(room_of(dim[k:]), dtype))
+            found = row if found is None else self._broadcast(ew.Add(), found, row)
+        assert found is not None
+        return self._broadcast(ew.Add(), found, index)
 
     # --- rules -------------------------------------------------------------------------------
 
@@ -485,7 +507,7 @@ class _Padder:
         dims = self._dims[x]
         if isinstance(op, rd.ArgMax) and not all(from_first(dims[d]) for d in op.dims):
             raise _Refused
-        y = self._masked(x, op.dims, _nothing(op, self._values[x].dtype))
+        y = self._masked(x, op.dims, _nothing(type(op), self._values[x].dtype))
         kept = [
             ONE if d in op.dims else dim
             for d, dim in enumerate(dims)
@@ -514,31 +536,30 @@ class _Padder:
 
     def _take(self, op: Take, v: Value, xs: Sequence[int]) -> int:
         x, index = (self._dims[i] for i in xs)
-        if not from_first(x[op.dim]):
-            raise _Refused
-        return self._make(op, xs, [*x[: op.dim], *index, *x[op.dim + 1 :]])
+        place = self._placed(xs[1], x[op.dim])
+        return self._make(op, (xs[0], place), [*x[: op.dim], *index, *x[op.dim + 1 :]])
 
     def _scattered(self, op: ScatterAdd, v: Value, xs: Sequence[int]) -> int:
         ct, index = (self._dims[x] for x in xs)
         axes = range(op.dim, op.dim + len(index))
         dim = self._dim(op.dim, op.size)
-        if ct[op.dim : axes.stop] != index or not from_first(dim):
+        if ct[op.dim : axes.stop] != index:
             raise _Refused
-        terms = self._masked(xs[0], axes, 0)
+        terms, place = self._masked(xs[0], axes, 0), self._placed(xs[1], dim)
         dims = [*ct[: op.dim], dim, *ct[axes.stop :]]
-        return self._make(ScatterAdd(op.dim, room_of(dim)), (terms, xs[1]), dims)
+        return self._make(ScatterAdd(op.dim, room_of(dim)), (terms, place), dims)
 
     def _last(self, op: LastPosition, v: Value, xs: Sequence[int]) -> int:
-        (x,) = xs
-        index = self._dims[x]
+        index = self._dims[xs[0]]
         dim = self._dim(0, op.size)
         # The results count the positions: they must be where they were.
-        if not from_first(dim) or not all(map(from_first, index)) or any(map(varies, index[1:])):
+        if not all(map(from_first, index)) or any(map(varies, index[1:])):
             raise _Refused
+        x = self._placed(xs[0], dim)
         room = room_of(dim)
         inside = self._inside(index, range(len(index)))
         if inside is None:
-            return self._make(LastPosition(room), xs, [dim])
+            return self._make(LastPosition(room), (x,), [dim])
         other = self._full(room, self._values[x].dtype)
         places = self._broadcast(ew.Where(), inside, x, other)
         found = self._make(LastPosition(room + 1), (places,), [(room + 1,)])
@@ -555,16 +576,23 @@ class _Padder:
     def _sorted(self, op: ArgSort, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         dims = [*self._dims[x]]
-        if varies(dims[op.dim]):
+        own = dims[op.dim]
+        whole = size_of(own, self._graph)
+        if not from_first(own):
             raise _Refused
-        whole = size_of(dims[op.dim], self._graph)
+        # Behind all others: equal ones keep their order, and NaN counts as the largest.
+        dtype = self._values[x].dtype
+        last = _nothing(rd.Max if op.descending else rd.Min, dtype)
+        if dtype.is_floating_point and not op.descending:
+            last = math.nan
+        y = self._masked(x, (op.dim,), last)
         if op.count == whole:
-            return self._make(op, xs, dims)
+            return self._make(ArgSort(op.dim, op.descending, room_of(own)), (y,), dims)
         dim = self._dim(op.dim, op.count)
-        if room_of(dim) <= whole:
+        if room_of(dim) <= room_of(own):
             dims[op.dim] = dim
-            return self._make(ArgSort(op.dim, op.descending, room_of(dim)), xs, dims)
-        found = self._make(ArgSort(op.dim, op.descending, whole), xs, dims)
+            return self._make(ArgSort(op.dim, op.descending, room_of(dim)), (y,), dims)
+        found = self._make(ArgSort(op.dim, op.descending, room_of(own)), (y,), dims)
         return self._taken(found, op.dim, None, 1, dim)
 
     def _images(self, op: Op, v: Value, xs: Sequence[int]) -> int:
@@ -612,11 +640,11 @@ def _last(i: int, axis: int, graph: Graph) -> int:
     return graph.values[i].shape[axis] - 1
 
 
-def _nothing(op: rd.Reduction, dtype: DType) -> float | int | bool:
-    """What changes no result of that reduction."""
-    if isinstance(op, rd.Sum):
+def _nothing(op: type[rd.Reduction], dtype: DType) -> float | int | bool:
+    """What changes no result of such a reduction."""
+    if op is rd.Sum:
         return 0
-    least = isinstance(op, (rd.Min, rd.ArgMin))
+    least = op in (rd.Min, rd.ArgMin)
     if dtype.category is Category.BOOL:
         return least
     if dtype.is_floating_point:

@@ -97,6 +97,30 @@ def _images(n: int, m: int) -> Any:
     return z, a.grad, w.grad
 
 
+def _texts(n: int, m: int) -> Any:
+    """Scores and labels of all tokens, in a row; of a fixed number of texts, and of any."""
+    found: list[Any] = []
+    for texts in (4, m):
+        tokens, table, head = i(texts, n), x(8, C), x(8, C)
+        scores = F.linear(F.embedding(tokens, table), head)
+        labels = i(texts, n)
+        F.cross_entropy(scores.flatten(0, 1), labels.flatten()).backward(retain_graph=True)
+        F.cross_entropy(scores[:, :-1].reshape(-1, 8), labels[:, 1:].reshape(-1)).backward()
+        found += [table.grad, head.grad]
+    return found
+
+
+def _sorted(n: int, m: int) -> Any:
+    return trained(
+        x(n).sort().values,
+        x(n, m).sort(0, descending=True).values,
+        x(m, n).topk(3).values,
+        x(n, C).median(0).values,
+        x(n, C).sort(0, stable=True).values[:4],
+        x(n).topk(5, largest=False).values,
+    )
+
+
 def _put(n: int, m: int) -> Any:
     base, values = x(n, C), x(m, C)
     y = base.index_copy(0, i(m), values)
@@ -163,6 +187,21 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "graph": _graph,
     "images": _images,
     "put": _put,
+    "texts": _texts,
+    "sorted": _sorted,
+    "places of two dimensions": lambda n, m: trained(
+        x(n, m, C)[i(4), i(4)],
+        x(m, n, C).flatten(0, 1)[i(n)],
+        x(n, m).gather(1, i(n, 2)),
+        x(3, n, m).take_along_dim(i(3, 2, 1), 1),
+        x(n, m).index_put((i(3), i(3)), x(3), accumulate=True),
+        x(n, m).scatter(0, i(1, 4), 3.0),
+    ),
+    "sorted integers": lambda n, m: (
+        i(n).sort().values,
+        i(n, C).argsort(0, descending=True),
+        i(m, n).topk(2).indices,
+    ),
     "losses": _losses,
     "slices": lambda n, m: trained(
         x(n, m)[1:],
@@ -244,9 +283,7 @@ CASES: dict[str, Callable[[int, int], Any]] = {
 }
 
 REFUSED: dict[str, Callable[[int, int], Any]] = {
-    "places of two dimensions": lambda n, m: (x(n, m, C)[i(4), i(4)],),
     "every other one": lambda n, m: trained(x(n, C)[::2]),
-    "sorted": lambda n, m: (x(n).sort().values,),
     "flat positions": lambda n, m: (x(C, n).argmax(),),
     "columns": lambda n, m: (x(2, C, n, 8) * 1, F.max_pool2d(x(2, C, n, 8), 2)),
     "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),

@@ -207,8 +207,11 @@ class Walk:
         self.extents = extents
         # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
         self.spelled = bool(side) and light and not combines
+        # Of a line shorter than a vector LLVM must not know how long it is: it unrolls eight
+        # elements, and looks for vectors among them without end.
+        self._short = not side and extents[-1] < lanes
         # How long the innermost dimension is must be known: lanes need it.
-        told = len(extents) > 1 and extents[0] >= FEW
+        told = extents[0] >= FEW if len(extents) > 1 else self._short
         self.outer = outer or (0, number(extents[0], "outer") if told else extents[0], extents[0])
         self.lanes, self.side = lanes, side
         self._beside, self._far = beside, far
@@ -293,7 +296,7 @@ class Walk:
             return seq(some(partial(element, start)), more)
 
         if self.side or self.width == 1:
-            whole, rest = count, 0
+            whole, rest = number(count) if self._short and isinstance(count, int) else count, 0
         else:
             assert isinstance(count, int)
             whole, rest = divmod(count, self.width)

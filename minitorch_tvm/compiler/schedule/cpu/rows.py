@@ -26,7 +26,6 @@ from ....ir.kernel import Place, Rows
 from ....ops import elementwise as ew
 from ....ops import movement as mv
 from ....ops import reduction as rd
-from ....ops.random import RandomBits
 from ...dialect import Scope
 from ...loops import (
     LINE_BYTES,
@@ -384,14 +383,10 @@ class _Block:
         read = [values[m].inputs[0] for m in found]
         kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
         light = self.square > 0 and not any(_is_long(values[v]) for v in plan.at(level))
-        drawn = any(isinstance(values[v].op, RandomBits) for v in plan.at(level))
-        few = len(self.extents) == 1 and self.extents[0] < self.lanes
         walk = Walk(
             kinds,
             self.extents,
             self.lanes,
-            # LLVM would unroll them, and then look for vectors without end.
-            outer=(0, number(self.extents[0]), self.extents[0]) if drawn and few else None,
             side=self.side,
             light=light,
             beside=self._ahead(level, first),
