@@ -38,7 +38,7 @@ class History:
     values: set[int] = field(default_factory=set)
     """Constants that have."""
     starts: set[tuple[int, int]] = field(default_factory=set)
-    """Where slices and insertions begin that have."""
+    """Where slices and insertions begin that have, or their steps."""
     between: bool = False
     """No size of the last one was smaller, or larger, than all before (sums of sizes may be)."""
     roomy: list[Any] = field(default_factory=list)
@@ -81,8 +81,8 @@ class History:
         if isinstance(a, Full) and isinstance(b, Full) and a.value != b.value:
             self.values.add(i)
         if isinstance(a, (Slice, Insert)) and isinstance(b, (Slice, Insert)):
-            starts = enumerate(zip(a.starts, b.starts, strict=True))
-            self.starts.update((i, axis) for axis, (m, n) in starts if m != n)
+            for pairs in (zip(a.starts, b.starts, strict=True), zip(a.steps, b.steps, strict=True)):
+                self.starts.update((i, axis) for axis, (m, n) in enumerate(pairs) if m != n)
 
 
 _FEW = 4

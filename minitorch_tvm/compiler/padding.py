@@ -203,8 +203,15 @@ class _Padder:
         """Where a slice or an insertion begins."""
         i = self._at
         if (i, axis) in self._varying.starts:
-            return self._count(lambda graph: _starts(graph, i)[axis])
+            return self._count(lambda graph: _region(graph, i).starts[axis])
         return self._full(op.starts[axis], dt.int32)
+
+    def _step(self, op: mv.Slice | mv.Insert, axis: int) -> int:
+        """How far it is from one of its elements to the next."""
+        i = self._at
+        if (i, axis) in self._varying.starts:
+            return self._count(lambda graph: _region(graph, i).steps[axis])
+        return self._full(op.steps[axis], dt.int32)
 
     def _full(self, value: float | int | bool, dtype: DType) -> int:
         return self._make(mv.Full((), value, dtype), (), ())
@@ -273,20 +280,48 @@ class _Padder:
             self._known[key] = self._broadcast(ew.Where(), inside, x, other)
         return self._known[key]
 
-    def _placed(self, index: int, dim: Dim) -> int:
-        """Positions in a dimension as they are where there is room."""
+    def _along(self, dims: Sequence[Dim], axis: int) -> int:
+        """Positions of elements along ``axis`` among the original's; of one along the others."""
+        dim, rank = dims[axis], len(dims)
+        if from_first(dim):
+            return self._iota(dims, axis)
+        key = ("along", rank, axis, dim)
+        if key not in self._known:
+            before, behind = [ONE] * axis, [ONE] * (rank - axis - 1)
+            apart = [*before, *((atom,) for atom in dim), *behind]
+            found = self._iota(apart, axis + len(dim) - 1)
+            for k in range(len(dim) - 1):
+                row = self._count(partial(size_of, dim[k + 1 :]))
+                term = self._broadcast(ew.Mul(), self._iota(apart, axis + k), row)
+                found = self._broadcast(ew.Add(), term, found)
+            merged = [*before, dim, *behind]
+            shape = tuple(map(room_of, merged))
+            self._known[key] = self._make(mv.Reshape(shape), (found,), merged)
+        return self._known[key]
+
+    def _moved(self, index: int, dim: Dim, *, back: bool = False) -> int:
+        """Positions in a dimension as they are where there is room; ``back``: as they were."""
         if from_first(dim):
             return index
         dtype = self._values[index].dtype
         found: int | None = None
         for k in range(1, len(dim)):
-            told = self._scalar(partial(size_of, dim[k:]), dtype)
-            whole = self._broadcast(INTEGER_QUOTIENT, index, told)
-            index = self._broadcast(ew.Sub(), index, self._broadcast(ew.Mul(), whole, told))
-            row = self._broadcast(ew.Mul(), whole, self._full(room_of(dim[k:]), dtype))
-            found = row if found is None else self._broadcast(ew.Add(), found, row)
+            size = self._scalar(partial(size_of, dim[k:]), dtype)
+            room = self._full(room_of(dim[k:]), dtype)
+            have, want = (room, size) if back else (size, room)
+            row = self._broadcast(INTEGER_QUOTIENT, index, have)
+            index = self._broadcast(ew.Sub(), index, self._broadcast(ew.Mul(), row, have))
+            start = self._broadcast(ew.Mul(), row, want)
+            found = start if found is None else self._broadcast(ew.Add(), found, start)
         assert found is not None
         return self._broadcast(ew.Add(), found, index)
+
+    def _taken(self, x: int, axis: int, place: int, dim: Dim) -> int:
+        """Elements along ``axis`` at positions among the original's, as many as ``dim`` says."""
+        dims = [*self._dims[x]]
+        place = self._moved(place, dims[axis])
+        dims[axis] = dim
+        return self._make(Take(axis), (x, place), dims)
 
     # --- rules -------------------------------------------------------------------------------
 
@@ -329,9 +364,11 @@ class _Padder:
 
     def _positions(self, op: mv.Iota, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
-        if not from_first(dims[op.dim]):
-            raise _Refused
-        return self._make(mv.Iota(tuple(map(room_of, dims)), op.dim, op.dtype), (), dims)
+        shape = tuple(map(room_of, dims))
+        if from_first(dims[op.dim]):
+            return self._make(mv.Iota(shape, op.dim, op.dtype), (), dims)
+        found = self._broadcast(ew.Cast(op.dtype), self._along(dims, op.dim))
+        return self._make(mv.Expand(shape), (found,), dims)
 
     def _random(self, op: RandomBits, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
@@ -343,10 +380,8 @@ class _Padder:
         for axis, dim in enumerate(dims):
             if dim == ONE:
                 continue
-            if not from_first(dim):
-                raise _Refused
             stride = self._count(partial(_stride, self._at, axis))
-            term = self._broadcast(ew.Mul(), self._iota(dims, axis), stride)
+            term = self._broadcast(ew.Mul(), self._along(dims, axis), stride)
             number = term if number is None else self._broadcast(ew.Add(), number, term)
         assert number is not None
         line = (math.prod(shape),)
@@ -389,17 +424,6 @@ class _Padder:
         ]
         return self._make(mv.Expand(tuple(map(room_of, dims))), xs, dims)
 
-    def _taken(self, x: int, axis: int, start: int | None, step: int, dim: Dim) -> int:
-        """Elements from ``start`` (a value) on along ``axis``, as many as ``dim`` says."""
-        place = self._iota([dim], 0)
-        if step != 1:
-            place = self._broadcast(ew.Mul(), place, self._full(step, dt.int32))
-        if start is not None:
-            place = self._broadcast(ew.Add(), place, start)
-        dims = [*self._dims[x]]
-        dims[axis] = dim
-        return self._make(Take(axis), (x, place), dims)
-
     def _sliced(self, op: mv.Slice, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         dims = [*self._dims[x]]
@@ -407,26 +431,26 @@ class _Padder:
         starts, stops, steps = [0] * rank, [*map(room_of, dims)], [1] * rank
         later = []
         for axis, (start, stop, step) in enumerate(zip(op.starts, op.stops, op.steps, strict=True)):
-            whole = size_of(dims[axis], self._graph)
+            own = dims[axis]
             told = (self._at, axis) in self._varying.starts
-            if (start, step) == (0, 1) and stop >= whole and not told:
+            if (start, step) == (0, 1) and stop >= size_of(own, self._graph) and not told:
                 continue
-            if not from_first(dims[axis]):
-                raise _Refused
             dim = self._dim(axis, v.shape[axis])
-            if told or start + (room_of(dim) - 1) * step >= room_of(dims[axis]):
-                later.append((axis, step, dim))
+            end = start + (room_of(dim) - 1) * step + 1 if room_of(dim) else start
+            if told or not from_first(own) or not from_first(dim) or end > room_of(own):
+                later.append((axis, dim))
             else:
-                starts[axis], steps[axis] = start, step
-                stops[axis] = start + (room_of(dim) - 1) * step + 1 if room_of(dim) else start
+                starts[axis], stops[axis], steps[axis] = start, end, step
                 dims[axis] = dim
         y = x
         if [*map(room_of, dims)] != [*self._values[x].shape]:
             y = self._make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), (x,), dims)
         elif tuple(dims) != self._dims[x]:  # as much room for fewer
             y = self._make(ew.Clone(), (x,), dims)
-        for axis, step, dim in later:
-            y = self._taken(y, axis, self._start(op, axis), step, dim)
+        for axis, dim in later:
+            place = self._broadcast(ew.Mul(), self._along([dim], 0), self._step(op, axis))
+            place = self._broadcast(ew.Add(), place, self._start(op, axis))
+            y = self._taken(y, axis, place, dim)
         return y
 
     def _inserted(self, op: mv.Insert, v: Value, xs: Sequence[int]) -> int:
@@ -445,20 +469,17 @@ class _Padder:
             return self._make(op, xs, own)
         spread, inside = x, None
         for axis in parts:
-            if op.steps[axis] != 1 or not from_first(own[axis]) or not from_first(new[axis]):
-                raise _Refused
-            offset = self._broadcast(ew.Sub(), self._iota(own, axis), self._start(op, axis))
-            # As a line: which of the elements along the axis comes in each place.
-            line = self._make(mv.Reshape((room_of(own[axis]),)), (offset,), [own[axis]])
-            dims = [*self._dims[spread]]
-            dims[axis] = own[axis]
-            spread = self._make(Take(axis), (spread, line), dims)
+            offset = self._broadcast(ew.Sub(), self._along(own, axis), self._start(op, axis))
+            here = self._broadcast(ew.Le(), self._full(0, dt.int32), offset)
+            step = self._step(op, axis)
+            number = self._broadcast(INTEGER_QUOTIENT, offset, step)
+            hit = self._broadcast(ew.Eq(), self._broadcast(ew.Mul(), number, step), offset)
+            here = self._broadcast(ew.And(), here, hit)
             end = self._count(partial(_length, v.inputs[1], axis))
-            here = self._broadcast(
-                ew.And(),
-                self._broadcast(ew.Le(), self._full(0, dt.int32), offset),
-                self._broadcast(ew.Lt(), offset, end),
-            )
+            here = self._broadcast(ew.And(), here, self._broadcast(ew.Lt(), number, end))
+            # As a line: which of the elements along the axis comes in each place.
+            line = self._make(mv.Reshape((room_of(own[axis]),)), (number,), [own[axis]])
+            spread = self._taken(spread, axis, line, own[axis])
             inside = here if inside is None else self._broadcast(ew.And(), inside, here)
         assert inside is not None
         return self._broadcast(ew.Where(), inside, spread, base)
@@ -474,16 +495,14 @@ class _Padder:
         if not any(varies(self._dims[x][axis]) for x in parts):
             dims[axis] = (v.shape[axis],)
             return self._make(op, xs, dims)
-        dims[axis] = self._dim(axis, v.shape[axis])
-        if not all(from_first(d) for d in (dims[axis], *(self._dims[x][axis] for x in parts))):
-            raise _Refused
-        place = self._iota([dims[axis]], 0)
-        found = self._make(Take(axis), (parts[0], place), dims)
+        dim = dims[axis] = self._dim(axis, v.shape[axis])
+        place = self._along([dim], 0)
+        found = self._taken(parts[0], axis, place, dim)
         ours = [x for x, part in zip(v.inputs, xs, strict=True) if part in parts]
         for k, x in enumerate(parts[1:], 1):
             first = self._count(partial(_lengths, ours[:k], axis))
-            own = self._make(Take(axis), (x, self._broadcast(ew.Sub(), place, first)), dims)
-            behind = self._broadcast(ew.Le(), first, self._iota(dims, axis))
+            own = self._taken(x, axis, self._broadcast(ew.Sub(), place, first), dim)
+            behind = self._broadcast(ew.Le(), first, self._along(dims, axis))
             found = self._broadcast(ew.Where(), behind, own, found)
         return found
 
@@ -495,25 +514,23 @@ class _Padder:
             if not varies(dim):
                 left.append(axis)
                 continue
-            if not from_first(dim):
-                raise _Refused
             last = self._count(partial(_last, v.inputs[0], axis))
-            place = self._broadcast(ew.Sub(), last, self._iota([dim], 0))
-            y = self._make(Take(axis), (y, place), self._dims[x])
+            place = self._broadcast(ew.Sub(), last, self._along([dim], 0))
+            y = self._taken(y, axis, place, dim)
         return self._make(mv.Flip(tuple(left)), (y,), self._dims[x]) if left else y
 
     def _reduced(self, op: rd.Reduction, v: Value, xs: Sequence[int]) -> int:
         (x,) = xs
         dims = self._dims[x]
-        if isinstance(op, rd.ArgMax) and not all(from_first(dims[d]) for d in op.dims):
-            raise _Refused
+        is_position = isinstance(op, rd.ArgMax)
         y = self._masked(x, op.dims, _nothing(type(op), self._values[x].dtype))
         kept = [
             ONE if d in op.dims else dim
             for d, dim in enumerate(dims)
             if op.keepdim or d not in op.dims
         ]
-        return self._make(op, (y,), kept)
+        found = self._make(op, (y,), kept)
+        return self._moved(found, dims[op.dims[0]], back=True) if is_position else found
 
     def _product_of(self, op: Matmul, v: Value, xs: Sequence[int]) -> int:
         a, b = (self._dims[x] for x in xs)
@@ -536,7 +553,7 @@ class _Padder:
 
     def _take(self, op: Take, v: Value, xs: Sequence[int]) -> int:
         x, index = (self._dims[i] for i in xs)
-        place = self._placed(xs[1], x[op.dim])
+        place = self._moved(xs[1], x[op.dim])
         return self._make(op, (xs[0], place), [*x[: op.dim], *index, *x[op.dim + 1 :]])
 
     def _scattered(self, op: ScatterAdd, v: Value, xs: Sequence[int]) -> int:
@@ -545,7 +562,7 @@ class _Padder:
         dim = self._dim(op.dim, op.size)
         if ct[op.dim : axes.stop] != index:
             raise _Refused
-        terms, place = self._masked(xs[0], axes, 0), self._placed(xs[1], dim)
+        terms, place = self._masked(xs[0], axes, 0), self._moved(xs[1], dim)
         dims = [*ct[: op.dim], dim, *ct[axes.stop :]]
         return self._make(ScatterAdd(op.dim, room_of(dim)), (terms, place), dims)
 
@@ -555,7 +572,7 @@ class _Padder:
         # The results count the positions: they must be where they were.
         if not all(map(from_first, index)) or any(map(varies, index[1:])):
             raise _Refused
-        x = self._placed(xs[0], dim)
+        x = self._moved(xs[0], dim)
         room = room_of(dim)
         inside = self._inside(index, range(len(index)))
         if inside is None:
@@ -567,10 +584,10 @@ class _Padder:
 
     def _scanned(self, op: Scan, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims[xs[0]]
-        if any(self._dims[x] != dims for x in xs) or not from_first(dims[op.dim]):
+        if any(self._dims[x] != dims for x in xs):
             raise _Refused
-        if op.reverse:
-            xs = [self._masked(x, (op.dim,), 0) for x in xs]
+        # Nothing is added, and what there was is kept.
+        xs = [self._masked(x, (op.dim,), k) for k, x in enumerate(xs)]
         return self._make(op, xs, dims)
 
     def _sorted(self, op: ArgSort, v: Value, xs: Sequence[int]) -> int:
@@ -589,11 +606,11 @@ class _Padder:
         if op.count == whole:
             return self._make(ArgSort(op.dim, op.descending, room_of(own)), (y,), dims)
         dim = self._dim(op.dim, op.count)
-        if room_of(dim) <= room_of(own):
+        if room_of(dim) <= room_of(own) and from_first(dim):
             dims[op.dim] = dim
             return self._make(ArgSort(op.dim, op.descending, room_of(dim)), (y,), dims)
         found = self._make(ArgSort(op.dim, op.descending, room_of(own)), (y,), dims)
-        return self._taken(found, op.dim, None, 1, dim)
+        return self._taken(found, op.dim, self._along([dim], 0), dim)
 
     def _images(self, op: Op, v: Value, xs: Sequence[int]) -> int:
         """Of several images, each for itself."""
@@ -612,10 +629,10 @@ class _Padder:
         return self._make(op, [self._masked(i, (0,), 0) for i in xs], [(n,) for n in v.shape])
 
 
-def _starts(graph: Graph, i: int) -> tuple[int, ...]:
+def _region(graph: Graph, i: int) -> mv.Slice | mv.Insert:
     op = graph.values[i].op
     assert isinstance(op, (mv.Slice, mv.Insert))
-    return op.starts
+    return op
 
 
 def _value(graph: Graph, i: int) -> Number:

@@ -42,7 +42,7 @@ class Varying(NamedTuple):
     values: Set[int]
     """Constants of other values."""
     starts: Set[tuple[int, int]]
-    """Where slices and insertions begin: (value, axis)."""
+    """Where slices and insertions begin, or their steps: (value, axis)."""
     room: Callable[[int, int], int]
     """Of a size and the largest one: how much room there is to be for it."""
 
@@ -108,12 +108,11 @@ class Padded:
                 continue
             if name == "value" and i in self._values:
                 continue
-            if not isinstance(a, (Slice, Insert)) or name != "starts":
+            if not isinstance(a, (Slice, Insert)) or name not in ("starts", "steps"):
                 return False
-            assert isinstance(b, (Slice, Insert))
-            for axis, (m, n) in enumerate(zip(a.starts, b.starts, strict=True)):
-                if m != n and (i, axis) not in self._starts:
-                    return False
+            pairs = zip(getattr(a, name), getattr(b, name), strict=True)
+            if any(m != n and (i, axis) not in self._starts for axis, (m, n) in enumerate(pairs)):
+                return False
         return True
 
     def results(self, graph: Graph) -> list[Shape]:

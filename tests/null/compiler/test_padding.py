@@ -214,7 +214,20 @@ CASES: dict[str, Callable[[int, int], Any]] = {
         x(2, n, C)[:, 0],
         x(n, C)[-3:],
     ),
-    "steps": lambda n, m: (x(n, C)[::2], x(m, n)[1:4, ::3], x(40, C)[:n], x(n, C)[1::2]),
+    "steps": lambda n, m: trained(
+        x(n, C)[::2], x(m, n)[1:4, ::3], x(40, C)[:n], x(n, C)[1::2], x(n, C)[1:-1, ::2]
+    ),
+    "diagonals": lambda n, m: trained(
+        (x(n, 3) @ x(3, n)).diagonal(), x(n, n).tril().sum(1), mt.eye(n) * x(n), x(n, m).triu(1)
+    ),
+    "flat": lambda n, m: (
+        x(C, n).argmax(),
+        x(n, m).argmin(),
+        x(3, n, m).argmax(),
+        x(4, n).flatten().flip(0)[: 2 * n],
+        mt.cat([x(3, n).flatten(), x(m)]),
+        x(4, n).flatten().cumsum(0),
+    ),
     "joined": lambda n, m: trained(
         mt.cat([x(n, C), x(m, C)]),
         mt.cat([x(1, C), x(n, C)]),
@@ -283,8 +296,8 @@ CASES: dict[str, Callable[[int, int], Any]] = {
 }
 
 REFUSED: dict[str, Callable[[int, int], Any]] = {
-    "every other one": lambda n, m: trained(x(n, C)[::2]),
-    "flat positions": lambda n, m: (x(C, n).argmax(),),
+    "counted before it is known what": lambda n, m: (mt.arange(4 * n).reshape(4, n) * x(n),),
+    "sorted as one line": lambda n, m: (x(n, m).flatten().sort().values,),
     "columns": lambda n, m: (x(2, C, n, 8) * 1, F.max_pool2d(x(2, C, n, 8), 2)),
     "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
 }
