@@ -472,8 +472,7 @@ def _flush(
             if known is not None:
                 trace.prefix.known[recording] = known
             if executor is None:
-                with collector.put_off():
-                    executor = _made(plan)
+                executor = _made(plan)
             else:
                 EVENTS.add("cache_hits")
         listed = 1 if plan.entries else 0  # another reference to each
@@ -584,8 +583,10 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
 
 def _made(plan: Plan) -> Runner:
     """The executor of a structure that is not in memory; from now on it is."""
-    recorded, place = graph_of(plan), errors.user_place()
-    history = sites.note(recorded, place)
+    place = errors.user_place()
+    with collector.put_off():
+        recorded = graph_of(plan)
+        history = sites.note(recorded, place)
     executor: Executor | ReferenceExecutor
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
