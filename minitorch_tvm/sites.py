@@ -21,7 +21,9 @@ from .ir.op import Op
 from .ops.movement import Full, Insert, Slice
 
 _SOME = 4
+"""Programs of a structure behind which further sizes are expected."""
 _OFTEN = 3
+"""Times in a row that programs must have grown to be expected to."""
 
 
 @record(frozen=False)
