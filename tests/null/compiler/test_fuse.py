@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,13 @@ from minitorch_tvm.compiler.fuse import fuse
 from minitorch_tvm.ir.graph import Graph
 from minitorch_tvm.ir.kernel import FusedGraph
 from minitorch_tvm.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> None:
+    """What earlier tests have left, and not computed, would be part of the graphs here."""
+    gc.collect()
+
 
 LINE = mt.from_numpy(np.ones(10, "float32"))
 LABELS = mt.from_numpy(np.zeros(6, "int64"))
