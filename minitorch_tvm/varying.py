@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from .compiler.lower import flops_of
 from .compiler.padding import padded
 from .compiler.room import Padded, Varying
 from .core import config, errors
@@ -20,8 +21,7 @@ from .core.events import EVENTS, log
 from .core.shape import numel
 from .growing import compiling_seconds
 from .ir.graph import Graph
-from .ops.conv import Conv2d, ConvGradInput, ConvGradWeight
-from .ops.matmul import Matmul
+from .ir.op import Kind
 from .plans import Key
 from .runtime.executor import Executor
 from .runtime.padded import PaddedExecutor
@@ -139,14 +139,7 @@ def _seconds(graph: Graph) -> float:
     for v in graph.values:
         if v.is_leaf:
             continue
-        shapes = [graph.values[x].shape for x in v.inputs]
-        elements += numel(v.shape) + sum(map(numel, shapes))
-        if isinstance(v.op, Matmul):
-            terms += numel(v.shape) * v.op.sizes(*shapes)[3]
-        elif isinstance(v.op, Conv2d):
-            terms += numel(v.shape) * numel(shapes[1][1:])
-        elif isinstance(v.op, ConvGradInput):
-            terms += numel(shapes[0]) * numel(shapes[1][1:])
-        elif isinstance(v.op, ConvGradWeight):
-            terms += numel(shapes[1]) * numel(v.shape[1:])
+        elements += numel(v.shape) + sum(numel(graph.values[x].shape) for x in v.inputs)
+        if v.op.kind is Kind.COMPLEX:
+            terms += flops_of(graph, v) // 2
     return elements * _ELEMENT + terms * _MULTIPLY_ADD

@@ -291,9 +291,11 @@ def _aligned(graph: Graph, value: Value) -> bool:
 
 def flops(graph: Graph, kernel: Kernel) -> int:
     """Arithmetic operations of the kernel's anchor (2 per multiply-add)."""
-    if kernel.anchor is None:
-        return 0
-    v = graph.values[kernel.anchor]
+    return 0 if kernel.anchor is None else flops_of(graph, graph.values[kernel.anchor])
+
+
+def flops_of(graph: Graph, v: Value) -> int:
+    """Those of a reduction, product or convolution."""
     if isinstance(v.op, ATTENTION):
         return _attention_flops(*(graph.values[i].shape for i in v.inputs), op=v.op)
     if isinstance(v.op, STEPWISE):

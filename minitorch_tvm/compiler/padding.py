@@ -81,6 +81,25 @@ def padded(graph: Graph, varying: Varying) -> Padded | None:
         return None
 
 
+def _together(several: Sequence[Sequence[Dim]]) -> list[Dim]:
+    """Dimensions of what is broadcast; those that are not of one element must be the same."""
+    rank = max(map(len, several))
+    dims = [ONE] * rank
+    for own in several:
+        for axis, dim in enumerate(own, rank - len(own)):
+            if dim != ONE and dims[axis] != dim:
+                if dims[axis] != ONE:
+                    raise _Refused
+                dims[axis] = dim
+    return dims
+
+
+def _apart(dims: Sequence[Dim], axis: int) -> list[Dim]:
+    """The factors of the dimension ``axis``, where others of one element are."""
+    before, behind = [ONE] * axis, [ONE] * (len(dims) - axis - 1)
+    return [*before, *((atom,) for atom in dims[axis]), *behind]
+
+
 class _Padder:
     """Builds the new graph, value by value."""
 
@@ -217,17 +236,8 @@ class _Padder:
         return self._make(mv.Full((), value, dtype), (), ())
 
     def _broadcast(self, op: Op, *xs: int) -> int:
-        """An elementwise op: dimensions that are not of one element must be the same."""
-        rank = max(len(self._dims[x]) for x in xs)
-        dims = [ONE] * rank
-        for x in xs:
-            own = self._dims[x]
-            for axis, dim in enumerate(own, rank - len(own)):
-                if dim != ONE and dims[axis] != dim:
-                    if dims[axis] != ONE:
-                        raise _Refused
-                    dims[axis] = dim
-        return self._make(op, xs, dims)
+        """An elementwise op."""
+        return self._make(op, xs, _together([self._dims[x] for x in xs]))
 
     def _iota(self, dims: Sequence[Dim], axis: int) -> int:
         """Positions along ``axis``, of one element along the others."""
@@ -252,22 +262,15 @@ class _Padder:
         key = ("inside", rank, axis, dim)
         if key in self._known or not varies(dim):
             return self._known.get(key)
-        before, behind = [ONE] * axis, [ONE] * (rank - axis - 1)
-        apart = [*before, *((atom,) for atom in dim), *behind]
+        apart = _apart(dims, axis)
         found: int | None = None
         for k, atom in enumerate(dim, axis):
             if isinstance(atom, Extent):
                 one = self._broadcast(ew.Lt(), self._iota(apart, k), self._count_of(atom))
                 found = one if found is None else self._broadcast(ew.And(), found, one)
         assert found is not None
-        if len(dim) > 1:
-            if self._values[found].shape != tuple(map(room_of, apart)):
-                shape = tuple(map(room_of, apart))
-                found = self._make(mv.Expand(shape), (found,), apart)
-            merged = [*before, dim, *behind]
-            found = self._make(mv.Reshape(tuple(map(room_of, merged))), (found,), merged)
-        self._known[key] = found
-        return found
+        self._known[key] = self._merge(found, dims, axis)
+        return self._known[key]
 
     def _masked(self, x: int, axes: Iterable[int], fill: float | int | bool) -> int:
         """``x`` with ``fill`` where it has elements along ``axes`` that the original has not."""
@@ -287,17 +290,24 @@ class _Padder:
             return self._iota(dims, axis)
         key = ("along", rank, axis, dim)
         if key not in self._known:
-            before, behind = [ONE] * axis, [ONE] * (rank - axis - 1)
-            apart = [*before, *((atom,) for atom in dim), *behind]
+            apart = _apart(dims, axis)
             found = self._iota(apart, axis + len(dim) - 1)
             for k in range(len(dim) - 1):
                 row = self._count(partial(size_of, dim[k + 1 :]))
                 term = self._broadcast(ew.Mul(), self._iota(apart, axis + k), row)
                 found = self._broadcast(ew.Add(), term, found)
-            merged = [*before, dim, *behind]
-            shape = tuple(map(room_of, merged))
-            self._known[key] = self._make(mv.Reshape(shape), (found,), merged)
+            self._known[key] = self._merge(found, dims, axis)
         return self._known[key]
+
+    def _merge(self, x: int, dims: Sequence[Dim], axis: int) -> int:
+        """What was computed with the factors of a dimension apart, along the dimension."""
+        apart = _apart(dims, axis)
+        line = [d if k == axis else ONE for k, d in enumerate(dims)]
+        if len(apart) == len(dims):
+            return x
+        if self._values[x].shape != tuple(map(room_of, apart)):
+            x = self._make(mv.Expand(tuple(map(room_of, apart))), (x,), apart)
+        return self._make(mv.Reshape(tuple(map(room_of, line))), (x,), line)
 
     def _moved(self, index: int, dim: Dim, *, back: bool = False) -> int:
         """Positions in a dimension as they are where there is room; ``back``: as they were."""
@@ -538,14 +548,7 @@ class _Padder:
         terms, n = (b[-1], b[-2]) if op.tb else (b[-2], b[-1])
         if k != terms:
             raise _Refused
-        rank = max(len(a), len(b)) - 2
-        batch = [ONE] * rank
-        for own in (a[:-2], b[:-2]):
-            for axis, dim in enumerate(own, rank - len(own)):
-                if dim != ONE and batch[axis] != dim:
-                    if batch[axis] != ONE:
-                        raise _Refused
-                    batch[axis] = dim
+        batch = _together([a[:-2], b[:-2]])
         # Both: 0 times what is not a number is not 0.
         left = self._masked(xs[0], (len(a) - (2 if op.ta else 1),), 0)
         right = self._masked(xs[1], (len(b) - (1 if op.tb else 2),), 0)

@@ -130,7 +130,7 @@ _SIZES = ("shape", "size", "count", "stops")
 
 def varies(dim: Dim) -> bool:
     """Whether there is a size that varies in it."""
-    return any([isinstance(atom, Extent) for atom in dim])  # noqa: C419  is faster
+    return any(isinstance(atom, Extent) for atom in dim)
 
 
 def product(atoms: Iterable[int | Extent]) -> Dim:

@@ -79,8 +79,8 @@ VARIABLES = (
     Variable(
         "MTVM_VARYING",
         "1",
-        "`1` runs programs of a line whose sizes are between those of earlier ones by one that has "
-        "room for several sizes; `0` compiles every one.",
+        "`1` runs programs of a line whose sizes are between those of earlier ones, or grow by an "
+        "element each time, by one that has room for several sizes; `0` compiles every one.",
         ("0", "1"),
     ),
     Variable("MTVM_FUSE", "1", "`0` compiles one kernel per op.", ("0", "1")),

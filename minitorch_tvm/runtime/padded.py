@@ -8,11 +8,11 @@ from typing import ClassVar
 from ..core.dtype import DType
 from ..core.events import EVENTS
 from ..core.interrupts import interrupts_wait
-from ..core.shape import Shape
+from ..core.shape import Shape, numel
 from ..ir.graph import Graph
 from ..ir.node import BUFFER
 from .executor import Executor
-from .memory import Buffer
+from .memory import Buffer, buffer_of
 
 
 class PaddedExecutor:
@@ -99,13 +99,12 @@ class _Part:
     def __init__(self, shape: Shape, room: Shape, dtype: DType) -> None:
         self._shape, self._room, self._dtype = shape, room, dtype
         self._region = tuple(slice(0, n) for n in shape)
-        rest = [
+        self._rest = [
             (*self._region[:axis], slice(n, m))
             for axis, (n, m) in enumerate(zip(shape, room, strict=True))
             if n < m
         ]
-        self._rest = rest
-        self._nbytes, self._room_bytes = (_nbytes(s, dtype) for s in (shape, room))
+        self._room_bytes = numel(room) * dtype.itemsize
 
     def padded(self, x: Buffer) -> Buffer:
         """With zeros behind the elements."""
@@ -118,14 +117,8 @@ class _Part:
 
     def cut(self, x: Buffer, target: Buffer | None) -> Buffer:
         """Those elements alone."""
-        buffer = Buffer(self._nbytes) if target is None else target
-        whole = x.numpy(self._room, self._dtype)
-        buffer.numpy(self._shape, self._dtype)[...] = whole[self._region]
-        return buffer
-
-
-def _nbytes(shape: Shape, dtype: DType) -> int:
-    count = dtype.itemsize
-    for n in shape:
-        count *= n
-    return count
+        found = x.numpy(self._room, self._dtype)[self._region]
+        if target is None:
+            return buffer_of(found, self._dtype)
+        target.numpy(self._shape, self._dtype)[...] = found
+        return target
