@@ -88,8 +88,8 @@ class PaddedExecutor:
                 [t if p is None else None for p, t in zip(self._outputs, targets, strict=True)],
                 cut,
             )
-        self.calls += 1
-        EVENTS.add("padded_runs")
+            self.calls += 1
+            EVENTS.add("padded_runs")
         return found
 
 

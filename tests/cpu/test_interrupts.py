@@ -165,10 +165,8 @@ def test_an_interrupted_import_of_the_compiler_is_finished() -> None:
     assert done.stdout.strip() == "interrupted [2.0, 2.0, 2.0] [3.0, 3.0, 3.0] ['tvm.tirx']"
 
 
-@pytest.mark.filterwarnings("ignore:.*computes with ever longer tensors")
-def test_what_numpy_runs_is_not_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that grow are run by it: some of what they overwrite would be computed twice."""
-    lazy.clear_cache()
+def interrupting_views(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list, from the end of which each view of memory takes a number; at 0 it interrupts."""
     view = Buffer.numpy
     left: list[int] = []
 
@@ -178,6 +176,14 @@ def test_what_numpy_runs_is_not_left_half_done(monkeypatch: pytest.MonkeyPatch) 
         return view(self, *arguments)
 
     monkeypatch.setattr(Buffer, "numpy", interrupting)
+    return left
+
+
+@pytest.mark.filterwarnings("ignore:.*computes with ever longer tensors")
+def test_what_numpy_runs_is_not_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that grow are run by it: some of what they overwrite would be computed twice."""
+    lazy.clear_cache()
+    left = interrupting_views(monkeypatch)
     seen = 0
     with config.override(growing=True):
         for n in range(1, 16):
@@ -203,16 +209,9 @@ def test_what_is_written_to_an_array_is_written_once(
     varying: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     lazy.clear_cache()
-    view = Buffer.numpy
-    left: list[int] = []
-
-    def interrupting(self: Buffer, *arguments: Any) -> np.ndarray:
-        if left and not left.pop():
-            signal.raise_signal(signal.SIGINT)
-        return view(self, *arguments)
-
-    monkeypatch.setattr(Buffer, "numpy", interrupting)
+    left = interrupting_views(monkeypatch)
     seen = 0
+    before = EVENTS.get("padded_runs")
     with config.override(varying=varying):
         for number, n in enumerate(rng.integers(20, 60, 24).tolist()):
             array = np.ones((n, 2), np.float32)
@@ -231,4 +230,5 @@ def test_what_is_written_to_an_array_is_written_once(
             assert (y.numpy() == 6).all()
             assert (old.numpy() == 1).all()
     assert seen > 5
+    assert (EVENTS.get("padded_runs") > before) is varying
     lazy.clear_cache()

@@ -49,6 +49,14 @@ def both(run: Run) -> tuple[Any, dict[str, int], dict[str, int]]:
     return found, events, every
 
 
+def stepped(optimizer: optim.Optimizer, loss: mt.Tensor) -> float:
+    """A step of training."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def sizes(count: int, low: int, high: int) -> list[int]:
     return np.random.default_rng(1).integers(low, high, count).tolist()
 
@@ -83,10 +91,7 @@ def test_molecules() -> None:
             whole = mt.from_numpy(np.repeat(np.arange(4), atoms))
             y = out(mt.zeros(4, 8).index_add(0, whole, h)).squeeze(1)
             loss = F.smooth_l1_loss(y, mt.from_numpy(rng.normal(size=4).astype("f")))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(stepped(optimizer, loss))
         return [*losses, *(p.detach().numpy() for p in parameters), norm.running_var.numpy()]
 
     _, events, every = both(run)
@@ -107,10 +112,7 @@ def test_experts_get_what_is_sent_to_them() -> None:
                 rows = (chosen == number).nonzero().squeeze(1)
                 y = y.index_add(0, rows, expert(x[rows]) * weight[rows, None])
             loss = (y - x.flip(1)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(stepped(optimizer, loss))
         return losses
 
     _, events, every = both(run)
@@ -131,10 +133,7 @@ def test_positions_in_a_text_of_any_length() -> None:
             y = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
             scores = out(x + y.transpose(1, 2).flatten(2))
             loss = F.cross_entropy(scores.reshape(-1, 9), tokens[:, 1:].reshape(-1))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses += [loss.item(), scores[:, -1].detach().numpy()]
+            losses += [stepped(optimizer, loss), scores[:, -1].detach().numpy()]
         return losses
 
     _, events, every = both(run)
@@ -174,10 +173,7 @@ def test_words_behind_a_mask() -> None:
             loss = F.cross_entropy(out(hidden[mask]), tokens[mask])
             scores = out(hidden)[:, :-1]
             loss = loss + F.cross_entropy(scores.reshape(-1, 9), tokens[:, 1:].reshape(-1))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+            losses.append(stepped(optimizer, loss))
         return losses
 
     _, events, every = both(run)
@@ -221,8 +217,10 @@ def test_results_are_kept_and_inputs_are_what_they_were() -> None:
         return [y.numpy() for y in found]
 
     for way in (evaluated, one_by_one):
-        for x, y in zip(copies, way(), strict=True):
+        results, events = counted(way)
+        for x, y in zip(copies, results, strict=True):
             np.testing.assert_array_equal(y, x * 2 + np.arange(len(x))[:, None])
+    assert events["padded_programs"] >= 10
     for x, y in zip(copies, data, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -334,7 +332,8 @@ def test_nothing_at_all_beside_what_varies() -> None:
             found.append(F.linear(x.detach()[None][:0], weight).numpy())
         return found
 
-    both(run)
+    _, events, _ = both(run)
+    assert events["padded_programs"] >= 2
 
 
 def test_sizes_of_one_among_others() -> None:
@@ -357,7 +356,6 @@ def test_sizes_of_one_among_others() -> None:
 
 
 def test_sizes_that_shrink_to_one() -> None:
-
     def run() -> list[Any]:
         other = mt.arange(6.0).reshape(1, 6)
         lengths = [5, 9, 1, 7, 12, 1, 6, 8, 2, 1, 3, 11, 1, 4]
@@ -397,10 +395,12 @@ def test_programs_follow_the_settings() -> None:
     def run() -> list[Any]:
         return [(mt.ones(n, 3).tanh() @ weight).sum(0).numpy() for n in sizes(12, 20, 60)]
 
-    first, _ = counted(run)
+    first, before = counted(run)
     with config.override(fuse=False):
         second, events = counted(run)
     assert events["compiles"]
+    assert before["padded_runs"]
+    assert events["padded_runs"]
     np.testing.assert_allclose(first, second, rtol=1e-5)
 
 
@@ -419,8 +419,10 @@ def test_a_user_can_see_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_conditions_are_tested(rng: np.random.Generator) -> None:
     """A wrong position raises, and those that are no position of the user's do not."""
     table = nn.Embedding(7, 3)
+    before = EVENTS.get("padded_programs")
     for number, n in enumerate(sizes(24, 20, 60)):
         index = mt.from_numpy(rng.integers(0, 7, n))
         mt.eval(table(index * 1))
         with pytest.raises(IndexError, match="out of range"):
             mt.eval(table(index + (7 if number % 2 else -7)))
+    assert EVENTS.get("padded_programs") - before >= 20

@@ -97,6 +97,11 @@ def _images(n: int, m: int) -> Any:
     return z, a.grad, w.grad
 
 
+def _nothing(n: int, m: int) -> Any:
+    y = x(n, C)
+    return trained(y[:0].sum() + (y * y).sum(), mt.cat([y[:0], y, y[2:2]]))
+
+
 def _texts(n: int, m: int) -> Any:
     """Scores and labels of all tokens, in a row; of a fixed number of texts, and of any."""
     found: list[Any] = []
@@ -140,7 +145,7 @@ def _losses(n: int, m: int) -> Any:
         F.nll_loss(a.log_softmax(1), labels, reduction="sum"),
         F.kl_div(a.log_softmax(1), b.softmax(1), reduction="batchmean"),
     ]
-    sum(found).backward()  # type: ignore[union-attr]
+    sum(found[1:], found[0]).backward()
     return *found, a.grad, b.grad
 
 
@@ -187,6 +192,7 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "graph": _graph,
     "images": _images,
     "put": _put,
+    "nothing beside": _nothing,
     "texts": _texts,
     "sorted": _sorted,
     "places of two dimensions": lambda n, m: trained(
@@ -297,6 +303,9 @@ CASES: dict[str, Callable[[int, int], Any]] = {
 
 REFUSED: dict[str, Callable[[int, int], Any]] = {
     "counted before it is known what": lambda n, m: (mt.arange(4 * n).reshape(4, n) * x(n),),
+    "a product of no rows": lambda n, m: (F.linear(x(0, n, 4), x(5, 4)),),
+    "no rows as others": lambda n, m: (x(0, n, 4).reshape(0, 4 * n),),
+    "no columns as others": lambda n, m: (x(n, 4)[:, 4:].t().reshape(n, 0),),
     "sorted as one line": lambda n, m: (x(n, m).flatten().sort().values,),
     "columns": lambda n, m: (x(2, C, n, 8) * 1, F.max_pool2d(x(2, C, n, 8), 2)),
     "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
@@ -402,22 +411,6 @@ def test_a_size_of_one_is_run_with_room_that_others_got(rng: np.random.Generator
                     check(graph, roomy, rng, positions=1)
                     checked += 1
     assert checked >= 10
-
-
-def test_no_elements_at_all(rng: np.random.Generator) -> None:
-    def none_beside(n: int, m: int) -> Any:
-        y = x(n, C)
-        return (
-            *trained(y[:0].sum() + (y * y).sum(), mt.cat([y[:0], y, y[2:2]])),
-            F.linear(x(0, n, 4), x(5, 4)),
-            x(0, n, 4).reshape(0, 4 * n),
-            x(n, 4)[:, 4:].t().reshape(n, 0),
-        )
-
-    for graph, history in histories(none_beside):
-        roomy = varying.with_room(graph, history) if history.recurs else None
-        if roomy is not None:
-            check(graph, roomy, rng)
 
 
 @pytest.mark.parametrize("name", REFUSED)
