@@ -9,6 +9,7 @@ somebody asks where that comes from (a program that is known does not).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Sequence
@@ -154,7 +155,17 @@ class Passage:
         return made, self._result[1](nodes)
 
 
-class Stretch:
+class Source:
+    """Where the inputs of a late value come from."""
+
+    __slots__ = ()
+
+    def inputs(self) -> tuple[Node, ...]:
+        """What it is applied to."""
+        raise NotImplementedError
+
+
+class Stretch(Source):
     """The values of a passage that was recorded at some time, but for the last one."""
 
     __slots__ = ("_at", "_held", "_made", "_passage", "_place", "_sequence", "_start", "_values")
@@ -168,7 +179,7 @@ class Stretch:
         self._made: tuple[list[tuple[int, Node]], tuple[Node, ...]] | None = None
 
     def _nodes(self) -> tuple[list[tuple[int, Node]], tuple[Node, ...]]:
-        with _LOCK:
+        with recording():
             made = self._made
             if made is None:
                 made = self._passage.between(self._held, self._at, self._sequence, self._place)
@@ -189,6 +200,11 @@ class Stretch:
 _LOCK = threading.RLock()
 
 
+def recording() -> contextlib.AbstractContextManager[object]:
+    """While this is held, no other thread records values that are late."""
+    return _LOCK
+
+
 def _unlock_in_child() -> None:
     # Another thread of the parent may have held it at the fork; it does not exist here.
     global _LOCK
@@ -200,16 +216,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class Late(Node):
-    """The last value of a passage, until somebody asks for its inputs: then it is any node."""
+    """A value whose inputs are not recorded yet; once somebody asks for them, it is any node.
 
-    late: Stretch | None
+    Most are the last one of a passage.
+    """
+
+    late: Source | None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that its op is applied to."""
-        stretch = self.late
-        if stretch is not None:
-            self.inputs = stretch.inputs()
+        source = self.late
+        if source is not None:
+            self.inputs = source.inputs()
         return self.__dict__["inputs"]
 
     @inputs.setter
@@ -220,5 +239,5 @@ class Late(Node):
 
 
 def stretch_of(node: Node | None) -> Stretch | None:
-    """What comes before ``node``, if it is late."""
-    return node.late if type(node) is Late else None
+    """What comes before ``node``, if it is the last value of a passage, and late."""
+    return node.late if type(node) is Late and isinstance(node.late, Stretch) else None

@@ -2,7 +2,8 @@
 
 Of the values that backward() records, a program that is known needs none: it says where gradients
 come from.  :class:`Owed` stands for all of them.  They are recorded when somebody asks for one, and
-never if the gradients are computed, or dropped, before.
+never if the gradients are computed, or dropped, before.  What is done to all gradients at once
+before that (they are clipped) can be put off like them: see :class:`Amendment`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import config, errors
+from ..core.dtype import DType
 from ..core.events import EVENTS
-from .node import Node, leaf, new_sequence, repeat
-from .passage import stretch_of
-from .trace import Prefix, Step, Trace, nothing
+from .node import MODE, SCALAR, Node, leaf, new_sequence, repeat, scalar
+from .passage import Late, Source, recording, stretch_of
+from .trace import Prefix, Result, Step, Trace, nothing, picker
 
 
 class Tape:
@@ -39,7 +41,7 @@ class Tape:
         stack = [ct for ct in cts.values() if ct >= start]
         while stack:
             place = stack.pop()
-            if place not in needed:
+            if place not in needed and steps[place - start][0] is not SCALAR:
                 needed.add(place)
                 stack += (p for p in self.inputs[place - start] if p >= start)
         self.needed = sorted(needed)
@@ -130,8 +132,8 @@ class Owed(Promise):
     """Gradients that backward() has put off."""
 
     __slots__ = (
-        *("_base", "_held", "_late", "_made", "_owners", "_place", "_results"),
-        *("_sequence", "_values", "tape"),
+        *("_base", "_held", "_late", "_made", "_numbers", "_owners", "_place", "_results"),
+        *("_sequence", "_shown", "_values", "tape"),
     )
 
     def __init__(
@@ -149,6 +151,10 @@ class Owed(Promise):
         self._held = [values[p]() for p in tape.held]  # None: late
         self._made: dict[int, Node] | None = None
         self._results: tuple[Sequence[tuple[int, int]], list[Any]] | None = None
+        self._numbers: dict[int, Node] = {}
+        """By position, those that amendments read."""
+        self._shown: dict[int, weakref.ref[Node]] = {}
+        """By position, what amendments have returned: nodes that are there already."""
 
     @property
     def begun(self) -> bool:
@@ -170,21 +176,25 @@ class Owed(Promise):
 
     def settle(self) -> None:
         """Record what backward() would have, if it has not been computed."""
-        made = self._made
-        if made is None:
-            if self._results is None:
-                made = self._record()
-            else:
-                made = {
-                    ct: self._leaf(ct, buffer)
-                    for (ct, _), buffer in zip(*self._results, strict=True)
-                }
-                self._made = made
+        made = self.nodes()
         for reference, ct in zip(self._owners, self.tape.cts.values(), strict=True):
             owner = reference()
             if owner is not None and owner._gradient is self:
                 owner._gradient = owner._wrap(made[ct])
         self._made = {}  # what nobody else holds may be written over
+
+    def nodes(self) -> dict[int, Node]:
+        """The gradients by their positions, recorded or computed."""
+        with recording():
+            made = self._made
+            if made is None:
+                if self._results is None:
+                    return self._record()
+                made = self._made = {
+                    ct: self._leaf(ct, buffer)
+                    for (ct, _), buffer in zip(*self._results, strict=True)
+                }
+            return made
 
     def _leaf(self, ct: int, buffer: Any) -> Node:
         shape, dtype, _, _ = self.tape.steps[ct - self.tape.start][2]
@@ -201,10 +211,18 @@ class Owed(Promise):
             for p, node in stretch.nodes():
                 nodes[p] = node
         references: list[Any] = tape.blanks.copy()
+        for p, node in self._numbers.items():
+            nodes[p], references[p - start] = node, weakref.ref(node)
         for p in tape.needed:
             op, inputs, (shape, dtype, spec_id, grad) = tape.steps[p - start]
-            node = nodes[p] = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
-            node.place, node.at = self._place, self._base + p
+            shown = self._shown.get(p, nothing)()
+            if shown is None:
+                node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
+                node.place, node.at = self._place, self._base + p
+            else:
+                node = shown
+                node.inputs = inputs(nodes)
+            nodes[p] = node
             node.sequence = self._sequence + (p - start) / len(tape.steps)
             references[p - start] = weakref.ref(node)
         made = {ct: nodes[ct] for ct in tape.cts.values()}
@@ -212,6 +230,136 @@ class Owed(Promise):
         self._made = made  # at once: an interrupt must not come between the two
         self._held, self._late = [], []
         return made
+
+
+class Amendment:
+    """What is done to gradients that are owed, and replaces them: known from an earlier time."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        numbers: list[tuple[int, int, float, DType]],
+        shown: int | None,
+    ) -> None:
+        """``tape`` leads to the new gradients.  ``numbers`` are those that enter: (place, which of
+        the given ones or -1, value if it is none of these, dtype).  ``shown`` is returned."""
+        self.tape = tape
+        self._numbers, self._shown = numbers, shown
+        self._line = errors.Line()
+
+    def make(self, trace: Trace, owed: Owed, values: Sequence[float]) -> Node | None:
+        """Amend what is ``owed``, with these numbers; returns what is shown of it."""
+        count = len(trace.values)
+        references: list[Any] = self.tape.blanks[count - self.tape.start :]
+        numbers, shown = owed._numbers.copy(), owed._shown.copy()
+        for place, number, value, dtype in self._numbers:
+            node = numbers[place] = scalar(value if number < 0 else values[number], dtype)
+            node.at = trace.base + place
+            references[place - count] = weakref.ref(node)
+        seen = None
+        if self._shown is not None:
+            seen = object.__new__(Late)
+            op, _, result = self.tape.steps[self._shown - self.tape.start]
+            seen.op, (seen.shape, seen.dtype, seen.spec_id, seen.requires_grad) = op, result
+            seen.sequence, seen.place = new_sequence(), self._line.now()
+            seen.at = trace.base + self._shown
+            seen.late = _Behind(owed, self._shown)
+            shown[self._shown] = references[self._shown - count] = weakref.ref(seen)
+        EVENTS.add("repeated_amendments")
+        trace.prefix = self.tape.end
+        trace.values += references  # at once: an interrupt must not come in between
+        owed.tape, owed._numbers, owed._shown = self.tape, numbers, shown
+        return seen
+
+
+class _Behind(Source):
+    """Leads to what an amendment has shown, which is made of what is owed."""
+
+    __slots__ = ("_owed", "_place")
+
+    def __init__(self, owed: Owed, place: int) -> None:
+        self._owed, self._place = owed, place
+
+    def inputs(self) -> tuple[Node, ...]:
+        self._owed.nodes()
+        node = self._owed._shown[self._place]()
+        assert type(node) is Node, "it has been recorded, or would have been computed"
+        return node.inputs
+
+
+class Amending:
+    """What is about to be done to gradients that are owed."""
+
+    def __init__(self, trace: Trace, owed: Owed, places: list[int], *choices: object) -> None:
+        self._trace, self._owed, self._places = trace, owed, places
+        self._tape = owed.tape
+        self._start, self._base, self._count = trace.prefix, trace.base, len(trace.values)
+        self._key = ("amended", self._tape, *places, *choices)
+
+    @classmethod
+    def of(cls, owners: Sequence[Any], *choices: object) -> Amending | None:
+        """Something that depends on ``choices`` is about to be done to the gradients of ``owners``.
+
+        None if they are not owed, or something has been recorded since.
+        """
+        trace = MODE.trace
+        owed = trace.debt()
+        if owed is None or not trace.whole or trace.checks or trace.capture is not None:
+            return None
+        tape = owed.tape
+        if len(trace.values) != tape.start + len(tape.steps):
+            return None
+        places = []
+        for owner in owners:
+            gradient = owner._gradient
+            if gradient is not None:
+                place = owner._node.at - trace.base
+                if gradient is not owed or owner._base is not None or place not in tape.cts:
+                    return None
+                places.append(place)
+        return cls(trace, owed, places, *choices) if len({*places}) == len(places) > 0 else None
+
+    @property
+    def known(self) -> Amendment | None:
+        """What to do, if it was done before."""
+        found: Amendment | None = self._start.known.get(self._key)
+        return found
+
+    def again(self, known: Amendment, values: Sequence[float]) -> Node | None:
+        """Do it with these numbers.  No other thread may evaluate meanwhile."""
+        return known.make(self._trace, self._owed, values)
+
+    def remember(
+        self, gradients: Sequence[Node], numbers: Sequence[Node], shown: Node | None
+    ) -> None:
+        """It has been recorded: these are the new gradients, what it read, and what is returned."""
+        trace, tape, count = self._trace, self._tape, self._count
+        path = trace.prefix.path(self._start) if trace.base == self._base else None
+        if path is None or not trace.whole or count + len(path) != len(trace.values):
+            return
+        steps, entered = [*tape.steps], []
+        left = [*numbers]
+        for place, prefix in enumerate(path, count):
+            if prefix.op is not None:
+                steps.append((prefix.op, prefix.inputs, prefix.result))
+                continue
+            node = trace.values[place]()
+            if node is None or node.value is None:  # no number has entered
+                return
+            which = next((i for i, n in enumerate(numbers) if n is node), -1)
+            left = [n for n in left if n is not node]
+            entered.append((place, which, node.value, node.dtype))
+            result: Result = (node.shape, node.dtype, node.spec_id, False)
+            steps.append((SCALAR, picker(()), result))
+        places = trace.places(gradients)
+        seen = None if shown is None else shown.at - trace.base
+        if left or places is None or min(places) < count:
+            return
+        cts = {**tape.cts, **dict(zip(self._places, places, strict=True))}
+        amended = Tape(tape.start, steps, trace.prefix, [], [], cts)
+        fits = amended.may_wait and amended.held == tape.held
+        if fits and (seen is None or seen in amended.needed):
+            self._start.known[self._key] = Amendment(amended, entered, seen)
 
 
 def remember(

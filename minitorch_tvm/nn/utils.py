@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from .. import lazy
 from ..autograd import no_grad
 from ..ir.node import Node
+from ..ir.tape import Amending
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import powers
@@ -16,9 +19,12 @@ from ..tensor.creation import tensor
 from ..tensor.functions import cat
 
 
+def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [p.grad for p in listed if p.grad is not None]
+    return [p.grad for p in _listed(parameters) if p.grad is not None]
 
 
 def _powers(x: Node, order: float) -> Node:
@@ -52,7 +58,7 @@ def get_total_norm(
     With ``error_if_nonfinite`` it is evaluated, and RuntimeError raised if it is not finite.
     ``foreach`` changes nothing.
     """
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    listed = _listed(tensors)
     order = float(norm_type)
     if not listed:
         return tensor(0.0)
@@ -67,6 +73,12 @@ def get_total_norm(
     return norm
 
 
+def _scale(gradients: list[Tensor], limit: Node, total: Node) -> None:
+    factor = Tensor._wrap(d.clamp(d.div(limit, d.add(total, 1e-6)), None, 1.0))
+    for g in gradients:
+        g.mul_(factor)
+
+
 @no_grad()
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor],
@@ -75,9 +87,31 @@ def clip_grads_with_norm_(
     foreach: bool | None = None,
 ) -> None:
     """Scale gradients by min(1, max_norm / (total_norm + 1e-6)); ``foreach`` changes nothing."""
-    factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
-    for g in _gradients(parameters):
-        g.mul_(factor)
+    _scale(_gradients(parameters), d.term(float(max_norm), total_norm.dtype), total_norm.node)
+
+
+@no_grad()
+def _change(
+    owners: list[Tensor],
+    choices: tuple[object, ...],
+    values: Sequence[float],
+    change: Callable[[list[Tensor]], tuple[Sequence[Node], Node | None]],
+) -> Any:
+    """Change gradients in place, as ``choices`` say; returns a node that tells of it, or None.
+
+    ``change`` returns the nodes of ``values`` and that.  It is not called for gradients that
+    backward() has put off, and that were changed before: they stay put off.
+    """
+    with lazy.exclusive():
+        amending = Amending.of(owners, *choices)
+        known = None if amending is None else amending.known
+        if amending is not None and known is not None:
+            return amending.again(known, values)
+    gradients = _gradients(owners)
+    numbers, shown = change(gradients)
+    if amending is not None and len(numbers) == len(values):
+        amending.remember([g.node for g in gradients], numbers, shown)
+    return shown
 
 
 def clip_grad_norm_(
@@ -100,14 +134,18 @@ def clip_grad_norm_(
     >>> w.grad
     tensor([0.6000, 0.8000])
     """
-    # Walked twice below, so a generator must be kept.
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(listed, max_norm, norm)
-    return norm
+    owners = _listed(parameters)
+    limit, order = float(max_norm), float(norm_type)
+
+    def change(gradients: list[Tensor]) -> tuple[Sequence[Node], Node]:
+        total = get_total_norm(gradients, order, error_if_nonfinite).node
+        number = d.term(limit, total.dtype)
+        _scale(gradients, number, total)
+        return [number], total
+
+    return Tensor._wrap(_change(owners, ("norm", order, error_if_nonfinite), [limit], change))
 
 
-@no_grad()
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
@@ -116,8 +154,14 @@ def clip_grad_value_(
     ``foreach`` changes nothing.
     """
     limit = float(clip_value)
-    for g in _gradients(parameters):
-        g.clamp_(-limit, limit)
+
+    def change(gradients: list[Tensor]) -> tuple[Sequence[Node], None]:
+        numbers = {t: [d.term(n, t) for n in (-limit, limit)] for t in {g.dtype for g in gradients}}
+        for g in gradients:
+            g._assign(d.clamp(g.node, *numbers[g.dtype]), "clamp_")
+        return [n for pair in numbers.values() for n in pair], None
+
+    _change(_listed(parameters), ("value",), [-limit, limit], change)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -17,8 +17,8 @@ from ..ir.node import Node, apply
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Expr, Tensor
 from . import build as b
-from .composite import composite
-from .gather import ScatterAdd, clamped, take
+from .composite import Composite, composite
+from .gather import ScatterAdd, Take, clamped, take
 
 Place = tuple[int, int]  # first, span
 
@@ -207,6 +207,11 @@ def _gather(x: Node, index: Node, dim: int) -> Node:
 def gather(x: Node, index: Node, dim: int) -> Node:
     """``x`` at positions (in range) along ``dim``; the result has the index's shape."""
     return apply(composite("Gather", _gather, dim), x, index)
+
+
+def is_pick(op: Op) -> bool:
+    """True of what makes nothing but elements of its first input."""
+    return isinstance(op, Take) or (isinstance(op, Composite) and op.function in (_pick, _gather))
 
 
 def _scatter(x: Node, index: Node, source: Node, dim: int, add: bool) -> Node:

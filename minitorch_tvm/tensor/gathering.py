@@ -18,6 +18,7 @@ from ..ops import derived as d
 from ..ops import elementwise as ew
 from ..ops import gather as ga
 from ..ops import movement as mv
+from ..ops import picking as pk
 from ..runtime.positions import are_inside, require_inside
 
 _MOVES = (mv.Reshape, mv.Expand, mv.Permute, mv.Slice, ew.Clone, ew.Detach)
@@ -63,20 +64,24 @@ def known_range(x: Node, depth: int = _DEPTH) -> tuple[int, int] | None:
 
 
 _INTEGERS = (dt.uint8, dt.int32, dt.int64)
-_PART = 16  # memory of more times as many integers is not looked at for the sake of a part of it
+_PART = 16  # memory of more times as many integers is not looked at for the sake of a part of it,
+_LITTLE = 1 << 12  # unless it is no more than that
 _MOST_SOURCES = 128
 
 
 def _moved_from(index: Node) -> list[Node] | None:
     """Memory that these integers are from, if they are only moved, picked, joined or widened."""
+    most = max(_PART * numel(index.shape), _LITTLE)
     sources, left, size = [], [index], 0
     while left:
         source = left.pop()
         if not source.pending:
             size += numel(source.shape)
-            if source.buffer is None or size > _PART * numel(index.shape):
+            if source.buffer is None or size > most:
                 return None
             sources.append(source)
+        elif pk.is_pick(source.op):
+            left.append(source.inputs[0])
         elif isinstance(source.op, (*_MOVES, ew.Cast, mv.Cat)) or d.is_stack(source.op):
             left += source.inputs
             narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)

@@ -271,12 +271,31 @@ def test_a_condition_behind_a_change_is_not_captured() -> None:
 
 
 def test_a_small_part_of_much_memory_is_tested_by_itself() -> None:
-    table, numbers = mt.tensor(matrix(5, 5)), mt.from_numpy(np.arange(1000) % 5)
+    table, numbers = mt.tensor(matrix(5, 5)), mt.from_numpy(np.arange(5000) % 5)
     checks = EVENTS.get("check_evaluations")
     for step, more in ((9, 0), (99, 1)):  # others that lie in one piece are memory themselves
         found = mt.nn.functional.embedding(numbers[::step], table).numpy()
-        np.testing.assert_array_equal(found, matrix(5, 5)[np.arange(0, 1000, step) % 5])
+        np.testing.assert_array_equal(found, matrix(5, 5)[np.arange(0, 5000, step) % 5])
         assert EVENTS.get("check_evaluations") == checks + more
+
+
+def test_what_is_picked_of_tested_integers_is_not_tested() -> None:
+    table, values = mt.tensor(matrix(4, 7)), np.arange(20) % 7
+    numbers, rows = mt.from_numpy(values), mt.from_numpy(np.arange(8).reshape(4, 2))
+    checks = EVENTS.get("check_evaluations")
+    for index, expected in (
+        (numbers[rows], values[:8].reshape(4, 2)),
+        (numbers[8:][rows[:, 1]][:, None], values[[9, 11, 13, 15]][:, None]),
+        (numbers.index_select(0, rows[0]).expand(4, 2), np.tile([0, 1], (4, 1))),
+        (numbers.reshape(4, 5).gather(1, rows // 2), values[[[0, 0], [6, 6], [12, 12], [18, 18]]]),
+    ):
+        found = table.gather(1, index).numpy()
+        np.testing.assert_array_equal(found, np.take_along_axis(matrix(4, 7), expected, 1))
+    # The last rows are computed.
+    assert EVENTS.get("check_evaluations") == checks + 1
+    numbers[9] = 7
+    with pytest.raises(RuntimeError, match="index 7 is out of bounds"):
+        table.gather(1, numbers[rows + 6]).numpy()
 
 
 def test_memory_of_moved_and_widened_integers_is_known() -> None:
