@@ -316,8 +316,10 @@ def backward(
     trace = MODE.trace
     root = outputs[0].node if usual else None  # which may record what it shows
     start, base, count = trace.prefix, trace.base, len(trace.values)
+    call: tuple[object, ...] = ()
     if root is not None and trace.whole:
-        known: Tape | None = start.known.get(("backward", root.at - base, keep))
+        call = "backward", root.at - base, keep
+        known: Tape | None = start.known.get(call)
         if known is not None and known.play(trace, root, keep):
             return
 
@@ -327,12 +329,12 @@ def backward(
         return node.owner is not None
 
     pairs = _initial(outputs, given)
-    history = _history([pairs[0][0]]) if usual else []
+    history = _history([pairs[0][0]]) if call else []
     found = cotangents(pairs, wanted, keep, create_graph)
     if trace.base == base:  # no hook has evaluated
         trace.derived += len(trace.values) - count
-    if usual:
-        remember(trace, start, count, history, keep, list(found.values()))
+    if call:
+        remember(trace, start, count, history, call, list(found.values()))
     if not keep:
         _used_up(pairs)
     for node, ct in found.values():
@@ -367,24 +369,36 @@ def grad(
         raise ValueError("only_inputs=False is not supported")
     if is_grads_batched:
         raise ValueError("is_grads_batched=True is not supported")
-    sources = _as_list(inputs)
+    sources, roots = _as_list(inputs), _as_list(outputs)
     given = None if grad_outputs is None else _as_list(grad_outputs)
     source = _among(sources)
     if lazy.doubtful():
-        _require_sound(_as_list(outputs), given)
+        _require_sound(roots, given)
     keys = [id(source(t.node.origin)) for t in sources]
-    pairs = _initial(_as_list(outputs), given)
+    keep = create_graph if retain_graph is None else retain_graph
+    call = _call(sources, roots, given, keep, create_graph)
+    trace = MODE.trace
+    start, base, count = trace.prefix, trace.base, len(trace.values)
+    known: Tape | None = start.known.get(call) if call else None
+    if known is not None:
+        again = known.gradients(trace, [t.node for t in roots], source, keep)
+        if again is not None:
+            return tuple([t._wrap(ct) for t, ct in zip(sources, again, strict=True)])
+    pairs = _initial(roots, given)
     for t in sources:
         if not t.node.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    keep = create_graph if retain_graph is None else retain_graph
+    history = _history([node for node, _ in pairs]) if call else []
     found: dict[int, Node] = {}
-    for node, ct in cotangents(pairs, lambda n: source(n) is not None, keep, create_graph).values():
+    ends = cotangents(pairs, lambda n: source(n) is not None, keep, create_graph)
+    for node, ct in ends.values():
         key = id(source(node))
         if key in found:
             with set_grad_enabled(create_graph):
                 ct = build.add(found[key], ct)
         found[key] = ct
+    if call and trace.base == base and {*ends} == {id(t.node) for t in sources}:
+        remember(trace, start, count, history, call, [ends[id(t.node)] for t in sources])
     if not keep:
         _used_up(pairs)
     results = []
@@ -402,6 +416,24 @@ def grad(
                 "Set allow_unused=True if this is the desired behavior."
             )
     return tuple(results)
+
+
+def _call(
+    sources: Sequence[Any],
+    roots: Sequence[Any],
+    given: Sequence[Any] | None,
+    *options: bool,
+) -> tuple[object, ...]:
+    """Equal for calls of :func:`grad` that record the same behind equal recordings; empty if that
+    cannot be told."""
+    trace = MODE.trace
+    tensors = [*sources, *roots, *(given or ())]
+    if not trace.whole or not all(hasattr(t, "node") for t in tensors):
+        return ()
+    places = trace.places([t.node for t in tensors])
+    if places is None or len({*places[: len(sources)]}) < len(sources):
+        return ()
+    return "grad", trace.grad_enabled, len(sources), len(roots), *options, *places
 
 
 def _among(tensors: Sequence[Any]) -> Callable[[Node], Any]:

@@ -21,7 +21,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
 from .op import Kind, Op, Spec, intern
-from .trace import Key, Prefix, Result, Step, Trace
+from .trace import Key, Prefix, Result, Trace
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -320,23 +320,6 @@ def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...]) -> Prefix:
         after = Prefix(trace.prefix, op, positions, _result(op, inputs))
         trace.prefix.following[key] = after
     return after
-
-
-def repeat(steps: Sequence[Step], end: Prefix, nodes: list[Any]) -> None:
-    """Record again what led to ``end``; ``nodes`` are the values of the trace, and grow."""
-    trace, place = MODE.trace, errors.user_place()
-    references: list[weakref.ref[Node]] = []
-    add, refer = nodes.append, references.append
-    for at, (op, inputs, (shape, dtype, spec_id, grad)) in enumerate(
-        steps, trace.base + len(nodes)
-    ):
-        node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
-        node.place = place
-        node.at = at
-        add(node)
-        refer(_reference(node))
-    trace.prefix = end
-    trace.values += references  # at once: an interrupt must not come between the two
 
 
 def _result(op: Op, inputs: tuple[Node, ...]) -> Result:

@@ -9,13 +9,13 @@ before that (they are clipped) can be put off like them: see :class:`Amendment`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core import config, errors
 from ..core.dtype import DType
 from ..core.events import EVENTS
-from .node import MODE, SCALAR, Node, leaf, new_sequence, repeat, scalar
+from .node import MODE, SCALAR, Node, leaf, new_sequence, scalar
 from .passage import Late, Source, recording, stretch_of
 from .trace import Prefix, Result, Step, Trace, nothing, picker
 
@@ -28,14 +28,15 @@ class Tape:
         start: int,
         steps: list[Step],
         end: Prefix,
-        results: list[int],
-        freed: list[int],
         cts: dict[int, int],
+        results: Sequence[int] = (),
+        leaves: Sequence[int] = (),
+        freed: Sequence[int] = (),
     ) -> None:
-        """``results`` are on autograd paths to the root, which comes first; ``cts`` are the
-        cotangents of leaves."""
+        """``cts`` are the gradients of what they are asked for.  ``results`` are on autograd paths
+        to the roots, and so are ``leaves``."""
         self.start, self.steps, self.end = start, steps, end
-        self.results, self.freed, self.cts = results, frozenset(freed), cts
+        self.results, self.leaves, self.freed, self.cts = results, leaves, frozenset(freed), cts
         self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
         needed: set[int] = set()
         stack = [ct for ct in cts.values() if ct >= start]
@@ -62,15 +63,9 @@ class Tape:
     def play(self, trace: Trace, root: Node, keep: bool) -> bool:
         """Do what backward() did; False, with nothing done, if somebody watches it."""
         values: list[Any] = trace.values
-        passed = []
-        for p in self.results:
-            node = values[p]()
-            if node is None:  # late: nobody has seen it
-                continue
-            if node.freed or node.hooks or node.owner is not None:
-                return False
-            if p in self.freed:
-                passed.append(node)
+        passed = self._passed(trace, owned=False)
+        if passed is None:
+            return False
         owners, references = [], []
         wait = self.may_wait and trace.debt() is None
         for p in self.cts:
@@ -84,32 +79,101 @@ class Tape:
             owners.append(owner)
             references.append(reference)
         EVENTS.add("repeated_backwards")
-        count = len(self.steps)
         if wait and trace.capture is None and config.CONFIG.mode != "eager":
             owed = Owed(self, trace, references, self._line.now())
             trace.prefix = self.end
             values += self.blanks  # at once: an interrupt must not come between the two
             trace.owed = weakref.ref(owed)
-            self._use_up(trace, root, keep, passed)
+            self._use_up(trace, [root], keep, passed)
             for owner in owners:
                 owner._gradient = owed
         else:
-            nodes = trace.nodes()
-            repeat(self.steps, self.end, nodes)
-            self._use_up(trace, root, keep, passed)
+            nodes = self._again(trace)
+            self._use_up(trace, [root], keep, passed)
             for owner, ct in zip(owners, self.cts.values(), strict=True):
                 if owner is not None:
                     owner._accumulate_grad(nodes[ct])
-        trace.derived += count
+        trace.derived += len(self.steps)
         return True
 
-    def _use_up(self, trace: Trace, root: Node, keep: bool, passed: list[Node]) -> None:
+    def gradients(
+        self, trace: Trace, roots: Sequence[Node], wanted: Callable[[Node], Any], keep: bool
+    ) -> list[Node] | None:
+        """Do what grad() did, for what is ``wanted``; None, with nothing done, if that is more, or
+        somebody watches it."""
+        values: list[Any] = trace.values
+        passed = self._passed(trace, owned=True)
+        if passed is None:
+            return None
+        for p in self.leaves:
+            node = values[p]()
+            if node.hooks or (p not in self.cts and wanted(node) is not None):
+                return None
+        EVENTS.add("repeated_grads")
+        nodes = self._again(trace)
+        self._use_up(trace, roots, keep, passed)
+        return [nodes[ct] for ct in self.cts.values()]
+
+    def _passed(self, trace: Trace, owned: bool) -> list[Node] | None:
+        """What can be passed only once; None if something on the way cannot be passed unseen.
+
+        What has a gradient of its own can if ``owned``.
+        """
+        values: list[Any] = trace.values
+        passed = []
+        for p in self.results:
+            node = values[p]()
+            if node is None:  # late: nobody has seen it
+                continue
+            if node.freed or node.hooks or not (owned or node.owner is None):
+                return None
+            if p in self.freed:
+                passed.append(node)
+        return passed
+
+    def _again(self, trace: Trace) -> list[Any]:
+        """Record now what leads to gradients; returns all values by their positions."""
+        nodes: list[Any] = trace.nodes()
+        references = self.record(nodes, trace.base, new_sequence(), self._line.now(), {})
+        trace.prefix = self.end
+        trace.values += references  # at once: an interrupt must not come between the two
+        return nodes
+
+    def record(
+        self,
+        nodes: list[Any],
+        base: int,
+        sequence: float,
+        place: errors.Provenance | None,
+        shown: Mapping[int, weakref.ref[Node]],
+    ) -> list[Any]:
+        """Add what leads to gradients to the values before, which are given by position.
+
+        Returns references to what is recorded; those of ``shown`` are there already.
+        """
+        start, count = self.start, len(self.steps)
+        nodes += [None] * (start + count - len(nodes))
+        references = self.blanks.copy()
+        for p in self.needed:
+            op, inputs, (shape, dtype, spec_id, grad) = self.steps[p - start]
+            node = shown[p]() if p in shown else None
+            if node is None:
+                node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
+                node.place, node.at = place, base + p
+            else:
+                node.inputs = inputs(nodes)
+            node.sequence = sequence + (p - start) / count
+            nodes[p], references[p - start] = node, weakref.ref(node)
+        return references
+
+    def _use_up(self, trace: Trace, roots: Sequence[Node], keep: bool, passed: list[Node]) -> None:
         for node in passed:
             node.freed = True
         if keep:
             return
         if self._behind is None:
-            trace.used_up(root)
+            for root in roots:
+                trace.used_up(root)
             self._behind = trace.prefix
         else:
             trace.prefix = self._behind
@@ -210,20 +274,10 @@ class Owed(Promise):
         for stretch in self._late:
             for p, node in stretch.nodes():
                 nodes[p] = node
-        references: list[Any] = tape.blanks.copy()
         for p, node in self._numbers.items():
-            nodes[p], references[p - start] = node, weakref.ref(node)
-        for p in tape.needed:
-            op, inputs, (shape, dtype, spec_id, grad) = tape.steps[p - start]
-            shown = self._shown.get(p, nothing)()
-            if shown is None:
-                node = Node(op, inputs(nodes), shape, dtype, grad, spec_id)
-                node.place, node.at = self._place, self._base + p
-            else:
-                node = shown
-                node.inputs = inputs(nodes)
             nodes[p] = node
-            node.sequence = self._sequence + (p - start) / len(tape.steps)
+        references = tape.record(nodes, self._base, self._sequence, self._place, self._shown)
+        for p, node in self._numbers.items():
             references[p - start] = weakref.ref(node)
         made = {ct: nodes[ct] for ct in tape.cts.values()}
         self._values[start:stop] = references
@@ -338,7 +392,6 @@ class Amending:
         if path is None or not trace.whole or count + len(path) != len(trace.values):
             return
         steps, entered = [*tape.steps], []
-        left = [*numbers]
         for place, prefix in enumerate(path, count):
             if prefix.op is not None:
                 steps.append((prefix.op, prefix.inputs, prefix.result))
@@ -347,16 +400,15 @@ class Amending:
             if node is None or node.value is None:  # no number has entered
                 return
             which = next((i for i, n in enumerate(numbers) if n is node), -1)
-            left = [n for n in left if n is not node]
             entered.append((place, which, node.value, node.dtype))
             result: Result = (node.shape, node.dtype, node.spec_id, False)
             steps.append((SCALAR, picker(()), result))
         places = trace.places(gradients)
         seen = None if shown is None else shown.at - trace.base
-        if left or places is None or min(places) < count:
+        if places is None or min(places) < count:
             return
         cts = {**tape.cts, **dict(zip(self._places, places, strict=True))}
-        amended = Tape(tape.start, steps, trace.prefix, [], [], cts)
+        amended = Tape(tape.start, steps, trace.prefix, cts)
         fits = amended.may_wait and amended.held == tape.held
         if fits and (seen is None or seen in amended.needed):
             self._start.known[self._key] = Amendment(amended, entered, seen)
@@ -367,13 +419,13 @@ def remember(
     start: Prefix,
     count: int,
     history: list[Node],
-    keep: bool,
+    call: tuple[object, ...],
     found: list[tuple[Node, Node]],
 ) -> None:
-    """Keep what a walk from the first of ``history`` did, if it can be repeated.
+    """Keep what a walk along ``history`` did, if it can be repeated at an equal ``call``.
 
-    It began when ``start`` and ``count`` values had been recorded, and ``found`` leaves and their
-    cotangents.
+    It began when ``start`` and ``count`` values had been recorded, and ``found`` values and their
+    gradients.
     """
     steps = trace.prefix.since(start)
     if not steps or not trace.whole:
@@ -383,10 +435,12 @@ def remember(
         n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
     )
     results = trace.places(n for n in history if not n.grad_leaf)
+    leaves = trace.places(n for n in history if n.grad_leaf)
     freed = trace.places(n for n in history if n.freed)
     ends = trace.places(n for n, _ in found)
     cts = trace.places(ct for _, ct in found)
-    if plain and results and freed is not None and ends is not None and cts is not None:
+    if not plain or not results or leaves is None or freed is None:
+        return
+    if ends is not None and cts is not None:
         pairs = dict(zip(ends, cts, strict=True))
-        tape = Tape(count, steps, trace.prefix, results, freed, pairs)
-        start.known["backward", results[0], keep] = tape
+        start.known[call] = Tape(count, steps, trace.prefix, pairs, results, leaves, freed)

@@ -147,6 +147,14 @@ def _some_dropped(r: _Run) -> None:
     r.opt.step()
 
 
+def _some_replaced(r: _Run) -> None:
+    r.gradients()
+    p = r.rng.choice(r.params)
+    p.grad = mt.from_numpy(np.full(tuple(p.shape), 0.125, np.float32))
+    clip_norm(r.params, 0.1)
+    r.opt.step()
+
+
 def _dropped_behind(r: _Run) -> None:
     r.gradients()
     norm = clip_norm(r.params, 0.1)
@@ -236,7 +244,14 @@ def _frozen(r: _Run) -> None:
 _ACTIONS = (
     *(_usual, _norm_behind, _norm_before, _norm_used, _norm_kept, _norm_changed, _other_norms),
     *(_values, _both, _twice, _some, _one_of_them_twice, _some_dropped, _dropped_behind),
-    *(_looked_at_before, _held_before, _looked_at_behind, _accumulated, _recorded_between),
+    *(
+        _some_replaced,
+        _looked_at_before,
+        _held_before,
+        _looked_at_behind,
+        _accumulated,
+        _recorded_between,
+    ),
     *(_strict, _by_hand, _elsewhere, _no_step, _frozen),
 )
 _AGAIN = {  # put off once it is known
@@ -283,7 +298,7 @@ def _again(work: Callable[[], Any]) -> int:
 def test_clipping_again_is_clipping(action: Any) -> None:
     with config.override(target="numpy"):
         for look in (0.0, 1.0):
-            _compare([_usual, *[action] * 6, _usual, action], 0, look)
+            _compare([*[_usual] * 3, *[action] * 6, _usual, action], 0, look)
         run = _Run()
         count = _again(lambda: [action(run) for _ in range(6)])
     assert bool(count) == (action in _AGAIN)

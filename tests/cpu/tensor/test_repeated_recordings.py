@@ -93,6 +93,77 @@ def test_a_training_step_is_recognised_and_stays_the_same(
             np.testing.assert_array_equal(x, y)
 
 
+def _meta_step() -> Callable[[], list[Any]]:
+    mt.manual_seed(0)
+    weights = [mt.randn(3, 1, requires_grad=True), mt.zeros(3, requires_grad=True)]
+    weights.append(mt.randn(1, 3, requires_grad=True))
+    opt = mt.optim.SGD(weights, lr=0.1)
+
+    def loss(ws: list[Any], x: Any) -> Any:
+        return F.mse_loss(F.linear(F.relu(F.linear(x, ws[0], ws[1])), ws[2]), x.sin())
+
+    def step() -> list[Any]:
+        fast, x = weights, mt.randn(6, 1)
+        for _ in range(2):
+            grads = mt.autograd.grad(loss(fast, x), fast, create_graph=True)
+            fast = [w - 0.1 * g for w, g in zip(fast, grads, strict=True)]
+        total = loss(fast, mt.randn(6, 1))
+        opt.zero_grad()
+        total.backward()
+        opt.step()
+        return [total.item(), *[w.grad.numpy().copy() for w in weights]]
+
+    return step
+
+
+def test_gradients_of_gradients_are_repeated() -> None:
+    step = _meta_step()
+    with _unrecognised(), _counted(repeated_grads=0):
+        wanted = [step() for _ in range(5)]
+    step = _meta_step()
+    got = [step() for _ in range(2)]
+    with _counted(repeated_grads=6, repeated_backwards=3, compiles=0):
+        got += [step() for _ in range(3)]
+    for a, b in zip(got, wanted, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_gradient_that_somebody_watches_is_not_repeated() -> None:
+    x = mt.ones(3, requires_grad=True)
+
+    def step(watch: str = "") -> tuple[Any, ...]:
+        y = x.sin()
+        if watch == "result":
+            y.register_hook(lambda g: g * 2)
+        remove = x.register_hook(lambda g: g * 3).remove if watch == "leaf" else None
+        (g,) = mt.autograd.grad((y * y).sum(), x)
+        if remove is not None:
+            remove()
+        return g.tolist()
+
+    plain = [step(), step()][0]  # the first computes the leaf as well
+    for watch, factor in (("", 1), ("result", 2), ("", 1), ("leaf", 3), ("", 1)):
+        with _counted(repeated_grads=int(not watch)):
+            np.testing.assert_allclose(step(watch), np.array(plain) * factor, 1e-6)
+
+
+def test_what_a_source_was_before_is_a_source_too() -> None:
+    def gradient(updated: bool) -> list[float]:
+        x, y = (mt.tensor([1.0, 1.0], requires_grad=True) for _ in range(2))
+        before = mt.Tensor(x)
+        if updated:
+            with mt.no_grad():
+                x.add_(1.0)
+            mt.eval(x)
+        source = x if updated else y
+        total = (before * 3).sum() + (source * 5).sum()
+        return mt.autograd.grad(total, source)[0].tolist()
+
+    for updated in (False, False, True, True, False):
+        assert gradient(updated) == ([8.0, 8.0] if updated else [5.0, 5.0])
+
+
 # --- random programs ----------------------------------------------------------------------------
 
 # What does not show among the recorded operations comes last.
@@ -100,6 +171,7 @@ _ACTIONS = (
     *("leaf", "leaf", "parameter", "parameter", "relu", "scale", "view", "part", "detach", "clone"),
     *("add", "mul", "add", "mul", "write", "write_part", "drop", "backward", "backward", "clear"),
     *("read", "update", "quiet", "eval", "sin", "eval_one", "quiet_write", "quiet_copy", "grad"),
+    *("grad", "grads", "grads"),
 )
 _HIDDEN = ("hook", "fail", "retain", "freeze", "thaw", "alias", "elsewhere", "met", "nothing")
 
@@ -200,6 +272,11 @@ def _act(action: str, i: int, j: int, ts: list[Any], rng: Any) -> None:
     elif action == "grad":
         if x.requires_grad and y.requires_grad:
             ts += mt.autograd.grad((x * y).sum(), y, create_graph=bool(j % 2))
+    elif action == "grads":
+        sources = [t for t in (ts[0], x, y) if t.requires_grad]
+        roots, given = ([x * y, y.sum()], [x.detach(), None]) if i % 2 else ([(x * x).sum()], None)
+        options = {"retain_graph": bool(i % 3), "create_graph": j % 3 == 1}
+        ts += mt.autograd.grad(roots, sources, given, **options)
     elif action == "hook":
         factor = float(j)
         x.register_hook(lambda g: g * factor)
