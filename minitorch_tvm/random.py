@@ -21,9 +21,9 @@ from .core.device import CPU, Device, require_cpu
 from .core.dtype import DType
 from .core.shape import Shape, numel
 from .ir.node import Node, apply, effect, numbers, scalar
-from .ir.op import op_of
+from .ir.op import intern, op_of
 from .ops import build as b
-from .ops.random import RandomBits, ShiftRight, threefry
+from .ops.random import BoxMuller, RandomBits, ShiftRight, Unit, threefry
 
 
 class Generator:
@@ -160,21 +160,17 @@ def uniform(shape: Shape, dtype: DType, generator: Generator | None = None) -> N
     Raises NotImplementedError for dtypes that are not floating point.
     """
     floating(dtype, "check_uniform_bounds")
-    bits = (generator or default_generator).bits(shape)
-    return b.mul(b.cast(_high_bits(bits), dtype), b.full((), 2.0**-24, dtype))
-
-
-def _high_bits(bits: Node) -> Node:
-    return apply(op_of(ShiftRight, 8), bits)
+    return apply(op_of(Unit, dtype), (generator or default_generator).bits(shape))
 
 
 def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
-    """Record standard normal numbers: sqrt(-2 log(1 - u)) cos(2 pi v) (Box and Muller, 1958)."""
+    """Record standard normal numbers, from two uniform ones each."""
     floating(dtype, "normal_kernel_cpu")
-    radius = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
-    angle = b.mul(uniform(shape, dtype, generator), b.full((), 2.0 * math.pi, dtype))
-    length = apply(b.SQRT, b.mul(b.log(radius), b.full((), -2.0, dtype)))
-    return b.mul(length, b.cos(angle))
+    radius, angle = (uniform(shape, dtype, generator) for _ in range(2))
+    return apply(_BOX_MULLER, radius, angle)
+
+
+_BOX_MULLER = intern(BoxMuller())
 
 
 def exponential(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:

@@ -280,10 +280,13 @@ class Scope:
         return tvm().tirx.sqrt(x)
 
     def sin(self, x: Expr) -> Expr:
-        return tvm().tirx.sin(x)
+        return self._elementary("sin", x)
 
     def cos(self, x: Expr) -> Expr:
-        return tvm().tirx.cos(x)
+        return self._elementary("cos", x)
+
+    def cos_turns(self, x: Expr) -> Expr:
+        return self._elementary("cos_turns", x)
 
     def pow(self, x: Expr, y: Expr) -> Expr:
         return tvm().tirx.pow(x, y)
@@ -334,6 +337,8 @@ class Scope:
         # TVM's own rule for tanh, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
         if name in ("tanh", "expm1", "log1p"):
             return self._called(name, x)
+        if name == "cos_turns":
+            return t.cos(x * const(2.0 * math.pi, dtype))
         if name == "normal_cdf":
             erfc = "erfcf" if dtype == "float32" else "erfc"
             tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))

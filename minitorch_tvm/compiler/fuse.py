@@ -27,7 +27,7 @@ from ..ops import movement as mv
 from ..ops import pool as pl
 from ..ops.attention import ATTENTION
 from ..ops.matmul import Matmul
-from ..ops.random import RandomBits
+from ..ops.random import BoxMuller, RandomBits
 from ..ops.recurrent import STEPWISE
 from .fuse_rows import merge_rows
 from .groups import LARGEST, Group, Grouping, order
@@ -51,6 +51,7 @@ _COST: dict[type, int] = {
     ew.Div: 5,
     ew.Sqrt: 5,
     RandomBits: 120,
+    BoxMuller: 70,
     mv.Full: 0,
     mv.Expand: 0,
     mv.Reshape: 1,

@@ -74,6 +74,14 @@ _TAIL = (  # in u = x / (1 + _BEND x): e**(x**2 / 2) times the normal distributi
 _FARTHEST = 12.64  # beyond, the normal distribution is less than 1e-36 from 0 or 1
 
 
+_TURNS = (0xA2F9836, 0xE4E4415, 0x29FC275, 0x7D1F534, 0xDDC0DB6, 0x295993C, 0x439041F)
+"""Digits of 2 / pi behind the point, in base 2**28: four times those of turns in a radian."""
+
+_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)  # (sin(x) / x - 1) / x**2 in x**2
+_COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)  # (cos(x) - 1 +
+# x**2 / 2) / x**4 in x**2; both to pi / 4
+
+
 def _f(value: float) -> Expr:
     return tvm().tirx.const(value, "float32")
 
@@ -221,6 +229,67 @@ def log(x: Expr, keep: Keep) -> Expr:
     result = _select(x == _f(0.0), -t.infinity("float32"), result)
     bad = _select(x < _f(0.0), _f(float("nan")), result)
     return _select(t.any(is_nan(x), x == t.infinity("float32")), x, bad)
+
+
+def _quarters(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
+    """n and r with x = (4 m + n) pi / 2 + r for some m, and |r| <= pi / 4; n is a small integer.
+
+    As M. Payne and R. Hanek reduce an argument (Radian Reduction for Trigonometric Functions,
+    1983), in float64: products of x and a digit have 52 bits, so that whole turns are taken from
+    each of them without an error.  Their sum has none that counts: where it is near an integer,
+    every sum on the way to it is exact, and the digits end 2**-70 behind the point.
+    """
+    t = tvm().tirx
+
+    def number(value: float) -> Expr:
+        return t.const(value, "float64")
+
+    wide = keep(x.astype("float64"))
+    turns = []
+    for place, digit in enumerate(_TURNS, 1):
+        part = keep(wide * number(digit * 2.0 ** (-28 * place - 2)))
+        # x is below 2**128, and its product with a digit so many bits larger than the last one's.
+        turns.append(keep(part - t.nearbyint(part)) if 126 > 28 * (place - 1) else part)
+    total = turns[0]
+    for part in turns[1:]:
+        total = total + part
+    n = keep(t.nearbyint(total * number(4.0)))
+    rest = turns[0] - n * number(0.25)
+    for part in turns[1:]:
+        rest = rest + part
+    r = keep((rest * number(6.283185307179586)).astype("float32"))
+    return t.reinterpret("int32", n.astype("float32") + _f(12582912.0)), r
+
+
+def _sine(n: Expr, r: Expr, keep: Keep) -> Expr:
+    """sin(n pi / 2 + r) where |r| <= pi / 4, but for the sign of -0."""
+    t = tvm().tirx
+    n, z = keep(n), keep(r * r)
+    odd = keep(_polynomial(z, _SINE) * (z * r) + r)
+    even = keep((_polynomial(z, _COSINE) * z) * z - z * _f(0.5) + _f(1.0))
+    size = _select(t.bitwise_and(n, _i(1)).equal(_i(0)), odd, even)
+    turned = t.shift_left(t.bitwise_and(n, _i(2)), _i(30))
+    return t.reinterpret("float32", t.bitwise_xor(t.reinterpret("int32", size), turned))
+
+
+def sin(x: Expr, keep: Keep) -> Expr:
+    """The sine of x, by that or the cosine of what is left of quarters of a turn."""
+    return _select(x == _f(0.0), x, _sine(*_quarters(x, keep), keep))
+
+
+def cos(x: Expr, keep: Keep) -> Expr:
+    """The cosine of x, as :func:`sin`."""
+    n, r = _quarters(x, keep)
+    return _sine(n + _i(1), r, keep)
+
+
+def cos_turns(x: Expr, keep: Keep) -> Expr:
+    """cos(2 pi x), of which quarters are taken without an error; |x| is below 2**20."""
+    t = tvm().tirx
+    quarters = keep(x * _f(4.0))
+    shifted = keep(quarters + _f(12582912.0))
+    r = keep((quarters - (shifted - _f(12582912.0))) * _f(1.5707963267948966))
+    return _sine(t.reinterpret("int32", shifted) + _i(1), r, keep)
 
 
 def tanh(x: Expr, keep: Keep) -> Expr:

@@ -534,7 +534,7 @@ class LSTMCell(RNNCellBase):
     ) -> tuple[Tensor, Tensor]:
         """The new (h, c); ``hx`` is (h, c), zeros by default."""
         x, (h, c) = self._given(input, hx, 2)
-        (new, cell), _ = rc.lstm_cell(b.add(*self._products(x, h)), (h, c))
+        new, cell = rc.lstm_step(b.add(*self._products(x, h)), c)
         return _like(new, input), _like(cell, input)
 
 
@@ -559,5 +559,4 @@ class GRUCell(RNNCellBase):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The new state; ``hx`` is zeros by default."""
         x, (h,) = self._given(input, None if hx is None else [hx], 1)
-        (new,), _ = rc.gru_cell(*self._products(x, h), (h,))
-        return _like(new, input)
+        return _like(rc.gru_step(*self._products(x, h), h), input)

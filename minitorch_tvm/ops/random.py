@@ -6,6 +6,7 @@ kernels, on threads or on whether the program came from a cache.
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from ..core.record import record
 from ..core.shape import Shape, contiguous_strides
 from ..ir.op import Kind, Op, Spec
 from ..ir.te import TE, Expr, Tensor
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Float
 
 # Rotation distances and key constant of Threefry-2x32 (Salmon et al., "Parallel random numbers: as
 # easy as 1, 2, 3", SC 2011, table 2 and section 3.3).
@@ -86,6 +87,48 @@ class ShiftRight(Elementwise, kind=Kind.INJECTIVE):
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         return np.right_shift(xs[0], np.uint32(self.bits))
+
+
+@record(eq=False)
+class Unit(Elementwise, kind=Kind.INJECTIVE):
+    """unit(bits: uint32[*s]) -> dtype[*s]: the upper 24 bits as a number in [0, 1)."""
+
+    dtype: DType
+    differentiable: ClassVar[bool] = False
+
+    def result_dtype(self, *dtypes: DType) -> DType:
+        if dtypes[0] is not dt.uint32:
+            raise TypeError(f"Unit expects uint32, but got {dtypes[0]}")
+        return self.dtype
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        # LLVM has vector code for signed numbers only, before AVX-512.
+        whole = te.cast(te.shift_right(xs[0], 8), dt.int32)
+        return te.mul(te.cast(whole, self.dtype), te.const(2.0**-24, self.dtype))
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        return np.right_shift(xs[0], np.uint32(8)).astype(self.dtype.name) * self.dtype.numpy(2**-24)
+
+
+@record(eq=False)
+class BoxMuller(Float, kind=Kind.INJECTIVE):
+    """box_muller(u: f[*s], v: f[*s]) -> f[*s]: sqrt(-2 log(1 - u)) cos(2 pi v).
+
+    Of independent numbers, uniform in [0, 1), that is a standard normal one (G. Box, M. Muller, A
+    Note on the Generation of Random Normal Deviates, 1958).
+    """
+
+    differentiable: ClassVar[bool] = False
+
+    def scalar(self, te: TE, *xs: Expr) -> Expr:
+        u, v = xs
+        left = te.log(te.sub(te.zero_like(u) + 1.0, u))
+        return te.mul(te.sqrt(te.mul(left, te.zero_like(u) - 2.0)), te.cos_turns(v))
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        u, v = xs
+        one, two, turn = (u.dtype.type(n) for n in (1.0, -2.0, 2.0 * math.pi))
+        return np.sqrt(np.log(one - u) * two) * np.cos(v * turn)
 
 
 def threefry(np: ModuleType, k0: Any, k1: Any, number: Any, draw: Any) -> Any:

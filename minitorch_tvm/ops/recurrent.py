@@ -16,6 +16,7 @@ from ..ir.node import MODE, Node, apply, scalar
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
 from . import build as b
+from .composite import composite
 from .gather import take
 
 GATES = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 3}
@@ -140,6 +141,29 @@ def gru_cell(x: Node, hidden: Node, state: State) -> tuple[State, State]:
     r, z = _sigmoid(b.add(xr, hr)), _sigmoid(b.add(xz, hz))
     n = _tanh(b.add(xn, b.mul(r, hn)))
     return (b.add(n, b.mul(z, b.sub(state[0], n))),), (r, z, n, hn)
+
+
+def _lstm_state(sums: Node, c: Node) -> Node:
+    return lstm_cell(sums, (c, c))[0][1]
+
+
+def _lstm_output(sums: Node, c: Node) -> Node:
+    return b.mul(_sigmoid(_columns(sums, 4)[3]), _tanh(c))
+
+
+def lstm_step(sums: Node, c: Node) -> State:
+    """The new (h, c) of :func:`lstm_cell`, recorded as one node each."""
+    new = apply(composite("LSTMState", _lstm_state), sums, c)
+    return apply(composite("LSTMOutput", _lstm_output), sums, new), new
+
+
+def gru_step(x: Node, hidden: Node, h: Node) -> Node:
+    """The new state of :func:`gru_cell`, recorded as one node."""
+    return apply(composite("GRUState", _gru_state), x, hidden, h)
+
+
+def _gru_state(x: Node, hidden: Node, h: Node) -> Node:
+    return gru_cell(x, hidden, (h,))[0][0]
 
 
 def plain_cell(sums: Node, kind: str) -> Node:
