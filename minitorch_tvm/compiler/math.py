@@ -249,7 +249,7 @@ def _quarters(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
     for place, digit in enumerate(_TURNS, 1):
         part = keep(wide * number(digit * 2.0 ** (-28 * place - 2)))
         # x is below 2**128, and its product with a digit so many bits larger than the last one's.
-        turns.append(keep(part - t.nearbyint(part)) if 126 > 28 * (place - 1) else part)
+        turns.append(keep(part - t.nearbyint(part)) if 28 * (place - 1) < 126 else part)
     total = turns[0]
     for part in turns[1:]:
         total = total + part

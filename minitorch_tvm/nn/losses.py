@@ -400,6 +400,14 @@ def _softplus_of_negative(x: Node) -> Node:
     return b.add(m, b.log(b.add(b.exp(b.neg(m)), b.exp(b.sub(negative, m)))))
 
 
+def _bce_of_logits(x: Node, t: Node, positive: Node | None = None) -> Node:
+    log_term = _softplus_of_negative(x)
+    if positive is not None:
+        extra = d.mul(b.sub(positive, b.full_like(positive, 1.0)), t)
+        log_term = d.mul(log_term, b.add(extra, b.full_like(extra, 1.0)))
+    return b.cast(d.add(b.mul(b.sub(b.full_like(t, 1.0), t), x), log_term), x.dtype)
+
+
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -424,11 +432,8 @@ def binary_cross_entropy_with_logits(
     x = input.node
     floating(x.dtype, "log_sigmoid_cpu")
     t = b.cast(target.node, x.dtype)
-    log_term = _softplus_of_negative(x)
-    if pos_weight is not None:
-        extra = d.mul(d.sub(pos_weight.node, 1.0), t)
-        log_term = d.mul(log_term, d.add(extra, 1.0))
-    losses = d.add(b.mul(d.sub(1.0, t), x), log_term)
+    rest = () if pos_weight is None else (pos_weight.node,)
+    losses = apply(composite("LogitsBCE", _bce_of_logits), x, t, *rest)
     if weight is not None:
         losses = d.mul(losses, weight.node)
     return reduced(losses, reduction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.node import Node, apply
+from ..ir.op import Op
 from . import build as b
 from . import derived as d
 from .composite import composite
@@ -45,6 +46,16 @@ def _remainder(x: Node, y: Node) -> Node:
 
 _FMOD = composite("Fmod", _fmod)
 _REMAINDER = composite("Remainder", _remainder)
+
+
+def is_floored(op: Op) -> bool:
+    """True of what rounds quotients down: of (the quotient toward zero, x, y)."""
+    return op is _FLOORED
+
+
+def is_remainder(op: Op) -> bool:
+    """True of what :func:`remainder` records."""
+    return op is _REMAINDER
 
 
 def fmod(x: Node, y: Node) -> Node:

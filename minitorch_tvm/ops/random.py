@@ -107,7 +107,8 @@ class Unit(Elementwise, kind=Kind.INJECTIVE):
         return te.mul(te.cast(whole, self.dtype), te.const(2.0**-24, self.dtype))
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
-        return np.right_shift(xs[0], np.uint32(8)).astype(self.dtype.name) * self.dtype.numpy(2**-24)
+        whole = np.right_shift(xs[0], np.uint32(8)).astype(self.dtype.name)
+        return np.ldexp(whole, -24)
 
 
 @record(eq=False)

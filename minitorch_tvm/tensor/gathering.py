@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,48 +19,7 @@ from ..ops import gather as ga
 from ..ops import movement as mv
 from ..ops import picking as pk
 from ..runtime.positions import are_inside, require_inside
-
-_MOVES = (mv.Reshape, mv.Expand, mv.Permute, mv.Slice, ew.Clone, ew.Detach)
-_WIDEST = 1 << 31
-
-
-_DEPTH = 8  # of what was recorded, how far back it is looked at
-
-
-def known_range(x: Node, depth: int = _DEPTH) -> tuple[int, int] | None:
-    """Bounds of integers still to be computed, where what was recorded tells: ``mt.arange``.
-
-    >>> import minitorch_tvm as mt
-    >>> known_range((mt.arange(2, 10, 3) - 1).node)
-    (1, 7)
-    """
-    op = x.op
-    if not x.pending:
-        value = x.value if x.buffer is None else None
-        bounds = None if value is None else (int(value), int(value))
-    elif isinstance(op, mv.Iota):
-        bounds = (0, x.shape[op.dim] - 1)
-    elif isinstance(op, mv.Full):
-        bounds = (int(op.value), int(op.value))
-    elif not depth:
-        return None
-    elif isinstance(op, (ew.Add, ew.Sub, ew.Mul)):
-        left, right = x.inputs
-        a = known_range(left, depth - 1)
-        c = a if a is None or left is right else known_range(right, depth - 1)
-        if a is None or c is None:
-            return None
-        act = {ew.Add: operator.add, ew.Sub: operator.sub, ew.Mul: operator.mul}[type(op)]
-        ends = [act(p, q) for p in a for q in c]
-        bounds = (min(ends), max(ends))
-    elif isinstance(op, (*_MOVES, ew.Cast)):
-        bounds = known_range(x.inputs[0], depth - 1)
-    else:
-        return None
-    if x.dtype not in (dt.int32, dt.int64) or bounds is None or max(map(abs, bounds)) >= _WIDEST:
-        return None
-    return bounds
-
+from .ranges import MOVES, known_range
 
 _INTEGERS = (dt.uint8, dt.int32, dt.int64)
 _PART = 16  # memory of more times as many integers is not looked at for the sake of a part of it,
@@ -82,7 +40,7 @@ def _moved_from(index: Node) -> list[Node] | None:
             sources.append(source)
         elif pk.is_pick(source.op):
             left.append(source.inputs[0])
-        elif isinstance(source.op, (*_MOVES, ew.Cast, mv.Cat)) or d.is_stack(source.op):
+        elif isinstance(source.op, (*MOVES, ew.Cast, mv.Cat)) or d.is_stack(source.op):
             left += source.inputs
             narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)
             if narrower or len(left) + len(sources) > _MOST_SOURCES:

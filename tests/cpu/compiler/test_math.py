@@ -58,7 +58,9 @@ def singles() -> Array:
     corners = [
         0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.625, 0.70710677, 1.0, 3.92, 5.6, 9.0, 9.011,
         10.0, 12.64, 16.635532, 87.33654, 88.02969, 88.72283, 88.722839, 103.27893, 103.97208,
-        104.0, 3.4028235e38, np.inf, np.nan,
+        104.0, 3.4028235e38, np.inf, np.nan, 0.7853982, 1.5707964, 3.1415927, 6.2831855,
+        # The nearest to a multiple of a quarter of a turn of all:
+        16367173.0 * 2.0**72, 16367173.0 * 2.0**73,
     ]  # fmt: skip
     return np.concatenate([even, near(corners, np.float32, np.uint32)])
 
@@ -105,6 +107,12 @@ def check(name: str, x: Array) -> None:
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "erf"])
 def test_within_four_ulp(name: str) -> None:
     check(name, singles())
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_near_multiples_of_quarters(name: str, rng: np.random.Generator) -> None:
+    quarters = np.concatenate([rng.integers(0, 1 << n, 2000) for n in range(1, 60, 3)])
+    check(name, (quarters.astype(np.longdouble) * (np.pi / 2)).astype(np.float32))
 
 
 @pytest.mark.parametrize("width", [1, 10, 16, 17, 64, 1000])

@@ -13,7 +13,7 @@ from minitorch_tvm.core import dtype as dt
 from minitorch_tvm.ir.op import Op, intern
 from minitorch_tvm.ops import elementwise as ew
 from minitorch_tvm.ops.normalization import Normalised
-from minitorch_tvm.ops.random import ShiftRight
+from minitorch_tvm.ops.random import BoxMuller, ShiftRight, Unit
 from minitorch_tvm.ops.softmax import Weights
 
 NAN, INF = math.nan, math.inf
@@ -143,6 +143,7 @@ def logical(cls: type[Op], f: Callable[..., Any], count: int) -> Row:
 
 _WHERE = intern(ew.Where())
 _SHIFT = intern(ShiftRight(8))
+_UNIT = intern(Unit(dt.float32))
 
 ROWS = (
     binary(ew.Add, lambda a, b: a + b, NUMBERS, grad=(0, 1)),
@@ -249,5 +250,21 @@ ROWS = (
         inputs="u",
         dtypes=("uint32",),
         bad=(Bad(_SHIFT, ("int32 2",), TypeError, "ShiftRight expects uint32, but got mt.int32"),),
+    ),
+    Row(
+        Unit,
+        lambda op, x: (x >> 8) / 2.0**24,
+        ops(_UNIT, *ONE),
+        inputs="u",
+        dtypes=("uint32",),
+        result="float32",
+        bad=(Bad(_UNIT, ("int32 2",), TypeError, "Unit expects uint32, but got mt.int32"),),
+    ),
+    Row(
+        BoxMuller,
+        lambda op, u, v: np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v),
+        ops(BoxMuller(), *TWO),
+        low=0.0,
+        high=0.999,
     ),
 )

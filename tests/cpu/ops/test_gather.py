@@ -20,7 +20,7 @@ from minitorch_tvm.ir.node import Node, apply
 from minitorch_tvm.ir.op import intern
 from minitorch_tvm.ops import gather as ga
 from minitorch_tvm.tensor import Tensor
-from minitorch_tvm.tensor.gathering import known_range
+from minitorch_tvm.tensor.ranges import known_range
 
 scatter = sys.modules[f"{cpu.__name__}.scatter"]
 
@@ -174,9 +174,30 @@ def test_a_number_tensor_is_an_integer_index() -> None:
         (lambda: mt.arange(10, 2, -2) * 3 - 1, (11, 29)),
         (lambda: -mt.arange(3), None),
         (lambda: mt.arange(3) * mt.tensor(2), None),
+        (lambda: mt.randn(3, 5).argmax(1), (0, 4)),
+        (lambda: mt.randn(3, 5).min(0).indices.long(), (0, 2)),
+        (lambda: mt.randn(3, 5).argmin(), (0, 14)),
+        (lambda: mt.randn(6).topk(2).indices - 6, (-6, -1)),
+        (lambda: mt.randn(3, 5).sort(1).indices[:, 1:], (0, 4)),
+        (lambda: (mt.randn(3) > 0).long() * 3, (0, 3)),
+        (lambda: (mt.arange(5) - 2) % 3, (0, 2)),
+        (lambda: mt.tensor([-7, 5, 3]).add(1) % 4, (0, 3)),
+        (lambda: mt.arange(5) % mt.tensor(3), None),
+        (lambda: mt.arange(5) % -3, None),
+        (lambda: (mt.arange(7) - 3) // 2, (-2, 1)),
+        (lambda: mt.div(mt.arange(7) - 3, 2, rounding_mode="trunc"), (-2, 1)),
+        (lambda: mt.div(mt.arange(3) - 4, 2, rounding_mode="trunc"), (-2, 0)),
+        (lambda: mt.arange(7) // -2, None),
+        (lambda: mt.cat([mt.arange(3), mt.arange(5) + 2]), (0, 6)),
+        (lambda: mt.stack([mt.arange(3), mt.arange(3) - 9]), (-9, 2)),
+        (lambda: mt.cat([mt.arange(3), mt.tensor([1]).neg()]), None),
+        (lambda: mt.where(mt.randn(4) > 0, mt.arange(4), -1), (-1, 3)),
+        (lambda: mt.minimum(mt.arange(9), mt.arange(9) - 4), (-4, 4)),
+        (lambda: (mt.arange(10) - 5)[mt.randn(3, 10).argmax(1)], (-5, 4)),
+        (lambda: mt.randn(3, 1 << 20).argmax(1) * (1 << 12), None),
         (lambda: mt.arange(3.0).long(), None),
         (lambda: mt.arange(3) * (1 << 40), None),
-        (lambda: mt.arange(3).to(mt.uint8).to(mt.int64), None),
+        (lambda: mt.arange(3).to(mt.uint8).to(mt.int64), (0, 255)),
     ],
 )
 def test_what_is_known_of_positions(
@@ -195,6 +216,11 @@ def test_positions_that_are_known_need_no_evaluation() -> None:
     mt.eval(table)
     before = EVENTS.get("check_evaluations")
     assert F.embedding(mt.arange(4), table).tolist() == table.tolist()
+    scores = mt.tensor([[0.0, 2.0, 1.0], [5.0, 4.0, 3.0]])
+    assert scores.gather(1, scores.argmax(1, keepdim=True)).tolist() == [[2.0], [5.0]]
+    best = scores.flatten().topk(3).indices
+    assert table[best // 3].tolist() == table[mt.tensor([1, 1, 1])].tolist()
+    assert table.T[best % 3][:, 0].tolist() == [0.0, 1.0, 2.0]
     assert EVENTS.get("check_evaluations") == before
     with pytest.raises(IndexError):
         F.embedding(mt.arange(5), table).tolist()
