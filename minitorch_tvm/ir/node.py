@@ -387,6 +387,7 @@ def scalar(value: float | int | bool, dtype: DType) -> Node:
     node = leaf(None, (), dtype)
     node.op = SCALAR
     node.value = value
+    node.entry -= 4  # as Trace.entry says of a number
     return node
 
 
@@ -424,7 +425,10 @@ def leaf(buffer: Any, shape: Shape, dtype: DType, spec_id: int | None = None) ->
     node.dtype = dtype
     node.requires_grad = False
     node.sequence = next(_SEQUENCE)
-    node.spec_id = _spec_id(shape, dtype) if spec_id is None else spec_id
+    if spec_id is None:
+        spec_id = _spec_id(shape, dtype)
+    node.spec_id = spec_id
+    node.entry = -2 - 8 * spec_id  # as Trace.entry says of memory without gradients
     node.pending = False
     node.buffer = buffer
     return node

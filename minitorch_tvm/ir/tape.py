@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ..core import config, errors
@@ -179,6 +180,9 @@ class Tape:
             trace.prefix = self._behind
 
 
+_NONE: Mapping[int, Any] = MappingProxyType({})
+
+
 class Promise:
     """Of gradients: tensors hold it as ``_gradient`` until somebody asks for one."""
 
@@ -215,9 +219,9 @@ class Owed(Promise):
         self._held = [values[p]() for p in tape.held]  # None: late
         self._made: dict[int, Node] | None = None
         self._results: tuple[Sequence[tuple[int, int]], list[Any]] | None = None
-        self._numbers: dict[int, Node] = {}
+        self._numbers: Mapping[int, Node] = _NONE
         """By position, those that amendments read."""
-        self._shown: dict[int, weakref.ref[Node]] = {}
+        self._shown: Mapping[int, weakref.ref[Node]] = _NONE
         """By position, what amendments have returned: nodes that are there already."""
 
     @property
@@ -305,7 +309,7 @@ class Amendment:
         """Amend what is ``owed``, with these numbers; returns what is shown of it."""
         count = len(trace.values)
         references: list[Any] = self.tape.blanks[count - self.tape.start :]
-        numbers, shown = owed._numbers.copy(), owed._shown.copy()
+        numbers, shown = {**owed._numbers}, {**owed._shown}
         for place, number, value, dtype in self._numbers:
             node = numbers[place] = scalar(value if number < 0 else values[number], dtype)
             node.at = trace.base + place

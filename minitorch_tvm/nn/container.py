@@ -11,7 +11,7 @@ from ..core import config
 from ..ir import passage
 from ..ir.node import MODE, WATCHED
 from ..tensor import Tensor
-from .module import Module, _indent
+from .module import Module, _indent, reads_of
 from .parameter import Parameter
 
 
@@ -126,7 +126,7 @@ class Sequential(_Ordered):
         if not WATCHED and isinstance(input, Tensor) and config.CONFIG.mode != "eager":
             choices: list[object] = []
             tensors = [input]
-            if self._children_read(choices, tensors):
+            if reads_of(self._modules.values(), choices, tensors):
                 return self._recorded(input, choices, tensors)
         return self._in_turn(input)
 
@@ -135,29 +135,25 @@ class Sequential(_Ordered):
             input = module(input)  # type: ignore[misc]
         return input
 
-    _plain = (), ()
-
-    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
-        return super()._reads(choices, tensors) and self._children_read(choices, tensors)
-
-    def _children_read(self, choices: list[object], tensors: list[Any]) -> bool:
-        for module in self._modules.values():
-            if module is None or not module._reads(choices, tensors):
-                return False
-        return True
+    _plain, _calls_children = ((), ()), True
 
     def _recorded(self, input: Tensor, choices: list[object], tensors: list[Tensor]) -> Any:
         """What the children record in turn; as a whole, if they did it before."""
         trace = MODE.trace
         nodes = [t._node if t._base is None else t.node for t in tensors]
+        latest = passage.Latest.of(trace, choices, nodes)
+        if latest is not None:
+            return Tensor._wrap(latest.record(trace, nodes))
         key = passage.key_of(trace, choices, nodes)
         try:
             known = trace.prefix.known.get(key)
         except TypeError:  # an option has no hash
             key = known = None
-        if known:
-            return Tensor._wrap(known.record(trace, nodes))
         start, base, count = trace.prefix, trace.base, len(trace.values)
+        if known:
+            node = known.record(trace, nodes)
+            passage.Latest.note(trace, start, choices, nodes, known)
+            return Tensor._wrap(node)
         result = self._in_turn(input)
         # Nothing has been evaluated, and nothing is there that the prefix does not tell.
         if key is not None and known is None and trace.base == base and trace.whole:

@@ -150,12 +150,13 @@ def _index_loss(
     """
     x, t = input.node, target.node
     classes = x.shape[1] if len(x.shape) > 1 else x.shape[0]
-    t = checked(t, _classes(classes, ignore_index))
+    bounds = _classes(classes, ignore_index)
+    t = checked(t, bounds)
     static = (normalised, ignore_index, reduction, smoothing)
     loss = composite("NllLoss", _index_terms, *static)
     if weight is None:
         y = Tensor._wrap(apply(loss, x, t))
-        _FITTING[x.spec_id, t.spec_id, *static] = loss, classes
+        _FITTING[x.spec_id, target._node.spec_id, *static] = loss, bounds
         if len(_FITTING) > _MOST_FITTING:
             _FITTING.clear()
         return y
@@ -163,8 +164,8 @@ def _index_loss(
     return Tensor._wrap(apply(loss, x, t, weight.node))
 
 
-_FITTING: dict[tuple[object, ...], tuple[Composite, int]] = {}
-"""Losses without weights, and numbers of classes, by shapes and options that fit each other."""
+_FITTING: dict[tuple[object, ...], tuple[Composite, Bounds]] = {}
+"""Losses without weights, and what labels must be, by shapes and options that fit each other."""
 _MOST_FITTING = 4096
 
 
@@ -262,9 +263,8 @@ def cross_entropy(
         except (AttributeError, TypeError):  # no tensor, or options that have no hash
             known = None
         if known is not None and type(ignore_index) is int:
-            loss, classes = known
-            t = checked(t, _classes(classes, ignore_index))
-            return Tensor._wrap(apply(loss, x, t))
+            loss, bounds = known
+            return Tensor._wrap(apply(loss, x, checked(t, bounds)))
     reduction = resolve_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
     _check_tensors("cross_entropy_loss", input, target, weight)

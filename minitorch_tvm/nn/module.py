@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from ..core import dtype as dt
@@ -106,34 +106,13 @@ class Module:
     _plain: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
     """Names of the attributes and of the parameters that decide what ``forward`` records, if these
     and its input do, and if it does nothing but record."""
+    _calls_children: ClassVar[bool] = False
+    """That is: nothing but call them in turn."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "_plain" not in vars(cls):  # what is inherited is of another forward()
             cls._plain = None
-
-    def _reads(self, choices: list[object], tensors: list[Any]) -> bool:
-        """Add what decides what a call records, beside its input; False if that is unknown."""
-        own, kind = self.__dict__, type(self)
-        plain = kind._plain
-        if plain is None or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
-            return False
-        choices.append(kind.forward)
-        names, parameters = plain
-        try:
-            for name in names:
-                choices.append(own[name])
-            if parameters:
-                table = own["_parameters"]
-                for name in parameters:
-                    value = table[name]
-                    if value is None:
-                        choices.append(None)
-                    else:
-                        tensors.append(value)
-        except KeyError:  # it has been replaced by something else
-            return False
-        return True
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         pending = dict(self._forward_hooks)
@@ -549,3 +528,32 @@ class Module:
             return f"{self._get_name()}({extra})"
         lines = [*(extra.split("\n") if extra else ()), *children]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def reads_of(modules: Iterable[Module | None], choices: list[object], tensors: list[Any]) -> bool:
+    """Add what decides what calls of these record, beside their input; False if that is unknown."""
+    for module in modules:
+        if module is None:
+            return False
+        own, kind = module.__dict__, type(module)
+        plain = kind._plain
+        if plain is None or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+            return False
+        choices.append(kind.forward)
+        names, parameters = plain
+        try:
+            for name in names:
+                choices.append(own[name])
+            if parameters:
+                table = own["_parameters"]
+                for name in parameters:
+                    value = table[name]
+                    if value is None:
+                        choices.append(None)
+                    else:
+                        tensors.append(value)
+        except KeyError:  # it has been replaced by something else
+            return False
+        if kind._calls_children and not reads_of(own["_modules"].values(), choices, tensors):
+            return False
+    return True

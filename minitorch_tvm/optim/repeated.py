@@ -81,9 +81,11 @@ def key_of(reads: Reads) -> Key | None:
     if pending is None:
         return None
     places: list[int] = []
-    others = reads.all()
-    if tape is not None:
-        cts, base, others = tape.cts, trace.base, reads.tensors
+    others = reads.tensors
+    if tape is None:
+        others = reads.all()
+    else:
+        cts, base = tape.cts, trace.base
         for t in params:
             place = t._node.at - base
             if place not in cts or t._base is not None:  # owed to what the parameter was then
