@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.arguments import floating
-from ..core.shape import Size, broadcast
+from ..core.shape import Size
 from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .losses import check_reduction, reduced, resolve_reduction
+from .losses import check_reduction, reduced, require_broadcast, resolve_reduction
 
 
 def _at_hand(x: Node, fits: Callable[[Any], Any], error: Exception) -> None:
@@ -62,11 +62,7 @@ def binary_cross_entropy(
     losses = act.binary_cross_entropy(x, t)
     if weight is not None:
         w = node_of("binary_cross_entropy", "weight", 3, weight)
-        if broadcast(w.shape, x.shape) != x.shape:
-            raise RuntimeError(
-                f"output with shape {list(x.shape)} doesn't match the broadcast shape "
-                f"{list(w.shape)}"
-            )
+        require_broadcast(w, x)
         losses = b.mul(losses, b.cast(w, x.dtype))
     return reduced(losses, reduction)
 

@@ -18,7 +18,7 @@ from ..core import dtype as dt
 from ..core.arguments import floating, integer, wrong_kind
 from ..core.bounds import Bounds
 from ..core.dtype import DType
-from ..core.shape import Size, numel
+from ..core.shape import Size, broadcast, numel
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
@@ -400,10 +400,10 @@ def _softplus_of_negative(x: Node) -> Node:
     return b.add(m, b.log(b.add(b.exp(b.neg(m)), b.exp(b.sub(negative, m)))))
 
 
-def _bce_of_logits(x: Node, t: Node, positive: Node | None = None) -> Node:
+def _bce_of_logits(x: Node, t: Node, more: Node | None = None) -> Node:
     log_term = _softplus_of_negative(x)
-    if positive is not None:
-        extra = d.mul(b.sub(positive, b.full_like(positive, 1.0)), t)
+    if more is not None:
+        extra = d.mul(more, t)
         log_term = d.mul(log_term, b.add(extra, b.full_like(extra, 1.0)))
     return b.cast(d.add(b.mul(b.sub(b.full_like(t, 1.0), t), x), log_term), x.dtype)
 
@@ -420,7 +420,8 @@ def binary_cross_entropy_with_logits(
     """-[p t log s(x) + (1 - t) log(1 - s(x))] with s the sigmoid and p = ``pos_weight``.
 
     Computed as (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).  ``weight`` scales the elements; both
-    broadcast.  Raises ValueError if the shapes of input and target differ.
+    broadcast.  Raises ValueError if the shapes of input and target differ, RuntimeError if the
+    others' do not broadcast to them, and for targets that are not floating point.
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
@@ -431,12 +432,31 @@ def binary_cross_entropy_with_logits(
         )
     x = input.node
     floating(x.dtype, "log_sigmoid_cpu")
+    if not target.dtype.is_floating_point:
+        d.sub(target.node, target.node)  # PyTorch begins with 1 - target: no bools
+        raise RuntimeError(
+            f"result type {x.dtype.torch_name} can't be cast to the desired output type "
+            f"{target.dtype.torch_name}"
+        )
     t = b.cast(target.node, x.dtype)
-    rest = () if pos_weight is None else (pos_weight.node,)
-    losses = apply(composite("LogitsBCE", _bce_of_logits), x, t, *rest)
+    more = []
+    if pos_weight is not None:
+        require_broadcast(pos_weight.node, x)
+        more.append(d.sub(pos_weight.node, 1))
+    losses = apply(composite("LogitsBCE", _bce_of_logits), x, t, *more)
     if weight is not None:
+        require_broadcast(weight.node, x)
         losses = d.mul(losses, weight.node)
     return reduced(losses, reduction)
+
+
+def require_broadcast(weight: Node, x: Node) -> None:
+    """RuntimeError unless ``weight`` broadcasts to the elements of ``x``."""
+    if broadcast(weight.shape, x.shape) != x.shape:
+        raise RuntimeError(
+            f"output with shape {list(x.shape)} doesn't match the broadcast shape "
+            f"{list(broadcast(weight.shape, x.shape))}"
+        )
 
 
 # --- one_hot ------------------------------------------------------------------------------------
