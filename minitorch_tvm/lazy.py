@@ -97,10 +97,12 @@ def track(handle: Handle, node: Node) -> None:
 
 def too_many(node: Node) -> None:
     """Evaluate, with ``node``, what is pending: there is too much of it (see ``most_pending``)."""
+    if MODE.trace.collecting:
+        return
     if config.CONFIG.mode == "eager":
         evaluate([node], "eager")
     # A backward() or an update is evaluated whole, however large the model is.
-    elif errors.OVERRIDE.place is None and not MODE.trace.collecting:
+    elif errors.OVERRIDE.place is None:
         evaluate([node], "pending limit")
 
 

@@ -196,16 +196,15 @@ class Passage:
         sequence = node.sequence = new_sequence()
         place = node.place = self._line.now()
         node.late = Stretch(self, held, at, start, values, sequence, place)
-        references = self._blanks.copy()
         whole, trace.whole = trace.whole, False  # should an interrupt come in between
         trace.prefix = self._end
+        values += self._blanks  # at once: what has no place yet would enter again
         for offset, leaf in zip(self._entered, self._leaves(held), strict=True):
-            references[offset] = _reference(leaf)
+            values[start + offset] = _reference(leaf)
             leaf.at = at + offset
-        node.at = at + len(references) - 1
-        references[-1] = _reference(node)
-        values += references
-        trace.late.append(references[-1])
+        node.at = at + len(self._blanks) - 1
+        reference = values[-1] = _reference(node)
+        trace.late.append(reference)
         trace.whole = whole
         return node
 

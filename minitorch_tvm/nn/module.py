@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from ..core import dtype as dt
 from ..core.device import no_cuda
 from ..core.handle import RemovableHandle
+from ..core.shape import Size
 from ..ir.node import MODE, WATCHED, Capture
 from ..tensor import Tensor
 from ..tensor.conversion import target
@@ -537,19 +538,28 @@ def reads_of(modules: Iterable[Module | None], choices: list[object], tensors: l
             return False
         own, kind = module.__dict__, type(module)
         plain = kind._plain
-        if plain is None or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+        if (
+            plain is None
+            or own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or "forward" in own
+            or kind.__call__ is not _CALL
+        ):
             return False
         choices.append(kind.forward)
         names, parameters = plain
         try:
             for name in names:
-                choices.append(own[name])
+                value = own[name]
+                if type(value) not in _NUMBERS and not _is_constant(value):
+                    return False
+                choices.append(value)
             if parameters:
                 table = own["_parameters"]
                 for name in parameters:
                     value = table[name]
                     if value is None:
-                        choices.append(None)
+                        choices.append(name)
                     else:
                         tensors.append(value)
         except KeyError:  # it has been replaced by something else
@@ -557,3 +567,14 @@ def reads_of(modules: Iterable[Module | None], choices: list[object], tensors: l
         if kind._calls_children and not reads_of(own["_modules"].values(), choices, tensors):
             return False
     return True
+
+
+_CALL = Module.__call__
+_NUMBERS = frozenset({bool, int, float, str, type(None)})
+
+
+def _is_constant(value: object) -> bool:
+    """Whether it stays what it is, as a number does."""
+    if type(value) in (tuple, Size):
+        return all(map(_is_constant, value))  # type: ignore[call-overload]
+    return type(value) in _NUMBERS

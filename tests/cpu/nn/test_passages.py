@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -223,6 +224,83 @@ def test_another_forward_of_the_class(passages: list[Any], monkeypatch: pytest.M
     after = net(x)
     _same(after, _InTurn(*net)(x))
     assert not np.array_equal(after.detach().numpy(), before)
+
+
+def test_the_same_row_needs_no_key(passages: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    net, other = _twins(_mlp)
+    optimizers = [mt.optim.SGD(n.parameters(), lr=0.1) for n in (net, other)]
+
+    def step(number: int) -> None:
+        results = [n(mt.from_numpy(_rows(4, 6, seed=number))) for n in (net, other)]
+        for y, optimizer in zip(results, optimizers, strict=True):
+            optimizer.zero_grad()
+            (y * y).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        _same(*results)
+
+    for number in range(3):
+        step(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(passage, "key_of", None)
+        for number in range(3, 6):
+            step(number)
+    assert len(passages) == 5
+    for change in (_other_data, _frozen, _other_weight, _in_place):
+        for n in (net, other):
+            change(n)
+        step(0)
+        step(1)
+    for batch in (mt.from_numpy(_rows(2, 6)), mt.from_numpy(_rows(4, 6)).requires_grad_()):
+        for _ in range(3):
+            _same(net(batch), other(batch))
+
+
+def test_a_weight_alone_is_no_bias_alone() -> None:
+    net = nn.Sequential(nn.LayerNorm(4, bias=False), nn.Tanh())
+    x = mt.from_numpy(_rows(3, 4))
+    for number in range(6):
+        if number == 3:
+            net[0].bias = nn.Parameter(net[0].weight.detach() * 0.5)
+            net[0].weight = None
+        _same(net(x), _InTurn(*net)(x))
+
+
+def test_a_number_that_is_a_tensor_may_change() -> None:
+    slope = mt.tensor(0.25)
+    net = nn.Sequential(nn.Tanh(), nn.LeakyReLU(slope))
+    for number in range(6):
+        if number == 3:
+            slope.fill_(0.5)
+        wanted = np.tanh(np.float32(-1.0)) * (0.25 if number < 3 else 0.5)
+        assert net(mt.tensor([-1.0])).item() == pytest.approx(wanted)
+
+
+def test_an_array_as_an_option() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2))
+    for _ in range(4):
+        net(mt.from_numpy(_rows(2, 1, 8, 8))).detach().numpy()
+    net[1].kernel_size = np.array([2, 2])
+    with pytest.raises(TypeError, match="kernel_size"):
+        net(mt.from_numpy(_rows(2, 1, 8, 8)))
+
+
+@pytest.mark.parametrize("kind", [nn.Module, nn.Tanh])
+def test_calls_that_somebody_watches(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh())
+    x = mt.from_numpy(_rows(4, 6))
+    for _ in range(3):
+        net(x).detach().numpy()
+    called: list[Any] = []
+    call = nn.Module.__call__
+
+    def counted(self: Any, *args: Any) -> Any:
+        called.append(type(self))
+        return call(self, *args)
+
+    monkeypatch.setattr(kind, "__call__", counted)
+    net(x)
+    assert called == ([nn.Sequential, nn.Linear, nn.Tanh] if kind is nn.Module else [nn.Tanh])
 
 
 def test_a_layer_that_is_there_twice() -> None:
@@ -517,6 +595,39 @@ def test_an_interrupt_while_it_is_recorded(at: int, monkeypatch: pytest.MonkeyPa
             optimizer.step()
         for p, q in zip(net.parameters(), other.parameters(), strict=True):
             _same(p, q)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_an_interrupt_leaves_other_recordings_alone(
+    at: int, passages: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh())
+    weight = net[0].weight
+    for _ in range(4):
+        y, rest = net(mt.from_numpy(_rows(3, 4))), weight.sum()
+        (y.sum() + rest).item()
+    refer, left = weakref.ref, [at]
+
+    def interrupted(node: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return refer(node)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(passage, "_reference", interrupted)
+        if at < 5:  # three leaves and the result
+            with pytest.raises(KeyboardInterrupt):
+                net(mt.from_numpy(_rows(3, 4)))
+        else:
+            net(mt.from_numpy(_rows(3, 4)))
+    assert weight.sum().exp().shape == ()
+    assert weight.sum().exp().item() == pytest.approx(float(np.exp(weight.detach().numpy().sum())))
+    x = mt.from_numpy(_rows(3, 4))  # a clean recording, afterwards
+    y, rest, z = net(x), weight.sum(), x.exp()
+    assert z.shape == (3, 4)
+    np.testing.assert_allclose(z.numpy(), np.exp(_rows(3, 4)), rtol=1e-6)
+    _same(y, _InTurn(*net)(mt.from_numpy(_rows(3, 4))))
 
 
 def test_random_rows_of_layers(passages: list[Any]) -> None:

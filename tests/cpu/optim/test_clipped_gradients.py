@@ -323,6 +323,25 @@ def test_a_step_with_clipping_is_one_known_program() -> None:
     assert after == {"native_calls": 10, "repeated_updates": 10, "compiles": 0}
 
 
+@pytest.mark.parametrize("look", [_usual, _by_hand, lambda r: r.opt.step()])
+def test_eager_mode_while_gradients_are_owed(look: Any) -> None:
+    run, plain = _Run(), _Run()
+    with config.override(target="numpy"):
+        for _ in range(5):
+            _usual(run)
+            _usual(plain)
+        for r, mode in ((run, "eager"), (plain, config.CONFIG.mode)):
+            r.gradients()
+            with config.override(mode=mode):
+                r.see(r.params[0].grad)
+                look(r)
+            _usual(r)
+            r.look()
+    assert len(run.seen) == len(plain.seen)
+    for a, b in zip(run.seen, plain.seen, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_nan_reaches_all_gradients(bad: float) -> None:
     run = _Run()
