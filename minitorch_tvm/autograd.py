@@ -305,23 +305,25 @@ def backward(
     PyTorch's words when a tensor has no history or its graph was used already.
     """
     outputs = _as_list(tensors)
-    given = None if grad_tensors is None else _as_list(grad_tensors)
-    if inputs is not None and not _as_list(inputs):
-        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    chosen = None if inputs is None else _among(_as_list(inputs))
+    given = chosen = None
+    if grad_tensors is not None:
+        given = _as_list(grad_tensors)
+    if inputs is not None:
+        if not _as_list(inputs):
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        chosen = _among(_as_list(inputs))
     if lazy.doubtful():
         _require_sound(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
-    usual = len(outputs) == 1 and given is None and chosen is None and not create_graph
     trace = MODE.trace
-    root = outputs[0].node if usual else None  # which may record what it shows
-    start, base, count = trace.prefix, trace.base, len(trace.values)
     call: tuple[object, ...] = ()
-    if root is not None and trace.whole:
-        call = "backward", root.at - base, keep
-        known: Tape | None = start.known.get(call)
+    if trace.whole and given is None and chosen is None and not create_graph and len(outputs) == 1:
+        root: Node = outputs[0].node  # which may record what it shows
+        call = "backward", root.at - trace.base, keep
+        known: Tape | None = trace.prefix.known.get(call)
         if known is not None and known.play(trace, root, keep):
             return
+    start, base, count = trace.prefix, trace.base, len(trace.values)
 
     def wanted(node: Node) -> bool:
         if chosen is not None:

@@ -104,8 +104,7 @@ class Passage:
     """The values that entered a recording between two of its prefixes."""
 
     __slots__ = (
-        *("_blanks", "_computed", "_end", "_entered", "_held", "_leaves", "_line", "_result"),
-        "_steps",
+        *("_blanks", "_computed", "_end", "_entered", "_held", "_line", "_result", "_steps"),
     )
 
     def __init__(
@@ -124,8 +123,7 @@ class Passage:
         *self._steps, (op, inputs, result) = steps
         self._result = op, inputs, result
         self._computed = computed
-        self._entered = [place for place, _ in entered]
-        self._leaves = picker([number for _, number in entered])
+        self._entered = list(entered)
         self._blanks: list[Any] = [nothing] * (len(computed) + len(entered))
         self._end = end
         self._line = errors.Line()
@@ -199,7 +197,8 @@ class Passage:
         whole, trace.whole = trace.whole, False  # should an interrupt come in between
         trace.prefix = self._end
         values += self._blanks  # at once: what has no place yet would enter again
-        for offset, leaf in zip(self._entered, self._leaves(held), strict=True):
+        for offset, number in self._entered:
+            leaf = held[number]
             values[start + offset] = _reference(leaf)
             leaf.at = at + offset
         node.at = at + len(self._blanks) - 1

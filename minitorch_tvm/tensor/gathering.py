@@ -74,12 +74,14 @@ def checked(index: Node, bounds: Bounds, inside: Callable[[Node, Bounds], Node] 
             bounds.test(np.asarray(index.value))
             return index
         require_inside(bounds, index.buffer, index.shape, index.dtype)
-        _guard(index, bounds)
+        if WATCHED:
+            _guard(index, bounds)
         return index
     memory = _moved_from(index)
     if memory is not None and all(are_inside(bounds, m.buffer, m.shape, m.dtype) for m in memory):
-        for m in memory:
-            _guard(m, bounds)
+        if WATCHED:
+            for m in memory:
+                _guard(m, bounds)
         return index
     known = known_range(index)
     if known is not None and bounds.covers(*known):
@@ -92,7 +94,7 @@ def checked(index: Node, bounds: Bounds, inside: Callable[[Node, Bounds], Node] 
 
 def _guard(memory: Node, bounds: Bounds) -> None:
     """Under ``mt.compile``, what has been tested is tested again at every call."""
-    if WATCHED and MODE.trace.capture is not None:
+    if MODE.trace.capture is not None:
         MODE.trace.capture.guard(memory, bounds)
 
 
