@@ -25,10 +25,11 @@ from _rows import (
 Step = Callable[[Any, Any], Any]
 
 
-def _mlp(lib: Any, sizes: tuple[int, ...]) -> Any:
+def mlp(lib: Any, *sizes: int, act: str = "ReLU") -> Any:
+    """Linear layers with something in between."""
     nn, layers = lib.nn, []
     for n, m in itertools.pairwise(sizes):
-        layers += [nn.Linear(n, m), nn.ReLU()]
+        layers += [nn.Linear(n, m), getattr(nn, act)()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -149,7 +150,7 @@ def _other(name: str, sizes: tuple[int, ...], lib: Any) -> Any:
 
 def model(lib: Any, row: Row, weights: Weights) -> Any:
     """The row's model with the given parameters.  AttributeError: ``lib`` lacks a layer."""
-    build = {"mlp": lambda lib: _mlp(lib, row.sizes), "lenet": _lenet, "resnet": _resnet}
+    build = {"mlp": lambda lib: mlp(lib, *row.sizes), "lenet": _lenet, "resnet": _resnet}
     build["lstm"] = _lstm
     build |= dict.fromkeys(GATES, lambda lib: _layer(lib, row))
     build |= {name: partial(_other, name, row.sizes) for name in FAMILIES}

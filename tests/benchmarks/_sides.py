@@ -25,6 +25,7 @@ import numpy as np
 from _calls import operations
 from _calls import seconds_of as seconds_of_call
 from _cases import find
+from _loops import looped
 from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
 from _varying import stepper, timed
 from _writing import writer
@@ -296,6 +297,13 @@ def varying(side: str, way: str) -> tuple[Answer, Handler]:
     return {}, lambda request: timed(step)
 
 
+def loops(side: str, way: str) -> tuple[Answer, Handler]:
+    """Seconds of steps of a loop, and their losses."""
+    sides = framework(side)
+    step = looped(sides.torch if side == "torch" else sides.mt, way)
+    return {}, lambda request: timed(step)
+
+
 def scaling(side: str, row: str, weights: str) -> tuple[Answer, Handler]:
     """Seconds of a step, of its recording, and of the first call; its work."""
     sides = framework(side)
@@ -380,7 +388,7 @@ KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
         *(train, profile, weights, infer, kernels, native, limits, overhead, calls, scaling),
-        *(writing, varying, loader, epoch, pipeline),
+        *(writing, varying, loops, loader, epoch, pipeline),
     )
 }
 

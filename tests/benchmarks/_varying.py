@@ -25,7 +25,8 @@ def stepper(lib: Any, way: str) -> Callable[[], Any]:
     return _MAKERS[way](lib, np.random.default_rng(0))
 
 
-def _trained(lib: Any, parameters: Any, loss_of: Callable[[], Any]) -> Callable[[], Any]:
+def trained(lib: Any, parameters: Any, loss_of: Callable[[], Any]) -> Callable[[], Any]:
+    """A step of Adam on the loss."""
     optimizer = lib.optim.Adam(list(parameters), lr=1e-4)
 
     def step() -> Any:
@@ -38,13 +39,13 @@ def _trained(lib: Any, parameters: Any, loss_of: Callable[[], Any]) -> Callable[
     return step
 
 
-def _started(lib: Any, *modules: Any) -> list[Any]:
+def started(lib: Any, *modules: Any) -> list[Any]:
     """Their parameters, with numbers that do not depend on the library."""
     rng = np.random.default_rng(1)
     parameters = [p for m in modules for p in m.parameters()]
     with lib.no_grad():
         for p in parameters:
-            scale = 0.1 if p.ndim == 1 else p.shape[-1] ** -0.5
+            scale = 0.1 if p.ndim == 1 else p[0].numel() ** -0.5
             value = rng.normal(size=tuple(p.shape)) * scale
             p.copy_(lib.tensor(value.astype(np.float32)))
     return parameters
@@ -72,7 +73,7 @@ def _molecules(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
         wanted = lib.tensor(rng.normal(size=32).astype(np.float32))
         return nn.functional.l1_loss(y, wanted)
 
-    return _trained(lib, _started(lib, embed, out, *layers), loss)
+    return trained(lib, started(lib, embed, out, *layers), loss)
 
 
 def _experts(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
@@ -92,7 +93,7 @@ def _experts(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
                 y = y.index_add(0, rows, expert(x[rows]) * weight[rows].unsqueeze(1))
         return nn.functional.cross_entropy(out(y), lib.tensor(rng.integers(0, 10, 256)))
 
-    return _trained(lib, _started(lib, gate, out, *experts), loss)
+    return trained(lib, started(lib, gate, out, *experts), loss)
 
 
 def _masked(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
@@ -106,7 +107,7 @@ def _masked(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
         seen = tokens.masked_fill(hidden, 1)
         return nn.functional.cross_entropy(head(layer(embed(seen))[hidden]), tokens[hidden])
 
-    return _trained(lib, _started(lib, embed, head, layer), loss)
+    return trained(lib, started(lib, embed, head, layer), loss)
 
 
 def _candidates(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
@@ -131,7 +132,7 @@ def _candidates(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
         total = losses[positive].sum() + losses[hardest].sum()
         return total / count + functional.smooth_l1_loss(places[positive], wanted[positive])
 
-    return _trained(lib, _started(lib, body, classes, boxes), loss)
+    return trained(lib, started(lib, body, classes, boxes), loss)
 
 
 def _lengths(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
@@ -146,7 +147,7 @@ def _lengths(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
         scores = head(layers(embed(tokens)).mean(1))
         return nn.functional.cross_entropy(scores, lib.tensor(rng.integers(0, 2, 16)))
 
-    return _trained(lib, _started(lib, embed, head, layers), loss)
+    return trained(lib, started(lib, embed, head, layers), loss)
 
 
 _MAKERS = {
@@ -170,11 +171,22 @@ def timed(step: Callable[[], Any]) -> Answer:
 
 def varying(rows: list[str], turns: int, results: Answer) -> None:
     """Milliseconds per step of a process's first steps, and of later ones."""
-    for way in rows or WAYS:
+    sides = {"torch": {}, "ours": {}, "ours, all compiled": {"MTVM_VARYING": "0"}}
+    compared("varying", rows or list(WAYS), sides, turns, results)
+    print(f"\n## Sizes that vary, ms per step, {STEPS} steps per turn")
+    table(HEAD, (cells(*item) for item in results.items()))
+
+
+def compared(
+    what: str, ways: list[str], kinds: dict[str, dict[str, str]], turns: int, results: Answer
+) -> None:
+    """Measure steps of each kind of side, which is its name and settings, in turn."""
+    for way in ways:
         # A program that is found on disk would not be the first.
-        sides = {side: Side("varying", side, way, MTVM_CACHE_DIR="0") for side in ("torch", "ours")}
-        every = Side("varying", "ours", way, MTVM_CACHE_DIR="0", MTVM_VARYING="0")
-        sides["ours, all compiled"] = every
+        sides = {
+            name: Side(what, name.split(",")[0], way, MTVM_CACHE_DIR="0", **settings)
+            for name, settings in kinds.items()
+        }
         with closing(sides):
             for name, side in sides.items():
                 if side.unavailable:
@@ -189,8 +201,6 @@ def varying(rows: list[str], turns: int, results: Answer) -> None:
                 "later": [1e3 * statistics.mean(a["seconds"]) for a in later[name]],
                 "error": error,
             }
-    print(f"\n## Sizes that vary, ms per step, {STEPS} steps per turn")
-    table(HEAD, (cells(*item) for item in results.items()))
 
 
 HEAD = ["steps, by what", "first steps", "later ones", "losses differ by"]

@@ -19,6 +19,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * calls: what single operations cost to call, in torch and here.
 * writing: a GPT that writes a text, so that what it reads grows, in torch and here.
 * varying: training steps whose sizes are others each time, in torch and here.
+* loops: training loops as people write them, with what surrounds a model, in torch and here.
 * scaling: a step, its recording and its compilation as batch, width and depth grow.
 * determinism: bits of the weights after --steps steps, by threads, cache and mt.compile; exit
   status 1 if any differ.
@@ -36,6 +37,7 @@ from pathlib import Path
 import _calls
 import _determinism
 import _fresh
+import _loops
 import _profile
 import _scaling
 import _steps
@@ -62,6 +64,7 @@ COMMANDS = {
     "calls": _calls.calls,
     "writing": _writing.writing,
     "varying": _varying.varying,
+    "loops": _loops.loops,
     "scaling": _scaling.scaling,
     "epoch": _steps.epoch,
     "pipeline": _steps.pipeline,
@@ -73,6 +76,7 @@ ROWS_OF = {
     "families": tuple(OTHERS),
     "scaling": tuple(SCALED),
     "varying": _varying.WAYS,
+    "loops": tuple(_loops.MAKERS),
 } | dict.fromkeys(("calls", "edited", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import _calls
 import _cases
+import _loops
 import _scaling
 import _varying
 import _writing
@@ -211,6 +212,11 @@ def varying(results: Answer) -> str:
     return _lines(_varying.HEAD, (_varying.cells(*item) for item in results["varying"].items()))
 
 
+def loops(results: Answer) -> str:
+    """Training loops as people write them."""
+    return _lines(_loops.HEAD, _loops.lines(results["loops"]))
+
+
 def scaling(results: Answer) -> str:
     """Growth of a step, its recording and its compilation."""
     measured = {row: found for row, found in results["scaling"].items() if "missing" not in found}
@@ -229,6 +235,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "calls": calls,
     "writing": writing,
     "varying": varying,
+    "loops": loops,
     "scaling": scaling,
     "recurrent": recurrent,
     "families": families,

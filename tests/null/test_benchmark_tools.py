@@ -99,3 +99,17 @@ def test_products_and_convolutions_that_are_listed(monkeypatch: pytest.MonkeyPat
     names = list(_module("_cases", monkeypatch).cases())
     assert sum(n.startswith("matmul-") for n in names) == 30 * 4
     assert sum(n.startswith("conv") for n in names) == 20 * 3
+
+
+def test_a_loop_that_computes_something_else_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = _module("_loops", monkeypatch)
+    of_torch = {"first": [3.0], "later": [2.0, 4.0, 2.0], "error": 0.0}
+    ours = {"first": [9.0], "later": [1.0, 1.0, 2.0], "error": 1e-5}
+    results = {"graph, torch": of_torch, "graph, ours": ours}
+    assert list(loops.lines(results)) == [
+        ["graph", "3", "2 (2 to 4)", "9", "1 (1 to 2)", "2.00"],
+    ]
+    ours["error"] = 0.01
+    assert list(loops.lines(results)) == [
+        ["graph", "3", "2 (2 to 4)", "void", "void", "losses differ by 1.0e-02"],
+    ]
