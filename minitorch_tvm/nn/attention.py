@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from ..core import dtype as dt
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import network as net
+from ..ops.composite import composite
 from ..tensor import Tensor
 from . import functional as F
 from . import init
@@ -142,30 +144,26 @@ class MultiheadAttention(Module):
             weights = weights.squeeze(0) if single else weights
         else:
             heads = F.scaled_dot_product_attention(q, k, v, mask, p)
-        n, _, length, _ = heads.shape
-        joined = heads.transpose(1, 2).reshape(n, length, self.embed_dim)
-        y = self.out_proj(joined)
+        y = self.out_proj(Tensor._wrap(apply(_JOINED, heads.node)))
         if single:
             return y.squeeze(0), weights
         return y if self.batch_first else y.transpose(0, 1), weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values, [n, heads, length, head_dim]."""
-        bias, e = self.in_proj_bias, self.embed_dim
+        weight, bias = self.in_proj_weight.node, self.in_proj_bias
+        offset = None if bias is None else bias.node
         if query is key and key is value:
-            parts = F.linear(query, self.in_proj_weight, bias).split(e, dim=-1)
+            together = net.linear(query.node, weight, offset)
+            parts = [(together, i, 3) for i in range(3)]
         else:
-            parts = tuple(
-                F.linear(
-                    x,
-                    self.in_proj_weight[i * e : (i + 1) * e],
-                    None if bias is None else bias[i * e : (i + 1) * e],
-                )
-                for i, x in enumerate((query, key, value))
-            )
+            parts = []
+            for i, x in enumerate((query, key, value)):
+                own = None if offset is None else _third(offset, i)
+                parts.append((net.linear(x.node, _third(weight, i), own), 0, 1))
         return [
-            p.reshape(p.shape[0], p.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
-            for p in parts
+            Tensor._wrap(apply(composite("Heads", _heads, i, count, self.num_heads), x))
+            for x, i, count in parts
         ]
 
     def _mask(
@@ -195,6 +193,29 @@ class MultiheadAttention(Module):
         if not parts:
             return None
         return Tensor._wrap(parts[0] if len(parts) == 1 else d.add(*parts))
+
+
+def _third(x: Node, number: int) -> Node:
+    """One of three equal parts of the first dimension."""
+    n, rest = x.shape[0] // 3, x.shape[1:]
+    zeros, ones = (0,) * len(rest), (1,) * len(x.shape)
+    return b.slice(x, (number * n, *zeros), ((number + 1) * n, *rest), ones)
+
+
+def _heads(x: Node, number: int, count: int, heads: int) -> Node:
+    """One of ``count`` parts of x [n, length, count * embed_dim], as [n, heads, length, width]."""
+    n, length, e = *x.shape[:2], x.shape[2] // count
+    part = b.slice(x, (0, 0, number * e), (n, length, (number + 1) * e), (1, 1, 1))
+    return b.permute(b.reshape(part, (n, length, heads, e // heads)), (0, 2, 1, 3))
+
+
+def _joined(x: Node) -> Node:
+    """[n, heads, length, width] as [n, length, embed_dim]."""
+    n, heads, length, width = x.shape
+    return b.reshape(b.permute(x, (0, 2, 1, 3)), (n, length, heads * width))
+
+
+_JOINED = composite("Joined", _joined)
 
 
 def _additive(mask: Node, dtype: dt.DType) -> Node:
