@@ -93,9 +93,13 @@ class Generator:
             key = (self._seed + (draw >> 32) * 0x9E3779B97F4A7C15) % (1 << 64)
         return key & 0xFFFFFFFF, key >> 32, draw & 0xFFFFFFFF
 
+    def draw(self) -> list[Node]:
+        """Record what the bits of the next draw follow from: three runtime scalars."""
+        return numbers(self._next, dt.uint32)
+
     def bits(self, shape: Shape) -> Node:
         """Record uint32 random bits."""
-        return apply(op_of(RandomBits, shape), *numbers(self._next, dt.uint32))
+        return apply(op_of(RandomBits, shape), *self.draw())
 
     def host_bits(self, shape: Shape) -> np.ndarray:
         """The same bits, computed at once on the host (for initialisation, which runs once)."""

@@ -18,6 +18,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import gather as ga
 from ..ops import normalization as norm
+from ..ops import random as random_ops
 from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.core import node_of
@@ -63,12 +64,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         )
     if p == 1.0:
         # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
-        factor = d.lift(0.0, x.dtype)
+        dropped = b.mul(x, d.lift(0.0, x.dtype))
     else:
-        kept = b.le(d.lift(float(p), dt.float32), rng.uniform(x.shape, dt.float32))
-        factor = b.mul(b.cast(kept, x.dtype), d.lift(1.0 / (1.0 - p), x.dtype))
-    # A product, so that NaN stays NaN; the gradient needs the mask alone.
-    dropped = b.mul(x, factor)
+        least, scale = d.lift(float(p), dt.float32), d.lift(1.0 / (1.0 - p), x.dtype)
+        dropped = random_ops.dropped(x, *rng.default_generator.draw(), least, scale)
     return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)
 
 

@@ -14,8 +14,11 @@ from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides
-from ..ir.op import Kind, Op, Spec
+from ..ir.node import Node, apply
+from ..ir.op import Kind, Op, Spec, op_of
 from ..ir.te import TE, Expr, Tensor
+from . import build as b
+from .composite import composite
 from .elementwise import Elementwise, Float
 
 # Rotation distances and key constant of Threefry-2x32 (Salmon et al., "Parallel random numbers: as
@@ -130,6 +133,21 @@ class BoxMuller(Float, kind=Kind.INJECTIVE):
         u, v = xs
         one, two, turn = (u.dtype.type(n) for n in (1.0, -2.0, 2.0 * math.pi))
         return np.sqrt(np.log(one - u) * two) * np.cos(v * turn)
+
+
+def dropped(x: Node, *numbers: Node) -> Node:
+    """``x`` where random numbers reach ``least``, times ``scale``; else 0 times x.
+
+    ``numbers`` are those of a draw (three), ``least`` and ``scale``.  Recorded as one node.
+    """
+    return apply(composite("Dropout", _dropped), x, *numbers)
+
+
+def _dropped(x: Node, *numbers: Node) -> Node:
+    *draw, least, scale = numbers
+    unit = apply(op_of(Unit, dt.float32), apply(op_of(RandomBits, x.shape), *draw))
+    # A product, so that NaN stays NaN; the gradient needs the mask alone.
+    return b.mul(x, b.mul(b.cast(b.le(least, unit), x.dtype), scale))
 
 
 def threefry(np: ModuleType, k0: Any, k1: Any, number: Any, draw: Any) -> Any:
