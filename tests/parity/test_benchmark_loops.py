@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import minitorch_tvm as mt
+
+torch = pytest.importorskip("torch")
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 WAYS = (
