@@ -151,7 +151,7 @@ class MultiheadAttention(Module):
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values, [n, heads, length, head_dim]."""
-        weight, bias = self.in_proj_weight.node, self.in_proj_bias
+        weight, bias, e = self.in_proj_weight.node, self.in_proj_bias, self.embed_dim
         offset = None if bias is None else bias.node
         if query is key and key is value:
             together = net.linear(query.node, weight, offset)
@@ -159,8 +159,10 @@ class MultiheadAttention(Module):
         else:
             parts = []
             for i, x in enumerate((query, key, value)):
-                own = None if offset is None else _third(offset, i)
-                parts.append((net.linear(x.node, _third(weight, i), own), 0, 1))
+                own = None if offset is None else b.narrow(offset, 0, i * e, (i + 1) * e)
+                parts.append(
+                    (net.linear(x.node, b.narrow(weight, 0, i * e, (i + 1) * e), own), 0, 1)
+                )
         return [
             Tensor._wrap(apply(composite("Heads", _heads, i, count, self.num_heads), x))
             for x, i, count in parts
@@ -195,17 +197,10 @@ class MultiheadAttention(Module):
         return Tensor._wrap(parts[0] if len(parts) == 1 else d.add(*parts))
 
 
-def _third(x: Node, number: int) -> Node:
-    """One of three equal parts of the first dimension."""
-    n, rest = x.shape[0] // 3, x.shape[1:]
-    zeros, ones = (0,) * len(rest), (1,) * len(x.shape)
-    return b.slice(x, (number * n, *zeros), ((number + 1) * n, *rest), ones)
-
-
 def _heads(x: Node, number: int, count: int, heads: int) -> Node:
     """One of ``count`` parts of x [n, length, count * embed_dim], as [n, heads, length, width]."""
     n, length, e = *x.shape[:2], x.shape[2] // count
-    part = b.slice(x, (0, 0, number * e), (n, length, (number + 1) * e), (1, 1, 1))
+    part = b.narrow(x, 2, number * e, (number + 1) * e)
     return b.permute(b.reshape(part, (n, length, heads, e // heads)), (0, 2, 1, 3))
 
 

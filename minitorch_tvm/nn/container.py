@@ -151,8 +151,10 @@ class Sequential(_Ordered):
             key = known = None
         start, base, count = trace.prefix, trace.base, len(trace.values)
         if known:
+            new = nodes[0].at == -1  # as a batch is; nothing else is told from the latest
             node = known.record(trace, nodes)
-            passage.Latest.note(trace, start, choices, nodes, known)
+            if new:
+                passage.Latest.note(trace, start, choices, nodes, known)
             return Tensor._wrap(node)
         result = self._in_turn(input)
         # Nothing has been evaluated, and nothing is there that the prefix does not tell.

@@ -206,6 +206,13 @@ def slice(x: Node, starts: Sequence[int], stops: Sequence[int], steps: Sequence[
     return apply(op_of(mv.Slice, tuple(starts), tuple(stops), tuple(steps)), x)
 
 
+def narrow(x: Node, axis: int, start: int, stop: int) -> Node:
+    """The entries from ``start`` to ``stop`` of one dimension."""
+    starts, stops = [0] * len(x.shape), list(x.shape)
+    starts[axis], stops[axis] = start, stop
+    return slice(x, starts, stops, [1] * len(x.shape))
+
+
 def insert(base: Node, x: Node, starts: Sequence[int], steps: Sequence[int]) -> Node:
     """base with x written at start, start + step, ... in every dimension."""
     return apply(op_of(mv.Insert, tuple(starts), tuple(steps)), base, x)

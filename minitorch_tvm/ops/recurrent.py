@@ -81,15 +81,9 @@ class Layout:
         return self.cells + (1 if self.cell == "lstm" else 0)
 
 
-def _part(x: Node, axis: int, start: int, stop: int) -> Node:
-    starts, stops = [0] * len(x.shape), list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return b.slice(x, starts, stops, [1] * len(x.shape))
-
-
 def row(x: Node, number: int) -> Node:
     """x[number]."""
-    return b.reshape(_part(x, 0, number, number + 1), x.shape[1:])
+    return b.reshape(b.narrow(x, 0, number, number + 1), x.shape[1:])
 
 
 def _stacked(xs: list[Node]) -> Node:
@@ -100,7 +94,7 @@ def _stacked(xs: list[Node]) -> Node:
 def _columns(x: Node, count: int) -> list[Node]:
     """x [n, count * m] as pieces [n, m]."""
     m = x.shape[1] // count
-    return [_part(x, 1, i * m, (i + 1) * m) for i in range(count)]
+    return [b.narrow(x, 1, i * m, (i + 1) * m) for i in range(count)]
 
 
 def _sigmoid(x: Node) -> Node:
@@ -264,7 +258,7 @@ class Recurrence(Op, kind=Kind.OPAQUE):
         x, w, h0 = xs[:3]
         steps, n, rows = x.shape
         h, at = h0.shape[1], self.layout(steps)
-        outputs = _part(ct, 0, at.outputs, at.outputs + steps)
+        outputs = b.narrow(ct, 0, at.outputs, at.outputs + steps)
         last = row(ct, at.cell_row(at.before(steps))) if self.cell == "lstm" else None
         if MODE.trace.grad_enabled or not self.keeps:
             # Of an op's gradient as one op there is no derivative, so it is made of others.
@@ -275,22 +269,22 @@ class Recurrence(Op, kind=Kind.OPAQUE):
             states = y
         # Reshaped first, a part is one in memory.
         flat = b.reshape(back, ((steps + 1) * n, back.shape[2]))
-        every = _part(flat, 0, 0, steps * n)
-        of_hidden = _part(every, 1, 0, rows)
+        every = b.narrow(flat, 0, 0, steps * n)
+        of_hidden = b.narrow(every, 1, 0, rows)
         of_x = every
         if self.cell == "gru":
-            of_x = b.cat([_part(every, 1, 0, 2 * h), _part(every, 1, 3 * h, 4 * h)], 1)
-        ends = _part(flat, 0, steps * n, (steps + 1) * n)
+            of_x = b.cat([b.narrow(every, 1, 0, 2 * h), b.narrow(every, 1, 3 * h, 4 * h)], 1)
+        ends = b.narrow(flat, 0, steps * n, (steps + 1) * n)
         first = n if self.reverse else 0
         states = b.reshape(states, (states.shape[0] * n, h))
-        before = _part(states, 0, first, first + steps * n)
+        before = b.narrow(states, 0, first, first + steps * n)
         found: list[Node | None] = [
             b.reshape(of_x, x.shape),
             b.matmul(of_hidden, before, True, False) if w.requires_grad else None,
-            b.add(_part(ends, 1, 0, h), row(ct, at.before(0))) if h0.requires_grad else None,
+            b.add(b.narrow(ends, 1, 0, h), row(ct, at.before(0))) if h0.requires_grad else None,
         ]
         if self.cell == "lstm":
-            found.append(_part(ends, 1, h, 2 * h))
+            found.append(b.narrow(ends, 1, h, 2 * h))
         if self.cell == "gru":
             found.append(b.sum(of_hidden, (0,), False) if xs[3].requires_grad else None)
         return tuple(found)
@@ -405,7 +399,7 @@ def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[N
             found[t], beside = _gru_back(dh, states[step][0], kept[step])
         else:
             found[t] = _plain_back(dh, states[step + 1][0], op.cell)
-        later = b.matmul(_part(found[t], 1, 0, w.shape[0]), w, False, False)
+        later = b.matmul(b.narrow(found[t], 1, 0, w.shape[0]), w, False, False)
         later = later if beside is None else b.add(later, beside)
     assert later is not None
     ends = later
@@ -431,7 +425,7 @@ def recurrence(cell: str, reverse: bool, *xs: Node) -> tuple[Node, list[Node]]:
     op = Recurrence(cell, reverse, keeps)
     rows, steps = apply(intern(op), *xs), xs[0].shape[0]
     at = op.layout(steps)
-    y = _part(rows, 0, at.outputs, at.outputs + steps)
+    y = b.narrow(rows, 0, at.outputs, at.outputs + steps)
     final = [row(y, at.time(steps - 1))]
     if cell == "lstm":
         final.append(row(rows, at.cell_row(at.before(steps))))

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from either_way import compare
 
 import minitorch_tvm as mt
 from minitorch_tvm import nn
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
-from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.ir.tape import Amending
 from minitorch_tvm.nn import functional as F
 
@@ -269,8 +269,7 @@ def _always_recorded() -> Iterator[None]:
 
 
 def _compare(program: list[Callable[[_Run], None]], seed: int, look: float) -> None:
-    def observed() -> list[Any]:
-        MODE.trace.restart()
+    def seen(program: list[Any]) -> list[Any]:
         run = _Run(seed)
         for action in program:
             action(run)
@@ -279,13 +278,7 @@ def _compare(program: list[Callable[[_Run], None]], seed: int, look: float) -> N
         run.look()
         return run.seen
 
-    got = observed()
-    with _always_recorded():
-        wanted = observed()
-    assert len(got) == len(wanted)
-    for a, b in zip(got, wanted, strict=True):
-        same = np.array_equal(a, b, equal_nan=True) if a is not None and b is not None else a is b
-        assert same, ([f.__name__ for f in program], a, b)
+    compare(seen, program, _always_recorded)
 
 
 def _again(work: Callable[[], Any]) -> int:

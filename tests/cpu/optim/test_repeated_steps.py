@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from either_way import compare
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy, nn
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
-from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.nn import functional as F
 from minitorch_tvm.optim.optimizer import Optimizer
 
@@ -372,27 +372,15 @@ _ACTIONS = (
 )
 
 
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and np.array_equal(a, b, equal_nan=True)
-    return bool(a == b)
-
-
 def _compare(kind: tuple[str, dict[str, Any]], program: list[Any], seed: int) -> None:
-    def observed() -> list[Any]:
-        MODE.trace.restart()
+    def seen(program: list[Any]) -> list[Any]:
         run = _Run(kind, seed)
         for action in program:
             action(run)
             run.look()
         return run.seen
 
-    got = observed()
-    with _always_recorded():
-        wanted = observed()
-    assert len(got) == len(wanted)
-    for a, b in zip(got, wanted, strict=True):
-        assert _same(a, b), ([f.__name__ for f in program], a, b)
+    compare(seen, program, _always_recorded)
 
 
 @pytest.mark.parametrize("action", _ACTIONS, ids=lambda f: f.__name__)
