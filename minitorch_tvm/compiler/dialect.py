@@ -17,6 +17,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
+from . import angles, powers
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
@@ -42,6 +43,21 @@ class Reduce:
     dtype: DType  # of the elements; argmax and argmin give int64
     extents: tuple[int, ...]
     fn: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
+
+
+_VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
+    name: getattr(module, name)
+    for module, names in (
+        (elementary, "exp expm1 log log1p tanh erf sigmoid normal_cdf normal_density"),
+        (powers, "exp2 log2 log10 sinh cosh"),
+        (angles, "sin cos cos_turns tan asin acos atan"),
+    )
+    for name in names.split()
+}
+"""Elementary functions of float32, by name."""
+
+_KNOWN = ("exp", "log", "erf", "sin", "cos")
+"""Those that TVM hands on to the C library, or to LLVM, as they are."""
 
 
 def _fma(product: Expr, term: Expr) -> Expr:
@@ -289,12 +305,14 @@ class Scope:
         return self._elementary("cos_turns", x)
 
     def pow(self, x: Expr, y: Expr) -> Expr:
+        if str(x.ty.dtype) == "float32":
+            return powers.power(self.keep(x), self.keep(y), self.keep)
         return tvm().tirx.pow(x, y)
 
     def library(self, function: str, *xs: Expr) -> Expr:
-        if function in ("expm1", "log1p"):
+        if function != "fmod":
             return self._elementary(function, xs[0])
-        if function == "fmod" and str(xs[0].ty.dtype) == "float32":
+        if str(xs[0].ty.dtype) == "float32":
             return self._fmod(*map(self.keep, xs))
         return self._called(function, *xs)
 
@@ -324,7 +342,7 @@ class Scope:
     def _elementary(self, name: str, x: Expr) -> Expr:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":
-            return getattr(elementary, name)(x, self.keep)
+            return _VECTORS[name](x, self.keep)
         if name == "sigmoid":
             e = self.keep(tvm().tirx.exp(-tvm().tirx.abs(x)))
             one = const(1.0, "float64")
@@ -334,9 +352,6 @@ class Scope:
     def _by_library(self, name: str, x: Expr) -> Expr:
         """An elementary function as the C library has it, or made of such."""
         t, dtype = tvm().tirx, str(x.ty.dtype)
-        # TVM's own rule for tanh, (1 - e**-2x) / (1 + e**-2x), loses the digits of a small x.
-        if name in ("tanh", "expm1", "log1p"):
-            return self._called(name, x)
         if name == "cos_turns":
             return t.cos(x * const(2.0 * math.pi, dtype))
         if name == "normal_cdf":
@@ -346,7 +361,8 @@ class Scope:
         if name == "normal_density":
             scale = const(1.0 / math.sqrt(2.0 * math.pi), dtype)
             return t.exp(x * x * const(-0.5, dtype)) * scale
-        return getattr(t, name)(x)
+        # TVM has rules of its own for some, which lose digits: tanh's those of a small x.
+        return getattr(t, name)(x) if name in _KNOWN else self._called(name, x)
 
     def exp(self, x: Expr) -> Expr:
         return self._elementary("exp", x)

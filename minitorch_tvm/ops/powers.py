@@ -13,7 +13,7 @@ from .composite import composite
 def pow(x: d.Operand, y: d.Operand) -> Node:
     """x ** y.
 
-    A Python exponent of -2..3 or 0.5 becomes multiplications, a division or a square root (it is
+    A Python exponent of -2..3, 0.5 or -0.5 becomes multiplications, a division or a root (it is
     then part of the program key).  Integers wrap; a tensor of negative exponents gives them 0
     where the base is neither 1 nor -1.  Raises RuntimeError for integers to the power of a negative
     number and NotImplementedError for bools to the power of bools.
@@ -30,6 +30,8 @@ def pow(x: d.Operand, y: d.Operand) -> Node:
         base = b.cast(x, dtype)
         if y == 0.5:
             return apply(b.SQRT, base)
+        if y == -0.5:
+            return b.div(b.full_like(base, 1.0), apply(b.SQRT, base))
         if y in (-1, -2):
             return b.div(b.full_like(base, 1.0), _integer_power(base, -int(y)))
         if y == 1:

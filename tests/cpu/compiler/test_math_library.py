@@ -1,4 +1,4 @@
-"""Elementary functions of the C library over float32 and float64, against a wider type."""
+"""More elementary functions over float32 and float64, against a wider type."""
 
 from __future__ import annotations
 
@@ -31,8 +31,12 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_within_four_ulp(dtype: str) -> None:
     x = singles() if dtype == "float32" else doubles()
-    near_zero = np.geomspace(1e-12, 1.0, 3000).astype(x.dtype)
-    x = np.concatenate([x[::50], x[-4000:], near_zero, -near_zero])
+    some = 5 if dtype == "float32" else 50  # of float32 most are vector code of this package
+    corners = np.array([0.41421356, 0.5, 0.70710678, 1.0, 2.4142135, 89.415985, 127.99999, -151.0])
+    near_zero = np.geomspace(1e-12, 1.0, 3000)
+    more = np.concatenate([near_zero, *(corners * (1 + i * 6e-8) for i in range(-9, 10))])
+    more = more.astype(x.dtype)
+    x = np.concatenate([x[::some], x[-4000:], more, -more])
     t = mt.tensor(x)
     results = {name: getattr(t, name)() for name in FUNCTIONS}
     mt.eval(*results.values())
@@ -56,6 +60,31 @@ def test_powers_are_exact() -> None:
     mt.eval(*results)
     for got, want in zip(results, (2.0**n, n, np.arange(11)), strict=True):
         assert got.tolist() == want.tolist()
+
+
+@needs_wide
+def test_powers_of_any_bits(rng: np.random.Generator) -> None:
+    """Rounded once, but for what float64 loses on the way; exact where the result is."""
+    near_one = np.exp(rng.uniform(-1e-3, 1e-3, 20_000))
+    tiny = np.exp(rng.uniform(-103, -86, 20_000))
+    whole = rng.integers(-9, 10, (2, 20_000))
+    anything = rng.integers(0, 1 << 32, (2, 100_000), np.uint32).view(np.float32)
+    large, small = rng.uniform(-1e5, 1e5, 20_000), rng.uniform(-1.2, 1.2, 20_000)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        x = np.concatenate([near_one, tiny, whole[0], anything[0]]).astype(np.float32)
+        y = np.concatenate([large, small, whole[1], anything[1]]).astype(np.float32)
+    got = (mt.tensor(x) ** mt.tensor(y)).numpy()
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(WIDE), y.astype(WIDE))
+    assert ulps(got, want).max() <= 0.54
+    same_zeros(got, want)
+
+
+def test_roots_of_what_is_special() -> None:
+    x = np.array([4.0, 0.0, -0.0, np.inf, -1.0, np.nan, 1e-45], np.float32)
+    got = (mt.tensor(x) ** -0.5).numpy()  # as 1 / sqrt(x), so in PyTorch
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, 1 / np.sqrt(x))
 
 
 def test_fmod_is_exact(rng: np.random.Generator) -> None:

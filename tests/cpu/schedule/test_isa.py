@@ -354,6 +354,26 @@ def test_transposes_beside_others_are_finished_in_vectors(monkeypatch: pytest.Mo
     assert re.search(r"vsubps\t.*zmm", text)
 
 
+ELEMENTARY = (
+    *("exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+)
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_elementary_functions_call_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the C library for each element is what makes them slow."""
+    x = mt.rand(64, 64)
+    mt.eval(x)
+
+    def made() -> list[mt.Tensor]:
+        return [*(getattr(mt, function)(x) for function in ELEMENTARY), x**1.5, x**x, 3.0**x]
+
+    text = assembly(made, ISAS[name].cpu, monkeypatch)
+    library = {function + "f" for function in (*ELEMENTARY, "pow")}
+    assert not library & set(re.findall(r"\b[a-z]\w*f\b", text))
+
+
 @pytest.mark.parametrize("name", ISAS)
 @pytest.mark.parametrize("which", ["y", "dx", "dw"])
 def test_convolutions_stay_in_registers(
