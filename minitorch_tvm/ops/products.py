@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from ..core import dtype as dt
 from ..core.arguments import unsupported
+from ..core.record import record
 from ..core.shape import Shape, broadcast
-from ..ir.node import Node
+from ..ir.node import Node, apply
+from ..ir.op import Kind, Spec, op_of
 from . import build as b
 from . import derived as d
+from .composite import Expandable
 from .einsum import contracted
 from .norms import vector_norm
 
@@ -162,11 +167,58 @@ def cdist(x: Node, y: Node, power: float) -> Node:
         )
     if not power >= 0:
         raise RuntimeError("cdist only supports non-negative p values")
+    if not x.shape[-1]:
+        return b.full(_pairs(x.shape, y.shape), 0.0, x.dtype)
+    if power == 2 and max(x.shape[-2], y.shape[-2]) > _FEW_ROWS:
+        return apply(op_of(Distances), x, y)
+    return vector_norm(_differences(x, y), power, -1, False)
+
+
+_FEW_ROWS = 25
+"""Up to so many PyTorch uses no products for distances, either."""
+
+
+def _pairs(x: Shape, y: Shape) -> Shape:
+    return (*broadcast(x[:-2], y[:-2]), x[-2], y[-2])
+
+
+def _differences(x: Node, y: Node) -> Node:
     rows = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     others = b.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    if not x.shape[-1]:
-        return b.full(broadcast(rows.shape, others.shape)[:-1], 0.0, x.dtype)
-    return vector_norm(b.sub(rows, others), power, -1, False)
+    return b.sub(rows, others)
+
+
+@record(eq=False)
+class Distances(Expandable, kind=Kind.COMPOSITE):
+    """distances(x: f[*b, m, k], y: f[*b, n, k]) -> f[*b, m, n]: Euclidean ones of rows.
+
+    The gradient of row i of x, the sum over j of (x_i - y_j) ct_ij / d_ij, is made of two sums: of
+    these weights, times x_i, and a product of weights and y.  Differences of all pairs take n times
+    as long.  Both sums cancel where rows are far from 0 and near each other, so both are of what is
+    left of rows less a mean.
+    """
+
+    def infer(self, *inputs: Spec) -> Spec:
+        x, y = inputs
+        return Spec(_pairs(x.shape, y.shape), x.dtype)
+
+    def expand(self, *xs: Node) -> Node:
+        return vector_norm(_differences(*xs), 2.0, -1, False)
+
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node:
+        length = self.expand(*inputs)
+        none = b.eq(length, b.full_like(length, 0.0))
+        share = b.div(ct, b.where(none, b.full_like(length, 1.0), length))
+        weights = b.where(none, b.full_like(share, 0.0), share)  # no gradient where rows are equal
+        if index:
+            weights = d.transpose(weights, -2, -1)
+        mine, others = inputs[index], inputs[1 - index]
+        mean = d.mean(others, (-2,), True)
+        finite = b.lt(apply(b.ABS, mean), b.full_like(mean, math.inf))
+        shift = apply(b.DETACH, b.where(finite, mean, b.full_like(mean, 0.0)))
+        total = b.sum(weights, (len(weights.shape) - 1,), True)
+        near, far = b.mul(total, b.sub(mine, shift)), d.matmul(weights, b.sub(others, shift))
+        return b.unbroadcast(b.sub(near, far), mine.shape)
 
 
 def cosine_similarity(x: Node, y: Node, dim: int, eps: float) -> Node:

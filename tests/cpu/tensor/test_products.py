@@ -109,3 +109,50 @@ def test_distances(rng: np.random.Generator) -> None:
     want += [np.outer(a[0], b[0]), a @ b.T, 2 * b[:4, :1] + a @ b.T[:, :2]]
     for g, w in zip(results, want, strict=True):
         np.testing.assert_allclose(g.numpy(), w, rtol=1e-12)
+
+
+def test_gradients_of_distances_of_many_rows(rng: np.random.Generator) -> None:
+    """Made of products; against differences of all pairs, one of which is none."""
+    a, b, up = rng.normal(size=(2, 1, 31, 5)), rng.normal(size=(3, 8, 5)), rng.normal(size=(31, 8))
+    a[1, 0, 4] = b[2, 3]
+    x, y = mt.tensor(a, requires_grad=True), mt.tensor(b, requires_grad=True)
+    distances = mt.cdist(x, y)
+    assert distances.shape == (2, 3, 31, 8)
+    (distances * mt.tensor(up)).sum().backward()
+    gaps = a[..., :, None, :] - b[..., None, :, :]
+    lengths = np.linalg.norm(gaps, axis=-1)
+    np.testing.assert_allclose(distances.detach().numpy(), lengths, rtol=1e-12)
+    flows = gaps * (up / np.where(lengths == 0, np.inf, lengths))[..., None]
+    np.testing.assert_allclose(x.grad.numpy(), flows.sum((1, 3))[:, None], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(y.grad.numpy(), -flows.sum((0, 2)), rtol=1e-9, atol=1e-12)
+
+
+def test_second_derivatives_of_distances(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=(30, 3)), rng.normal(size=(4, 3))
+    found = []
+    for rows in (30, 20):  # the second time in parts, which need no products
+        x = mt.tensor(a, requires_grad=True)
+        parts = [mt.cdist(x[i : i + rows], mt.tensor(b)) for i in range(0, 30, rows)]
+        loss = sum((p**3).sum() for p in parts)
+        (slope,) = mt.autograd.grad(loss, x, create_graph=True)
+        (slope**2).sum().backward()
+        found.append(x.grad.numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
+def test_gradients_of_distances_of_rows_far_from_zero(rng: np.random.Generator) -> None:
+    """To the last digits of the differences, not of the rows; and one that is infinite does not
+    spoil those of the others."""
+    a = (1000 + rng.normal(size=(50, 4))).astype(np.float32)
+    b = (1000 + rng.normal(size=(40, 4))).astype(np.float32)
+    x, y = mt.tensor(a, requires_grad=True), mt.tensor(b, requires_grad=True)
+    mt.cdist(x, y).sum().backward()
+    gaps = a.astype(np.float64)[:, None] - b[None]
+    flows = gaps / np.linalg.norm(gaps, axis=2)[..., None]
+    np.testing.assert_allclose(x.grad.numpy(), flows.sum(1), atol=1e-4)
+    np.testing.assert_allclose(y.grad.numpy(), -flows.sum(0), atol=1e-4)
+    b[3, 2] = np.inf
+    y = mt.tensor(b, requires_grad=True)
+    mt.cdist(mt.tensor(a), y).sum().backward()
+    rest = np.arange(40) != 3
+    np.testing.assert_allclose(y.grad.numpy()[rest], -flows.sum(0)[rest], atol=1e-4)
