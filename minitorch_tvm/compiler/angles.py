@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.tvm_api import tvm
-from .scalars import Expr, Keep, f32, i32, polynomial, select, with_sign
+from .scalars import Expr, Keep, f32, f64, i32, polynomial, select, with_sign
 
 _TURNS = (0xA2F9836, 0xE4E4415, 0x29FC275, 0x7D1F534, 0xDDC0DB6, 0x295993C, 0x439041F)
 """Digits of 2 / pi behind the point, in base 2**28: four times those of turns in a radian."""
@@ -46,23 +46,20 @@ def _quarters(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
     """
     t = tvm().tirx
 
-    def number(value: float) -> Expr:
-        return t.const(value, "float64")
-
     wide = keep(x.astype("float64"))
     turns = []
     for place, digit in enumerate(_TURNS, 1):
-        part = keep(wide * number(digit * 2.0 ** (-28 * place - 2)))
+        part = keep(wide * f64(digit * 2.0 ** (-28 * place - 2)))
         # x is below 2**128, and its product with a digit so many bits larger than the last one's.
         turns.append(keep(part - t.nearbyint(part)) if 28 * (place - 1) < 126 else part)
     total = turns[0]
     for part in turns[1:]:
         total = total + part
-    n = keep(t.nearbyint(total * number(4.0)))
-    rest = turns[0] - n * number(0.25)
+    n = keep(t.nearbyint(total * f64(4.0)))
+    rest = turns[0] - n * f64(0.25)
     for part in turns[1:]:
         rest = rest + part
-    r = keep((rest * number(6.283185307179586)).astype("float32"))
+    r = keep((rest * f64(6.283185307179586)).astype("float32"))
     return t.reinterpret("int32", n.astype("float32") + f32(12582912.0)), r
 
 

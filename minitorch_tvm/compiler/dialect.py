@@ -17,7 +17,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
-from . import angles, powers
+from . import angles, doubles, powers
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
@@ -56,7 +56,10 @@ _VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
 }
 """Elementary functions of float32, by name."""
 
-_KNOWN = ("exp", "log", "erf", "sin", "cos")
+_DOUBLES = {"exp": doubles.exp, "log": doubles.log, "tanh": doubles.tanh}
+"""Those of float64; others call the C library."""
+
+_KNOWN = ("erf", "sin", "cos")
 """Those that TVM hands on to the C library, or to LLVM, as they are."""
 
 
@@ -344,23 +347,23 @@ class Scope:
         if str(x.ty.dtype) == "float32":
             return _VECTORS[name](x, self.keep)
         if name == "sigmoid":
-            e = self.keep(tvm().tirx.exp(-tvm().tirx.abs(x)))
+            e = self.keep(doubles.exp(self.keep(-tvm().tirx.abs(x)), self.keep))
             one = const(1.0, "float64")
             return tvm().tirx.Select(x < const(0.0, "float64"), e, one) / (one + e)
+        if name in _DOUBLES:
+            return _DOUBLES[name](x, self.keep)
         return self._by_library(name, x)
 
     def _by_library(self, name: str, x: Expr) -> Expr:
-        """An elementary function as the C library has it, or made of such."""
-        t, dtype = tvm().tirx, str(x.ty.dtype)
+        """An elementary function of float64 as the C library has it, or made of such."""
+        t, dtype = tvm().tirx, "float64"
         if name == "cos_turns":
             return t.cos(x * const(2.0 * math.pi, dtype))
         if name == "normal_cdf":
-            erfc = "erfcf" if dtype == "float32" else "erfc"
-            tail = t.call_pure_extern(dtype, erfc, x * const(-math.sqrt(0.5), dtype))
-            return tail * const(0.5, dtype)
+            return self._called("erfc", x * const(-math.sqrt(0.5), dtype)) * const(0.5, dtype)
         if name == "normal_density":
             scale = const(1.0 / math.sqrt(2.0 * math.pi), dtype)
-            return t.exp(x * x * const(-0.5, dtype)) * scale
+            return doubles.exp(self.keep(x * x * const(-0.5, dtype)), self.keep) * scale
         # TVM has rules of its own for some, which lose digits: tanh's those of a small x.
         return getattr(t, name)(x) if name in _KNOWN else self._called(name, x)
 

@@ -4,8 +4,8 @@ TVM lowers exp, log and tanh to one libm call per element; the expressions here 
 arithmetic, which LLVM turns into vector code.  Each stays within 4 ulp over the whole range,
 denormals included, and keeps NaN and infinities.  Reductions of exp, log and tanh, and coefficients
 of the latter two, follow S. L. Moshier's Cephes library (expf.c, logf.c, tanhf.c).  Other powers
-and logarithms are in :mod:`.powers`, what has to do with angles in :mod:`.angles`.  float64 goes to
-libm, which has the same bound.
+and logarithms are in :mod:`.powers`, what has to do with angles in :mod:`.angles`.  Some of float64
+are in :mod:`.doubles`; the others go to libm, which has the same bound.
 """
 
 from __future__ import annotations

@@ -8,7 +8,19 @@ from __future__ import annotations
 from ..core.tvm_api import tvm
 from .loops import is_nan
 from .math import log_rest, mantissa, of_positive, power_of_e, scaled, two_powers
-from .scalars import Expr, Keep, f32, nearest, polynomial, select, times_power, with_sign
+from .scalars import (
+    Expr,
+    Keep,
+    f32,
+    f64,
+    i32,
+    i64,
+    nearest,
+    polynomial,
+    select,
+    times_power,
+    with_sign,
+)
 
 _SINH = (2.037219427e-4, 8.330283720e-3, 1.666671602e-1)  # (sinh(x) / x - 1) / x**2 in x**2, to 1:
 # relative error of sinh 2e-8
@@ -65,7 +77,7 @@ def _halves(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
     t = tvm().tirx
     size = keep(t.abs(x))
     _, power, p = two_powers(keep(t.min(size, f32(89.5))), keep)
-    finite = times_power(p, power - t.const(1 << 23, "int32"))
+    finite = times_power(p, power - i32(1 << 23))
     half = keep(select(size <= f32(89.4159851), finite, size + t.infinity("float32")))
     return half, keep(f32(0.25) / half)
 
@@ -92,30 +104,19 @@ def power(x: Expr, y: Expr, keep: Keep) -> Expr:
     """
     t = tvm().tirx
 
-    def f64(value: float) -> Expr:
-        return t.const(value, "float64")
-
-    def wide_polynomial(z: Expr, coefficients: tuple[float, ...]) -> Expr:
-        value = f64(coefficients[0])
-        for c in coefficients[1:]:
-            value = value * z + f64(c)
-        return value
-
     zero, one, infinity = f32(0.0), f32(1.0), t.infinity("float32")
     size = keep(t.abs(x))
     m, e = mantissa(size, keep)
     wide = keep(m.astype("float64"))
     s = keep(wide / (wide + f64(2.0)))
-    logarithm = wide_polynomial(keep(s * s), _LOG2) * s + e.astype("float64")
+    logarithm = polynomial(keep(s * s), _LOG2) * s + e.astype("float64")
     exponent = keep(y.astype("float64") * logarithm)
     # What is beyond becomes 0 or infinite where it is made a float32.
     inside = keep(t.max(t.min(exponent, f64(200.0)), f64(-200.0)))
     magic = f64(6755399441055744.0)  # 1.5 * 2**52: see nearest()
     shifted = keep(inside + magic)
-    p = keep(wide_polynomial(keep(inside - (shifted - magic)), _EXP2))
-    raised = t.reinterpret("int64", p) + t.shift_left(
-        t.reinterpret("int64", shifted), t.const(52, "int64")
-    )
+    p = keep(polynomial(keep(inside - (shifted - magic)), _EXP2))
+    raised = t.reinterpret("int64", p) + t.shift_left(t.reinterpret("int64", shifted), i64(52))
     value = keep(t.reinterpret("float64", raised).astype("float32"))
 
     # Of 0 and infinity, which have no such logarithm, and of NaN.
@@ -129,7 +130,7 @@ def power(x: Expr, y: Expr, keep: Keep) -> Expr:
     integer = keep(t.EQ(whole, y))
     odd = t.all(integer, t.Not(t.EQ(t.trunc(half), half)))
     value = select(size == one, select(is_nan(y), y, one), value)
-    negative = t.reinterpret("int32", x) < t.const(0, "int32")
+    negative = t.reinterpret("int32", x) < i32(0)
     value = select(t.all(negative, odd), -value, value)
     outside = t.all(x < zero, size < infinity, t.Not(integer))
     value = select(outside, f32(float("nan")), value)

@@ -1,4 +1,4 @@
-"""What elementary functions of float32 are made of: constants, choices, polynomials, bits."""
+"""What elementary functions are made of: constants, choices, polynomials, bits."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def i32(value: int) -> Expr:
     return tvm().tirx.const(value, "int32")
 
 
+def f64(value: float) -> Expr:
+    """A number as float64."""
+    return tvm().tirx.const(value, "float64")
+
+
+def i64(value: int) -> Expr:
+    """An integer of 64 bits."""
+    return tvm().tirx.const(value, "int64")
+
+
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:
     """``a`` where the condition holds; both are computed."""
     return tvm().tirx.Select(condition, a, b)
@@ -28,16 +38,18 @@ def select(condition: Expr, a: Expr, b: Expr) -> Expr:
 
 def with_sign(size: Expr, x: Expr) -> Expr:
     """A number that is not negative with the sign of another."""
-    t = tvm().tirx
-    sign = t.bitwise_and(t.reinterpret("int32", x), i32(-(1 << 31)))
-    return t.reinterpret("float32", t.bitwise_or(t.reinterpret("int32", size), sign))
+    t, dtype = tvm().tirx, str(x.ty.dtype)
+    bits, top = ("int32", i32(-(1 << 31))) if dtype == "float32" else ("int64", i64(-(1 << 63)))
+    sign = t.bitwise_and(t.reinterpret(bits, x), top)
+    return t.reinterpret(dtype, t.bitwise_or(t.reinterpret(bits, size), sign))
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Horner's scheme, highest power first."""
-    y = f32(coefficients[0])
+    number = f32 if str(x.ty.dtype) == "float32" else f64
+    y = number(coefficients[0])
     for c in coefficients[1:]:
-        y = y * x + f32(c)
+        y = y * x + number(c)
     return y
 
 
