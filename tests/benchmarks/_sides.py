@@ -26,6 +26,7 @@ from _calls import operations
 from _calls import seconds_of as seconds_of_call
 from _cases import find
 from _loops import looped
+from _ops import prepared
 from _rows import COURSE, ROWS, SCALED, TRAINED, Array, Batch, Row, Weights, aligned, batches
 from _varying import stepper, timed
 from _writing import writer
@@ -283,6 +284,25 @@ def calls(side: str) -> tuple[Answer, Handler]:
     return {}, timed
 
 
+def ops(side: str) -> tuple[Answer, Handler]:
+    """Single operations by name, alone or with gradients; only the latest stays in memory."""
+    sides, current = framework(side), ("", False)
+    lib = sides.torch if side == "torch" else sides.mt
+    call: Callable[[], list[Any]] = list
+
+    def timed(request: Answer) -> Answer:
+        nonlocal call, current
+        answer: Answer = {}
+        if (request["case"], request["gradients"]) != current:
+            current = request["case"], request["gradients"]
+            call = prepared(lib, *current)
+            found = [t.detach().numpy().reshape(-1).astype(np.float64) for t in call()]
+            answer["digest"] = digest(np.concatenate(found))
+        return answer | {"seconds": seconds_of(call, request["repeat"])}
+
+    return {}, timed
+
+
 def writing(side: str, way: str) -> tuple[Answer, Handler]:
     """Seconds of the tokens of a text."""
     sides = framework(side)
@@ -388,7 +408,7 @@ KINDS: dict[str, Callable[..., tuple[Answer, Handler]]] = {
     f.__name__: f
     for f in (
         *(train, profile, weights, infer, kernels, native, limits, overhead, calls, scaling),
-        *(writing, varying, loops, loader, epoch, pipeline),
+        *(ops, writing, varying, loops, loader, epoch, pipeline),
     )
 }
 

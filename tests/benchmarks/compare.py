@@ -17,6 +17,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * memory: peak resident memory after 50 steps.
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
 * calls: what single operations cost to call, in torch and here.
+* ops: single operations on half a megabyte, and with their gradients, in torch and here.
 * writing: a GPT that writes a text, so that what it reads grows, in torch and here.
 * varying: training steps whose sizes are others each time, in torch and here.
 * loops: training loops as people write them, with what surrounds a model, in torch and here.
@@ -38,6 +39,7 @@ import _calls
 import _determinism
 import _fresh
 import _loops
+import _ops
 import _profile
 import _scaling
 import _steps
@@ -62,6 +64,7 @@ COMMANDS = {
     "memory": _fresh.memory,
     "overhead": _fresh.overhead,
     "calls": _calls.calls,
+    "ops": _ops.ops,
     "writing": _writing.writing,
     "varying": _varying.varying,
     "loops": _loops.loops,
@@ -77,6 +80,7 @@ ROWS_OF = {
     "scaling": tuple(SCALED),
     "varying": _varying.WAYS,
     "loops": tuple(_loops.MAKERS),
+    "ops": tuple(_ops.families()),
 } | dict.fromkeys(("calls", "edited", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import _calls
 import _cases
 import _loops
+import _ops
 import _scaling
 import _varying
 import _writing
@@ -202,6 +203,11 @@ def calls(results: Answer) -> str:
     return f"{lines}\n\n{_calls.summary(found).capitalize()}."
 
 
+def ops(results: Answer) -> str:
+    """Single operations, by family."""
+    return _lines(_ops.SUMMARY, _ops.summary(results["ops"]))
+
+
 def writing(results: Answer) -> str:
     """A GPT that writes."""
     return _lines(_writing.HEAD, (_writing.cells(*item) for item in results["writing"].items()))
@@ -233,6 +239,7 @@ TABLES: dict[str, Callable[[Answer], str]] = {
     "kernels": kernels,
     "native": native,
     "calls": calls,
+    "ops": ops,
     "writing": writing,
     "varying": varying,
     "loops": loops,
