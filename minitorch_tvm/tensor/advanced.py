@@ -19,7 +19,7 @@ from ..ir.node import MODE, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import picking as pk
-from ..runtime.memory import buffer_of
+from ..runtime.memory import Buffer, buffer_of
 from . import indexing
 from .core import Number, TensorBase, leaf_of
 from .gathering import checked, values_of
@@ -66,10 +66,41 @@ def _items(index: Any) -> list[Any]:
     return [index]
 
 
-def nonzero(mask: Node) -> tuple[Any, ...]:
-    """Where a mask holds, as arrays of int64, one per dimension (evaluates the mask)."""
-    values = values_of(mask, "a mask as an index")
-    return np.nonzero(values) if mask.shape else np.nonzero(values.reshape(1))
+def _flat(mask: Node) -> Any:
+    """Where a mask holds, as an array of row-major numbers (evaluates the mask)."""
+    # Of more dimensions numpy is told each position by itself, in ten times as long.
+    return np.flatnonzero(values_of(mask, "a mask as an index"))
+
+
+def _take_apart(line: Any, shape: Shape, into: Sequence[Any]) -> None:
+    """Write what row-major numbers are along each dimension."""
+    # Twice as many in a vector, where they fit.
+    rest = line.astype(np.uint32) if numel(shape) < 1 << 32 else line
+    for dim in range(len(shape) - 1, 0, -1):
+        n = rest.dtype.type(shape[dim])
+        above = rest // n
+        np.subtract(rest, above * n, out=into[dim])
+        rest = above
+    into[0][...] = rest
+
+
+def nonzero(mask: Node) -> Node:
+    """Where a mask holds, int64 [count, dimensions] (evaluates the mask)."""
+    line, rank = _flat(mask), len(mask.shape)
+    rows = Buffer(len(line) * rank * dt.int64.itemsize)
+    shape = (len(line), rank)
+    if rows.nbytes:
+        _take_apart(line, mask.shape, rows.numpy(shape, dt.int64).T)
+    return leaf(rows, shape, dt.int64)
+
+
+def nonzero_along(mask: Node) -> list[Node]:
+    """The same, a vector for each dimension; one of no dimensions counts as having one."""
+    line, shape = _flat(mask), mask.shape or (1,)
+    parts = [np.empty(line.shape, np.int64) for _ in shape]
+    if len(line):
+        _take_apart(line, shape, parts)
+    return [_positions(part) for part in parts]
 
 
 def _positions(array: Any) -> Node:
@@ -78,9 +109,7 @@ def _positions(array: Any) -> Node:
 
 def flat_nonzero(mask: Node) -> Node:
     """Where a mask holds, as row-major numbers (evaluates the mask)."""
-    places = nonzero(mask)
-    line = np.ravel_multi_index(places, mask.shape) if mask.shape else places[0]
-    return _positions(np.asarray(line, np.int64))
+    return _positions(_flat(mask))
 
 
 @record
@@ -248,11 +277,17 @@ def _selected(x: Node, parsed: Parsed, counts: tuple[Shape, ...]) -> Node | None
         return None
     EVENTS.add("selected_at_once")
     array = values_of(x, "mask")[parsed.region.slices()].reshape(parsed.region.shape)
-    index: list[Any] = [slice(None)] * array.ndim
-    for e in reversed(parsed.entries):
-        mask = values_of(e.node, "mask").reshape(array.shape[e.first : e.first + e.span])
-        index[e.first : e.first + e.span] = [mask]
-    values = array[tuple(index)]
+    if len(parsed.entries) == 1:
+        (e,) = parsed.entries
+        count = numel(array.shape[e.first : e.first + e.span])
+        line = array.reshape(*array.shape[: e.first], count, *array.shape[e.first + e.span :])
+        values = line.take(_flat(e.node), e.first)
+    else:
+        index: list[Any] = [slice(None)] * array.ndim
+        for e in reversed(parsed.entries):
+            mask = values_of(e.node, "mask").reshape(array.shape[e.first : e.first + e.span])
+            index[e.first : e.first + e.span] = [mask]
+        values = array[tuple(index)]
     return leaf(buffer_of(values, x.dtype), values.shape, x.dtype)
 
 

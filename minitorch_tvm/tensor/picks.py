@@ -16,7 +16,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import picking as pk
 from . import advanced
-from .core import Number, TensorBase, leaf_of, node_of
+from .core import Number, TensorBase, node_of
 from .gathering import checked, out_of_range
 from .views import Views
 
@@ -380,9 +380,8 @@ class Picks(Views):
         if chosen.dtype is not dt.bool_:
             raise RuntimeError("masked_select: expected BoolTensor for mask")
         shape = broadcast(x.shape, chosen.shape)
-        places = advanced.flat_nonzero(b.expand(chosen, shape))
-        flat = b.reshape(b.expand(x, shape), (numel(shape),))
-        return self._wrap(pk.pick(flat, [places], [(0, 1)]))
+        everywhere = self._wrap(b.expand(chosen, shape))
+        return self._wrap(advanced.read(b.expand(x, shape), everywhere))
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:
         """Where elements are not zero, int64 [count, dimensions]; or a tensor per dimension.
@@ -396,11 +395,9 @@ class Picks(Views):
         """
         x = self.node
         mask = b.cast(x, dt.bool_)
-        places = advanced.nonzero(mask)
         if as_tuple:
-            return tuple(self._wrap(leaf_of(place, dt.int64)) for place in places)
-        rows = np.stack(places, 1) if x.shape else np.zeros((len(places[0]), 0), np.int64)
-        return self._wrap(leaf_of(rows, dt.int64))
+            return tuple(map(self._wrap, advanced.nonzero_along(mask)))
+        return self._wrap(advanced.nonzero(mask))
 
     def take(self, index: Tensor) -> Tensor:
         """The elements at ``index`` (int64), counted in row-major order, from the end if negative.

@@ -76,16 +76,43 @@ def test_a_mask_is_evaluated_only_where_its_count_is_needed() -> None:
     assert x.tolist() == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
 
 
-def test_masks_of_many_counts_need_no_program_each() -> None:
-    a = np.arange(40.0)
+@pytest.mark.parametrize("read", [lambda x, k: x[k], lambda x, k: x.masked_select(k)])
+def test_masks_of_many_counts_need_no_program_each(read: Any) -> None:
+    a = np.arange(40.0).reshape(4, 10)
     x = mt.tensor(a)
     for n in range(6):
-        assert x[mt.tensor(a > n)].numpy().tolist() == a[a > n].tolist()
+        assert read(x, mt.tensor(a > n)).numpy().tolist() == a[a > n].tolist()
     before, selected = EVENTS.get("compiles"), EVENTS.get("selected_at_once")
     for n in range(6, 12):
-        assert x[mt.tensor(a > n)].numpy().tolist() == a[a > n].tolist()
+        assert read(x, mt.tensor(a > n)).numpy().tolist() == a[a > n].tolist()
     assert EVENTS.get("compiles") == before
     assert EVENTS.get("selected_at_once") == selected + 6
+
+
+def test_masks_of_many_counts_select_rows_of_what_is_between() -> None:
+    a = np.arange(120.0).reshape(2, 3, 4, 5)
+    x = mt.tensor(a)
+    for n in range(12):
+        k = (np.arange(12) >= n).reshape(3, 4)
+        assert np.array_equal(x[:, mt.tensor(k)].numpy(), a[:, k])
+        assert np.array_equal(x[1:, mt.tensor(k), ::2].numpy(), a[1:, k, ::2])
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (0,), (3, 0), (0, 3), (70,), (7, 10), (1, 9), (9, 1), (2, 3, 4, 5)]
+)
+def test_where_elements_are_not_zero(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(1).integers(0, 3, shape)
+    for values in (a, a * 0, a * 0 + 1):
+        rows = np.argwhere(values)
+        found = mt.tensor(values).nonzero()
+        assert found.dtype is mt.int64
+        assert found.shape == rows.shape
+        assert np.array_equal(found.numpy(), rows)
+        parts = mt.tensor(values).nonzero(as_tuple=True)
+        expected = np.nonzero(values.reshape(shape or (1,)))
+        assert len(parts) == len(expected)
+        assert all(np.array_equal(p.numpy(), e) for p, e in zip(parts, expected, strict=True))
 
 
 def test_the_last_of_several_values_for_a_place_counts_and_gets_the_gradient() -> None:
