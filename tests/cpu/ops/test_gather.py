@@ -46,6 +46,9 @@ SIZES = [
     ((64,), 40, (3, 70)),
     ((500,), 10, ()),
     ((1,), 1, (1,)),
+    ((2000,), 50_000, (3,)),
+    ((7, 301), 200_000, ()),
+    ((3, 5, 100), 9000, (2, 2)),
 ]
 
 
@@ -64,6 +67,54 @@ def test_sums_are_exact_and_the_same_for_every_number_of_threads(
             assert scattered(ct, index, size).numpy().tobytes() == want.tobytes()
     finally:
         mt.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("order", ["sorted", "backwards", "rows", "random", "one"])
+def test_many_positions_in_whatever_order(order: str, rng: np.random.Generator) -> None:
+    """Blocks of rows leave out positions that are none of theirs, some hundred at a time."""
+    size, count = 70_001, 3001
+    index = np.sort(rng.integers(0, size, count))
+    if order == "backwards":
+        index = index[::-1].copy()
+    elif order == "random":
+        index = rng.permutation(index)
+    elif order == "rows":
+        index = np.arange(count) // 10 * 200 + rng.integers(0, 200, count)
+    elif order == "one":
+        index[:] = size - 1
+    ct = rng.standard_normal(count).astype(np.float32)
+    x = mt.from_numpy(rng.standard_normal(size).astype(np.float32))
+    written = x.numpy().copy()
+    written[index] = ct  # in order: the last counts
+    threads = mt.get_num_threads()
+    try:
+        for number in (1, 2, 3):
+            mt.set_num_threads(number)
+            assert scattered(ct, index, size).numpy().tobytes() == add_up(ct, index, size).tobytes()
+            assert lazy.last_executor().program.kernels[-1].stages == 2
+            new = x.scatter(0, mt.from_numpy(index), mt.from_numpy(ct))
+            assert new.numpy().tobytes() == written.tobytes()
+    finally:
+        mt.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_many_positions_along_a_dimension(dim: int, rng: np.random.Generator) -> None:
+    shape, places = (30, 20, 40), [30, 20, 40]
+    places[dim] = 7
+    index = rng.integers(0, shape[dim], places)
+    source = rng.integers(-9, 9, places).astype(np.float32)
+    a = rng.integers(-9, 9, shape).astype(np.float32)
+    want = a.copy()
+    here = list(np.ogrid[tuple(slice(n) for n in places)])
+    here[dim] = index
+    np.add.at(want, tuple(here), source)
+    x = mt.from_numpy(a).requires_grad_()
+    arguments = dim, mt.from_numpy(index), mt.from_numpy(source)
+    assert np.array_equal(x.scatter_add(*arguments).detach().numpy(), want)
+    (x.gather(dim, arguments[1]) * arguments[2]).sum().backward()
+    assert x.grad is not None
+    assert np.array_equal(x.grad.numpy(), want - a)
 
 
 def test_followers_join_the_kernel_and_read_what_they_replace(rng: np.random.Generator) -> None:
