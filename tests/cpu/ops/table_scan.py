@@ -82,6 +82,8 @@ ROWS = (
                 (0, (9,), 9),
                 (1, (3, 120), 120),
                 (1, (3, 120), 7),
+                (1, (3, 120), 20),
+                (0, (37, 3), 4),
                 (1, (2, 5, 2), 3),
                 (0, (0, 2), 0),
             )
@@ -92,7 +94,7 @@ ROWS = (
         specials=tuple(
             (intern(sc.ArgSort(0, descending, count)), (column * repeats,))
             for column in ([np.nan, 0.0, -0.0, np.inf, -np.nan, -np.inf, 1.0, 0.0],)
-            for repeats, count in ((1, 8), (13, 104), (13, 26))
+            for repeats, count in ((1, 8), (13, 104), (13, 26), (13, 16), (4, 4))
             for descending in (False, True)
         ),
     ),

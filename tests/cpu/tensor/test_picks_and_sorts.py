@@ -193,6 +193,43 @@ def test_long_sums_keep_their_precision(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-7)
 
 
+_INTEGERS = ("uint8", "int32", "int64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", *_INTEGERS])
+@pytest.mark.parametrize("n", [16, 33, 100, 9001])
+def test_the_first_few_are_those_of_the_whole_order(
+    n: int, dtype: str, rng: np.random.Generator
+) -> None:
+    """Whatever is the largest and the smallest, and however often."""
+    kind = np.dtype(dtype)
+    ends: tuple[Any, ...] = (np.inf, -np.inf, np.nan, -0.0, 0.0, 5e-324, 1.0, -1.0)
+    if dtype in _INTEGERS:
+        ends = (np.iinfo(kind).max, np.iinfo(kind).min, 3, 4)
+    several = rng.choice(np.array(ends).astype(kind), (3, n))
+    one, other = several.copy(), rng.permutation(n).astype(kind)
+    one[:] = several[0, 0]
+    one[1, n - 1] = several[2, 1]
+    threads = mt.get_num_threads()
+    try:
+        for number in (1, 2):
+            mt.set_num_threads(number)
+            for a in (several, one, other[None], -other[None], np.full((1, n), ends[0], kind)):
+                x = mt.tensor(a)
+                order = x.argsort(1).numpy()
+                back = x.argsort(1, descending=True).numpy()
+                for k in (1, 2, 4, 8):
+                    pair = x.topk(k, largest=False)
+                    assert np.array_equal(pair.indices.numpy(), order[:, :k])
+                    values = np.take_along_axis(a, order[:, :k], 1)
+                    np.testing.assert_array_equal(pair.values.numpy(), values)
+                    if k > 1:  # a single largest is that of argmax
+                        assert np.array_equal(x.topk(k).indices.numpy(), back[:, :k])
+                    assert np.array_equal(x.t().topk(k, 0, False).indices.numpy().T, order[:, :k])
+    finally:
+        mt.set_num_threads(threads)
+
+
 def test_draws_follow_the_weights_and_the_seed() -> None:
     weights = mt.tensor([[1.0, 0.0, 3.0, 4.0], [0.0, 5.0, 5.0, 0.0]])
     generator = mt.Generator().manual_seed(3)

@@ -5,8 +5,9 @@ owns a block of rows and columns of the result; it clears it, walks over all pos
 adds those that fall into it.  Nothing is shared between tiles and blocks depend on the shape alone,
 so the result has the same bits for every number of threads.  Of many positions a stage before finds
 out where the first and the last of some hundred are, and a tile leaves out those of which none can
-be its own; the fewer elements there are for each position, the fewer blocks.  Atomic additions were rejected (their
-order is not fixed), and so was one comparison per pair of row and position (rows times the work).
+be its own; the fewer elements there are for each position, the fewer blocks.  Atomic additions were
+rejected (their order is not fixed), and so was one comparison per pair of row and position (rows
+times the work).
 """
 
 from __future__ import annotations

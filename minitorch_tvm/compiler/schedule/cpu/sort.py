@@ -4,13 +4,15 @@ Pattern: ArgSort.  Strategy: elements become unsigned keys of the same order.  A
 ranked: an element's place is the number of those before it, which LLVM counts in vectors.  A long
 one is sorted digit by digit, from the last (radix sort: time proportional to the length, no branch
 on data, and equal elements keep their order); digits that all elements share are skipped.  Where
-only the first few are wanted, those that the first digit rules out are left out before.  Merging
-was rejected: it predicts a branch per element and round.  Lines are divided among threads, one line
-is not.
+only the first few are wanted, those that the first digit rules out are left out before; and very
+few are found one after another, each by two walks along all keys in vectors: for the next key, and
+for its position.  Merging was rejected: it predicts a branch per element and round.  Lines are
+divided among threads, one line is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ....core.shape import numel
@@ -22,11 +24,16 @@ from ...loops import (
     Stage,
     Stmt,
     alloc,
+    cell,
     const,
+    lanes_of,
     load,
     local_buffer,
+    number,
+    ramp,
     seq,
     serial,
+    splat,
     store,
     when,
 )
@@ -37,6 +44,10 @@ from .elementwise import GRAIN, tiled, unravel
 _SHORT = 96
 _FEW = 4
 """Elements for each that is wanted from which on it pays to leave some out first."""
+_FOUND = 16
+"""Elements from which on few of them are found one after another."""
+_NEAR = 32 << 10
+"""Bytes of keys that are kept on the stack."""
 _BITS = 8
 _DIGITS = 1 << _BITS
 
@@ -123,6 +134,78 @@ def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
         return seq(alloc(keys), alloc(count), serial(n, read, "k"), serial(n, rank, "i"))
 
+    def found(line: Expr) -> Stmt:
+        """The first ones, each the next behind the one before: nothing needs to be taken out."""
+        keys = local_buffer((room,), signed, "keys") if near is None else near
+        at = (lambda k: (k,)) if near is None else (lambda k: (line, k))
+        last = local_buffer((2,), signed, "last")  # its key, its position
+        best = local_buffer((vector,), signed, "best")
+        t = tvm().tirx
+        sign = t.shift_left(const(1, kind), const(nbytes * 8 - 1, kind))
+        least, most = t.min_value(signed), t.max_value(signed)
+
+        def read(k: Expr) -> Stmt:
+            scope = Scope()
+            value = t.reinterpret(signed, t.bitwise_xor(key(scope, place(line, k)), sign))
+            return scope.body(store(keys, value, *at(k)))
+
+        def walk(choose: Callable[[Expr, Expr], Expr], into: Expr) -> list[Stmt]:
+            """In ``last``, the least of what is chosen of vectors of keys and their positions."""
+
+            def some(q: Expr) -> Stmt:
+                first = q * vector
+                here = ramp(first, vector).astype(f"{signed}x{vector}")
+                chosen = choose(load(keys, *at(ramp(first, vector))), here)
+                held = load(best, ramp(0, vector))
+                return store(best, t.min(held, chosen), ramp(0, vector))
+
+            merged = [store(best, splat(most, vector), ramp(0, vector))]
+            merged.append(serial(number(room // vector, "vectors"), some, "q"))
+            found, lanes = load(best, ramp(0, vector)), vector
+            while lanes > 1:
+                lanes //= 2
+                name, new = cell("v", t.min(*[lanes_of(found, x, lanes) for x in (0, lanes)]))
+                merged += new
+                found = name
+            return [*merged, store(last, found, into)]
+
+        def next_one(r: Expr) -> Stmt:
+            scope = Scope()
+            before, position = (scope.keep(load(last, x)) for x in range(2))
+            far, behind = splat(before, vector), splat(position, vector)
+            none = splat(most, vector)
+
+            def larger(own: Expr, here: Expr) -> Expr:
+                equal = t.Select(t.EQ(own, far), t.Select(here > behind, own, none), none)
+                return t.Select(own > far, own, equal)
+
+            own = Scope()
+            now = own.keep(load(last, 0))
+            after = own.keep(t.Select(now > before, const(-1, signed), position))
+
+            def first(keys: Expr, here: Expr) -> Expr:
+                fits = t.Select(here > splat(after, vector), here, none)
+                return t.Select(t.EQ(keys, splat(now, vector)), fits, none)
+
+            there = own.body(*walk(first, 1), put(line, r, load(last, 1).astype("int32")))
+            return scope.body(*walk(larger, 0), there)
+
+        return seq(
+            *[alloc(m) for m in (*([keys] if near is None else []), last, best)],
+            store(last, least, 0),
+            store(last, const(-1, signed), 1),
+            serial(n, read, "k"),
+            *([serial(room - n, lambda k: store(keys, most, *at(n + k)), "k")] if room > n else []),
+            serial(number(wanted, "wanted"), next_one, "r"),
+        )
+
+    if wanted <= cpu.lanes(4) and n >= max(_FOUND, 2 * wanted):
+        signed, nbytes = kind.removeprefix("u"), 8 if kind.endswith("64") else 4
+        vector = cpu.lanes(nbytes)
+        room, near = -(-n // vector) * vector, None
+        if room * nbytes > _NEAR:
+            near = code.builder.scratch_buffer((lines, room), signed, "keys")
+        return [tiled("found", lines, max(1, GRAIN // n), found)]
     if n <= _SHORT:
         return [tiled("rank", lines, max(1, GRAIN // (n * n)), short)]
     digits = bits // _BITS
