@@ -94,6 +94,8 @@ def _identity(r: Rewriter, v: Value) -> int | None:
         return v.inputs[0]
     if isinstance(v.op, mv.Slice) and r.values[v.inputs[0]].shape == v.shape:
         return v.inputs[0]
+    if isinstance(v.op, mv.Insert) and r.values[v.inputs[1]].shape == v.shape:
+        return v.inputs[1]  # covers all
     if isinstance(v.op, mv.Insert) and numel(r.values[v.inputs[1]].shape) == 0:
         return v.inputs[0]
     return None

@@ -64,6 +64,9 @@ RULES = {
     "insert nothing": ("%1 = Full(shape=(0, 3), value=0.0, dtype=mt.float32)() : float32[0, 3]\n"
                        "%2 = Insert(starts=(0, 0), steps=(1, 1))(%0, %1) : float32[2, 3]\n"
                        "%3 = Exp(%2) : float32[2, 3] -> out0", ["Exp"]),
+    "insert all": ("%1 = Neg(%0) : float32[2, 3]\n"
+                   "%2 = Insert(starts=(0, 0), steps=(1, 1))(%0, %1) : float32[2, 3]\n"
+                   "%3 = Exp(%2) : float32[2, 3] -> out0", ["Neg", "Exp"]),
     "times one": ("%1 = Full(shape=(), value=1.0, dtype=mt.float32)() : float32[]\n"
                   "%2 = Mul(%1, %0) : float32[2, 3]\n%3 = Exp(%2) : float32[2, 3] -> out0",
                   ["Exp"]),
