@@ -66,10 +66,10 @@ def _items(index: Any) -> list[Any]:
     return [index]
 
 
-def _flat(mask: Node) -> Any:
+def _flat(mask: Node, *besides: Node) -> Any:
     """Where a mask holds, as an array of row-major numbers (evaluates the mask)."""
     # Of more dimensions numpy is told each position by itself, in ten times as long.
-    return np.flatnonzero(values_of(mask, "a mask as an index"))
+    return np.flatnonzero(values_of(mask, "a mask as an index", *besides))
 
 
 def _take_apart(line: Any, shape: Shape, into: Sequence[Any]) -> None:
@@ -107,9 +107,9 @@ def _positions(array: Any) -> Node:
     return leaf(buffer_of(array, dt.int64), array.shape, dt.int64)
 
 
-def flat_nonzero(mask: Node) -> Node:
-    """Where a mask holds, as row-major numbers (evaluates the mask)."""
-    return _positions(_flat(mask))
+def flat_nonzero(mask: Node, *besides: Node) -> Node:
+    """Where a mask holds, as row-major numbers (evaluates the mask, and what is needed besides)."""
+    return _positions(_flat(mask, *besides))
 
 
 @record

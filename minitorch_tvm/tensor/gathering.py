@@ -122,12 +122,15 @@ def index_select(x: Node, dim: int, index: Node) -> Node:
     return ga.take(x, line, axis)
 
 
-def values_of(x: Node, reason: str) -> Any:
-    """The values as a numpy array (evaluates), for what decides a result's shape."""
+def values_of(x: Node, reason: str, *besides: Node) -> Any:
+    """The values as a numpy array (evaluates), for what decides a result's shape.
+
+    ``besides`` are kept, too: what is recorded next needs them again.
+    """
     if MODE.trace.capture is not None:
         MODE.trace.capture.refuse(f"{reason} reads values")
     if x.pending:
-        lazy.evaluate([x], reason)
+        lazy.evaluate([x, *besides], reason)
     if x.buffer is None:
         return np.asarray(x.value, x.dtype.numpy)
     return x.buffer.numpy(x.shape, x.dtype)

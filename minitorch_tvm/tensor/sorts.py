@@ -199,7 +199,8 @@ class Sorts(Moves):
             right = b.slice(line, (1,), (n,), (1,))
             one = b.full((1,), True, dt.bool_)
             new = b.cat([one, d.compare("ne", left, right)], 0)
-        starts = flat_nonzero(new)
+        # Else the elements would be sorted a second time, for each number of different ones.
+        starts = flat_nonzero(new, line, *([order] if return_inverse else []))
         found = [pk.pick(line, [starts], [(0, 1)])]
         if return_inverse:
             groups = sc.cumulative_sum(b.cast(new, dt.int64), 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm import lazy
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.tensor import advanced
 
@@ -228,6 +229,17 @@ def test_the_first_few_are_those_of_the_whole_order(
                     assert np.array_equal(x.t().topk(k, 0, False).indices.numpy().T, order[:, :k])
     finally:
         mt.set_num_threads(threads)
+
+
+def test_what_is_different_is_sorted_once(rng: np.random.Generator) -> None:
+    a = rng.integers(0, 9, (20, 10))
+    x = mt.tensor(a) + 0
+    found = x.unique(return_inverse=True, return_counts=True)
+    mt.eval(*found)
+    assert "sort" not in [kernel.rule for kernel in lazy.last_executor().program.kernels]
+    wanted = np.unique(a, return_inverse=True, return_counts=True)
+    for got, want in zip(found, wanted, strict=True):
+        assert np.array_equal(got.numpy(), want.reshape(got.shape))
 
 
 def test_draws_follow_the_weights_and_the_seed() -> None:
