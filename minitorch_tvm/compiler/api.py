@@ -238,7 +238,7 @@ def _assemble(
     for i, v in enumerate(graph.outputs):
         alias = places[donors[i]].slot if i in donors else None
         nbytes = graph.values[v].nbytes
-        places[v] = Place(FIRST_SLOT + inputs + i, nbytes=nbytes, alias=alias)
+        places[fused.root(v)] = Place(FIRST_SLOT + inputs + i, nbytes=nbytes, alias=alias)
     for p in memory.placements:
         if p.value >= 0:
             places[p.value] = Place(ARENA_SLOT, p.offset, p.nbytes)

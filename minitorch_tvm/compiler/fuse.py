@@ -5,7 +5,8 @@
 * An injective value that must be stored joins the kernel of a value it reads at its own index, or
   starts an elementwise kernel that others may join.  A product's kernel may store its lines in
   another order.
-* A reshape of something stored is another name for the same memory.
+* A reshape of something stored is another name for the same memory; where it is a result, what is
+  computed is stored there at once.
 * Kernels that work on the same rows are merged (:mod:`.fuse_rows`).
 * A long chain of elementwise values is several kernels, so that compile time is linear in it.
 
@@ -83,7 +84,9 @@ class _Fuser(Grouping):
         super().__init__(graph)
         self.enabled = enabled
         self.users = graph.users()
-        self.outputs = set(graph.outputs)
+        self.outputs = set(graph.outputs)  # and what has the memory of one
+        donated = (out for out, _ in graph.donated)
+        self.fixed = {graph.outputs[out] for out in (*donated, *graph.unread)}
         self.reads: dict[int, _Reads] = {}
 
     # --- helpers --------------------------------------------------------------------------
@@ -233,10 +236,24 @@ class _Fuser(Grouping):
                 continue
             if value.op.kind is not Kind.INJECTIVE:
                 self._new_group(v, anchor=True)
-            elif isinstance(value.op, mv.Reshape) and v not in self.outputs:
+            elif isinstance(value.op, mv.Reshape) and self._is_name(v):
                 self._reshape(v)
             elif v in self.outputs or not self.enabled or self._must_store(v):
                 self.store(v)
+
+    def _is_name(self, v: int) -> bool:
+        """True if the reshape ``v`` needs no memory of its own, if what it is of has any.
+
+        A result does not where the other is none, nor given under another name, nor left out.
+        """
+        if v not in self.outputs:
+            return True
+        (x,) = self.values[v].inputs
+        r = self.root(x)
+        if not self.enabled or r not in self.group_of or r in self.outputs or v in self.fixed:
+            return False
+        self.outputs.add(r)
+        return True
 
     def _reshape(self, v: int) -> None:
         (x,) = self.values[v].inputs
@@ -387,7 +404,7 @@ def _kernel(f: _Fuser, number: int, group: Group) -> Kernel:
 
 def _stores(f: _Fuser, kernels: dict[int, Kernel]) -> set[int]:
     """Values that somebody reads from memory, or that are results."""
-    needed = set(f.outputs)
+    needed = {f.root(o) for o in f.graph.outputs}
     for kernel in kernels.values():
         needed.update(f.root(r) for r in kernel.reads if not f.values[f.root(r)].is_leaf)
     return needed

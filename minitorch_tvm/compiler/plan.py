@@ -54,7 +54,7 @@ def rounded(nbytes: int) -> int:
 def lifetimes(fused: FusedGraph) -> list[Request]:
     """Intermediate values (not inputs, not outputs) and the kernels they span."""
     graph = fused.graph
-    outputs = set(graph.outputs)
+    outputs = {fused.root(o) for o in graph.outputs}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for k, kernel in enumerate(fused.kernels):

@@ -19,6 +19,7 @@ from ..ir.graph import Graph, Value
 from ..ir.node import BUFFER
 from ..ir.op import Kind
 from ..ir.program import KernelInfo, Program
+from ..ops.movement import Reshape
 from .memory import ARENA, Buffer
 
 _ROUNDINGS = 256  # of elementwise chains, exp and pow of large arguments among them
@@ -53,6 +54,12 @@ class _Memory:
                 v = values[p.value]
                 piece = arena[p.offset : p.offset + v.nbytes]
                 self.known[p.value] = piece.view(v.dtype.numpy).reshape(v.shape)
+        # What a result is a reshape of may have its memory.
+        for i in self.graph.outputs:
+            while i in self.known and isinstance(values[i].op, Reshape):
+                (x,) = values[i].inputs
+                self.known.setdefault(x, self.known[i].reshape(values[x].shape))
+                i = x
 
     def read(self, i: int) -> Any:
         """Value ``i`` as it stands in memory (a reshape is another name of its input)."""

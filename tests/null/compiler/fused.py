@@ -46,10 +46,12 @@ def check_fused(found: FusedGraph, *, whole: bool = True) -> None:
             if s in takers:
                 overwritten[takers[s]] = number
     assert len(computed) == len(set(computed)), "a value is computed by two kernels"
-    assert set(graph.outputs) <= written
+    results = [found.root(o) for o in graph.outputs]
+    assert len(results) == len(set(results)), "two results have one memory"
+    assert set(results) <= written
     if whole:
         read = {found.root(r) for k in found.kernels for r in k.reads}
-        assert written <= read | set(graph.outputs), "stored for nobody"
+        assert written <= read | set(results), "stored for nobody"
 
 
 def _check_rows(found: FusedGraph, kernel: Kernel, number: int) -> None:

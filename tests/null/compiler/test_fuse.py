@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,25 @@ def test_kernels_of_small_graphs(build: Callable[[mt.Tensor], mt.Tensor], want: 
     x = mt.from_numpy(np.ones((6, 10), "float32"))
     (graph,) = recorded(lambda: build(x).realize())
     assert len(names(fused(graph))) == len(want), names(fused(graph))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "stored"),
+    [((3,), {2}), ((3, 4), {2, 4}), ((2, 4), {2, 4}), ((4, 5), {2, 5}), ((3, 5, 4), {2, 4, 5})],
+)
+def test_a_reshaped_result_is_stored_once(outputs: tuple[int, ...], stored: set[int]) -> None:
+    """Of several names of one memory one is a result; the others have memory of their own."""
+    graph = checked(
+        "%0 = buffer() : float32[6]\n%1 = Exp(%0) : float32[6]\n%2 = Exp(%1) : float32[6]\n"
+        "%3 = Reshape(shape=(2, 3))(%2) : float32[2, 3]\n"
+        "%4 = Reshape(shape=(3, 2))(%2) : float32[3, 2]\n"
+        "%5 = Neg(%4) : float32[3, 2]"
+    )
+    found = fuse(replace(graph, outputs=outputs))
+    check_fused(found)
+    assert {s for k in found.kernels for s in k.stores} == stored
+    unread = fuse(replace(graph, outputs=outputs, unread=(0,)))
+    assert unread.root(outputs[0]) == outputs[0]
 
 
 def _long(length: int, derivative: bool) -> FusedGraph:
