@@ -128,14 +128,17 @@ def matrix_norm(
 # --- others -------------------------------------------------------------------------------------
 
 
-def _prod(x: Node) -> Node:
-    """Along the last dimension, by halves: its gradient needs no division by what may be 0."""
-    *lead, n = x.shape
+def _prod(x: Node, axis: int) -> Node:
+    """Along a dimension, by halves: its gradient needs no division by what may be 0.
+
+    The dimension stays where it is: what lies along others is multiplied in vectors.
+    """
+    before, n, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     rest: Node | None = None
 
     def part(y: Node, start: int, stop: int) -> Node:
-        ones = (1,) * len(y.shape)
-        return b.slice(y, (*(0,) * len(lead), start), (*lead, stop), ones)
+        starts = (*(0,) * len(before), start, *(0,) * len(behind))
+        return b.slice(y, starts, (*before, stop, *behind), (1,) * len(y.shape))
 
     while n > 1:
         if n & 1:
@@ -143,10 +146,7 @@ def _prod(x: Node) -> Node:
             rest = last if rest is None else b.mul(rest, last)
         n //= 2
         x = b.mul(part(x, 0, n), part(x, n, 2 * n))
-    return b.reshape(x if rest is None else b.mul(x, rest), tuple(lead))
-
-
-_PROD = composite("Prod", _prod)
+    return b.reshape(x if rest is None else b.mul(x, rest), before + behind)
 
 
 def prod(x: Node, dim: int | None, keepdim: bool, dtype: DType | None = None) -> Node:
@@ -155,22 +155,18 @@ def prod(x: Node, dim: int | None, keepdim: bool, dtype: DType | None = None) ->
         dtype = x.dtype if x.dtype.is_floating_point else dt.int64
     rank = len(x.shape)
     shape: tuple[int, ...] = ()
+    axis = 0 if dim is None else wrap_dim(dim, rank)
     y = x
-    if dim is None:
+    if dim is None or not rank:
         y = b.reshape(x, (numel(x.shape),))
     else:
-        axis = wrap_dim(dim, rank)
-        shape = reduced(x.shape, (axis,), keepdim) if rank else ()
-        if not rank:
-            y = b.reshape(x, (1,))
-        elif axis != rank - 1:
-            y = b.permute(x, [*range(axis), *range(axis + 1, rank), axis])
+        shape = reduced(x.shape, (axis,), keepdim)
     if dtype is dt.bool_:  # a product of bools: whether all hold
-        return b.reshape(d.any_all(b.cast(y, dt.bool_), -1, False, every=True), shape)
-    if y.shape[-1] == 0:
-        nothing = b.sum(b.cast(y, dtype), (len(y.shape) - 1,), False)  # which keeps the history
+        return b.reshape(d.any_all(b.cast(y, dt.bool_), axis, False, every=True), shape)
+    if y.shape[axis] == 0:
+        nothing = b.sum(b.cast(y, dtype), (axis,), False)  # which keeps the history
         return b.reshape(b.add(nothing, b.full(nothing.shape, 1, dtype)), shape)
-    return b.reshape(apply(_PROD, b.cast(y, dtype)), shape)
+    return b.reshape(apply(composite("Prod", _prod, axis), b.cast(y, dtype)), shape)
 
 
 def _logsumexp(x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:

@@ -11,6 +11,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.nn import functional as F
+from minitorch_tvm.ops.movement import Permute
 
 EQUATIONS = (
     ("ij,jk->ik", (2, 3), (3, 4)),
@@ -95,6 +96,21 @@ def test_products_and_their_gradients(rng: np.random.Generator) -> None:
     (y[:3].prod() + y.prod()).backward()
     assert y.grad is not None
     assert y.grad.tolist() == [0.0, 6.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(37, 20), (64, 3), (5, 9, 16), (6, 4, 33)])
+def test_products_down_columns(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    """They are those of rows, bit for bit, and rows are read as they lie in memory."""
+    a = rng.normal(size=shape).astype("float32")
+    x = mt.from_numpy(a)
+    for dim in range(len(shape) - 1):
+        got = x.prod(dim)
+        mt.eval(got)
+        assert not any(isinstance(v.op, Permute) for v in lazy.last_executor().program.graph.values)
+        lines = np.ascontiguousarray(np.moveaxis(a, dim, -1))
+        np.testing.assert_array_equal(got.numpy(), mt.from_numpy(lines).prod(-1).numpy())
+        np.testing.assert_allclose(got.numpy(), a.astype("float64").prod(dim), rtol=1e-5)
+    assert x.prod(0, keepdim=True).shape == (1, *shape[1:])
 
 
 def test_distances(rng: np.random.Generator) -> None:
