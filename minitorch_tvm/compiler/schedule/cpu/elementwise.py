@@ -2,8 +2,9 @@
 
 Pattern: injective ops and broadcasts.  Strategy: merge dimensions that all reads treat alike, split
 the outer ones over tiles of about a first-level cache, leave the innermost loop to LLVM's
-vectoriser (its extent may be anything: the remainder is LLVM's).  Vectorising by hand was rejected:
-it needs predicates for odd sizes and slows the compiler down.
+vectoriser (its extent may be anything: the remainder is LLVM's), cut where what is joined or
+inserted begins and ends (:mod:`.pieces`).  Vectorising by hand was rejected: it needs predicates
+for odd sizes and slows the compiler down.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...lower import KernelCode, collapse
 from ...streams import LARGER, LINE, Around, far_results, streamed
 from ...target import CpuTarget
 from .conv_layout import div
+from .pieces import pieces
 
 GRAIN = 8192
 """Elements per tile: small enough to balance two threads, large against the cost of a tile."""
@@ -113,24 +115,37 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     def line(count: int, one: Callable[[Expr], Stmt]) -> Stage:
         return tiled(name, count, grain, one, along, apart=False)
 
-    if len(shape) <= 1:
-        return [line(numel(shape), lambda i: element((i,) * len(shape)))]
+    if not shape:
+        return [line(1, lambda i: element(()))]
+    cut = pieces(code, shape[-1]) if shapes.identity else [(0, shape[-1])]
+
+    def along_row(head: tuple[Expr, ...]) -> Stmt:
+        """A row, piece by piece."""
+
+        def piece(start: int, length: int) -> Stmt:
+            def one(j: Expr) -> Stmt:
+                return element((*head, start + j))
+
+            return serial(length, one, "j") if along is None else along(0, length, one)
+
+        return seq([piece(*p) for p in cut])
+
     outer, inner = shape[:-1], shape[-1]
     rows = numel(outer)
+    if not outer and (len(cut) == 1 or inner > grain):
+        return [line(n, partial(_from, element, a)) for a, n in cut]
     if rows < 4 and inner > 2 * grain:
         # Few long rows: split the rows themselves.
-        def split(r: int) -> Stage:
-            return line(inner, lambda j: element((*_fixed(r, outer), j)))
+        def split(r: int, start: int, length: int) -> Stage:
+            return line(length, lambda j: element((*_fixed(r, outer), start + j)))
 
-        return [split(r) for r in range(rows)]
+        return [split(r, *piece) for r in range(rows) for piece in cut]
 
-    def row(r: Expr) -> Stmt:
-        head = unravel(r, outer)
-        if along is not None:
-            return along(0, inner, lambda j: element((*head, j)))
-        return serial(inner, lambda j: element((*head, j)), "j")
+    return [tiled(name, rows, max(1, grain // inner), lambda r: along_row(unravel(r, outer)))]
 
-    return [tiled(name, rows, max(1, grain // inner), row)]
+
+def _from(element: Callable[[tuple[Expr, ...]], Stmt], first: int, i: Expr) -> Stmt:
+    return element((first + i,))
 
 
 def _fixed(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
