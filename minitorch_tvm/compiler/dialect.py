@@ -80,8 +80,12 @@ def index_key(index: tuple[Expr, ...]) -> tuple[object, ...]:
 class Scope:
     """Implements the dialect (``ir.te.TE``) for one loop body."""
 
-    def __init__(self) -> None:
+    def __init__(self, doubts: list[Expr] | None = None, calls: bool = False) -> None:
+        """What is quick but for a few operands, of which it needs a call: with ``doubts`` it is
+        computed without, and conditions under which it may be wrong are added to them; with
+        ``calls`` it is always called."""
         self.statements: list[Stmt] = []
+        self._doubts, self._calls = doubts, calls
         self._guards = 0
         self._cells: set[object] = set()  # loads of memory that is written once, here
         self._products: dict[object, Expr] = {}  # those of products of floating-point numbers
@@ -320,7 +324,13 @@ class Scope:
         return self._called(function, *xs)
 
     def _fmod(self, x: Expr, y: Expr) -> Expr:
-        return elementary.fmod(x, y, self._called("fmod", x, y), self.keep)
+        if self._calls:
+            return self._called("fmod", x, y)
+        near, doubt = elementary.fmod(x, y, self.keep)
+        if self._doubts is not None and not self._guards:
+            self._doubts.append(doubt)
+            return near
+        return tvm().tirx.if_then_else(doubt, self._called("fmod", x, y), near)
 
     @staticmethod
     def _called(function: str, *xs: Expr) -> Expr:

@@ -198,8 +198,8 @@ class Evaluator:
         assert isinstance(result, Reduce)
         return result
 
-    def store_all(self, index: tuple[Expr, ...]) -> Stmt:
-        """Store every value the kernel stores, at ``index``."""
+    def store_all(self, index: tuple[Expr, ...], more: Callable[[], list[Stmt]] = list) -> Stmt:
+        """Store every value the kernel stores, at ``index``, and do ``more`` beside it."""
         kernel, values = self.code.kernel, self.code.graph.values
         writes = []
         for v in kernel.members:
@@ -212,7 +212,7 @@ class Evaluator:
             if v in kernel.stores:
                 writes.append(store(self.code.buffer(v, self._shape(value)), element, *at))
         # Reads come before writes: an output may stand on the memory of an input.
-        return self.scope.body(*writes)
+        return self.scope.body(*writes, *more())
 
 
 class Reader(Evaluator):

@@ -147,20 +147,23 @@ def log1p(x: Expr, keep: Keep) -> Expr:
     return select(x == f32(0.0), x, value)
 
 
-def fmod(x: Expr, y: Expr, beyond: Expr, keep: Keep) -> Expr:
-    """What is left of x by y, exactly; ``beyond`` is that where the quotient is large, or none.
+def fmod(x: Expr, y: Expr, keep: Keep) -> tuple[Expr, Expr]:
+    """What is left of x by y, exactly, and whether it is in doubt: the quotient is large.
 
     In float64 the product of y and a whole quotient below 2**28 is exact, and so is the difference.
     A quotient that is no integer is 2**-25 or more away from the next, too far to be rounded to it.
+    By zero, and of an infinite x, it is infinite or NaN, and what is left is NaN.
     """
     t = tvm().tirx
     dividend, divisor = keep(x.astype("float64")), keep(y.astype("float64"))
     ratio = keep(dividend / divisor)
     rest = keep(dividend - keep(t.trunc(ratio)) * divisor)
     near = keep(with_sign(t.abs(rest).astype("float32"), x))
-    small = t.abs(ratio) < t.const(float(1 << 28), "float64")
-    finite = t.abs(divisor) < t.infinity("float64")
-    return t.if_then_else(t.all(small, finite), near, beyond)
+    size, infinity = keep(t.abs(ratio)), t.infinity("float64")
+    doubt = t.all(size >= t.const(float(1 << 28), "float64"), size < infinity)
+    # All of a finite x is left of it by infinity.
+    whole = t.all(t.abs(divisor) == infinity, t.abs(dividend) < infinity)
+    return keep(select(whole, x, near)), doubt
 
 
 def mantissa(x: Expr, keep: Keep) -> tuple[Expr, Expr]:

@@ -12,9 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ....core import dtype as dt
 from ....core.shape import contiguous_strides, numel
+from ....ops import elementary as el
 from ...dialect import Scope
-from ...loops import Expr, Stage, Stmt, below, minimum, number, parallel_stage, seq, serial
+from ...loops import (
+    Expr,
+    Memory,
+    Stage,
+    Stmt,
+    alloc,
+    below,
+    const,
+    load,
+    local_buffer,
+    minimum,
+    number,
+    parallel_stage,
+    seq,
+    serial,
+    store,
+    when,
+)
 from ...lower import KernelCode, collapse
 from ...streams import LARGER, LINE, Around, far_results, streamed
 from ...target import CpuTarget
@@ -28,6 +47,10 @@ GRAIN = 8192
 _FEW_TILES = 4
 _WHOLE = 64
 """Tiles of more elements than this are a multiple of it: whole vectors, and whole cache lines."""
+
+
+Along = Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt]
+"""What makes a loop from where it starts, how long it is, and what is done for one number."""
 
 
 def unravel(flat: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
@@ -50,7 +73,7 @@ def tiled(
     count: int,
     per_tile: int,
     body: Callable[[Expr], Stmt],
-    along: Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt] | None = None,
+    along: Along | None = None,
     apart: bool = True,
 ) -> Stage:
     """``for i in range(count): body(i)`` in even tiles of ``per_tile`` at most, but for the last.
@@ -92,6 +115,52 @@ def _along(start: Expr, size: Expr, body: Callable[[Expr], Stmt], around: Around
     )
 
 
+def _hopes(code: KernelCode) -> bool:
+    """Whether something is computed of which there are vectors as long as quotients are not large.
+
+    What is read must still be there afterwards.  Small kernels do not repay compiling that.
+    """
+    values = [code.graph.values[v] for v in (*code.kernel.members, *code.kernel.inlined)]
+    return (
+        not code.overwrites
+        and any(isinstance(v.op, (el.Fmod, el.Quotient)) and v.dtype is dt.float32 for v in values)
+        and numel(values[0].shape) > GRAIN
+    )
+
+
+class _Hopes:
+    """Loops without calls, and with them once more where something may be wrong without.
+
+    LLVM makes no vectors of a loop with a call in it, however rarely that is reached.
+    """
+
+    def __init__(self) -> None:
+        self._note: Memory | None = None  # taken while loops without calls are built
+        self._doubts: list[Expr] | None = None
+        self._calls = False
+
+    def scope(self) -> Scope:
+        """For an element of the loop that is being built."""
+        self._doubts = None if self._note is None else []
+        return Scope(self._doubts, self._calls)
+
+    def noted(self, scope: Scope) -> list[Stmt]:
+        """A note if that element may be wrong."""
+        if self._note is None or not self._doubts:
+            return []
+        doubt = scope.cast(scope.any(*self._doubts), dt.int32)
+        return [store(self._note, load(self._note, 0) | doubt, 0)]
+
+    def along(self, start: Expr, size: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """``body`` for so many numbers."""
+        self._note = note = local_buffer((1,), "int32", "doubt")
+        quick = serial(size, lambda i: body(start + i), "j")
+        self._note, self._calls = None, True
+        sure = serial(size, lambda i: body(start + i), "j")
+        self._calls = False
+        return seq(alloc(note), store(note, const(0), 0), quick, when(load(note, 0) != 0, sure))
+
+
 def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a kernel without an anchor."""
     if code.kernel.anchor is not None:
@@ -103,14 +172,22 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     shape = shapes.shape
     name = "elementwise"
 
+    hopes = _Hopes()
+
     def element(index: tuple[Expr, ...]) -> Stmt:
-        return code.evaluator(Scope(), shapes).store_all(index)
+        scope = hopes.scope()
+        e = code.evaluator(scope, shapes)
+        return e.store_all(index, partial(hopes.noted, scope))
 
     far = far_results(code, {*code.kernel.inlined, *code.kernel.members}, cpu)
     if shape and shape[-1] < LINE:
         far = None  # no line of it is whole
-    along = None if far is None else partial(_along, around=far)
-    grain = GRAIN * (LARGER if along else 1)
+    along: Along | None = None
+    if far is not None:
+        along = partial(_along, around=far)
+    elif _hopes(code):
+        along = hopes.along
+    grain = GRAIN * (LARGER if far else 1)
 
     def line(count: int, one: Callable[[Expr], Stmt]) -> Stage:
         return tiled(name, count, grain, one, along, apart=False)
