@@ -159,7 +159,8 @@ class _Fuser(Grouping):
         for u in self.users[v]:
             reader = self.values[u]
             if reader.op.kind is Kind.COMPLEX or isinstance(reader.op, _FROM_MEMORY):
-                if not simple:
+                moved = isinstance(reader.op, (mv.Cat, mv.Insert)) and self._flips(v)
+                if not simple and not moved:
                     return True
             elif isinstance(reader.op, mv.Reshape) and (
                 not self._only_ones(v, u) or self._demands_memory(u)
@@ -175,6 +176,12 @@ class _Fuser(Grouping):
         else:
             views = isinstance(value.op, _MOVES)
         return views and all(self.stored(x) or self._views(x) for x in value.inputs)
+
+    def _flips(self, v: int) -> bool:
+        """True if ``v`` is something in memory backwards."""
+        value = self.values[v]
+        inside = value.inputs if isinstance(value.op, mv.Flip) else ()
+        return bool(inside) and all(self.stored(x) or self._views(x) for x in inside)
 
     def _only_ones(self, x: int, v: int) -> bool:
         """True if reshaping ``x`` to ``v`` only adds or drops sizes of one."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core import arguments as arg
-from ..core import dtype as dt
-from ..ir.node import Node, apply
+from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
-from ..ops.gather import take
+from ..ops import moves
 from ..tensor import Tensor
 from ..tensor.core import node_of
 
@@ -38,20 +37,35 @@ def padded(x: Node, amounts: Sequence[int], value: float) -> Node:
 
 
 def _outside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
-    """x with elements of its own added along one dimension."""
-    n = x.shape[axis]
-    place = b.iota((before + n + after,), 0, dt.int64)
-    zero, last = b.full_like(place, 0), b.full_like(place, n - 1)
-    place = b.sub(place, b.full_like(place, before))
+    """x with elements of its own added along one dimension.
+
+    They are joined to it: looked up by position, each element would be read by itself, and its
+    gradient added to by itself.
+    """
+    n, zeros, ones = x.shape[axis], [0] * len(x.shape), [1] * len(x.shape)
+
+    def part(start: int, stop: int) -> Node:
+        starts, stops = [*zeros], [*x.shape]
+        starts[axis], stops[axis] = start, stop
+        return b.slice(x, starts, stops, ones)
+
+    def end(start: int, stop: int, place: int, count: int) -> list[Node]:
+        """``count`` elements: those from start to stop, backwards, or that of one place."""
+        if not count:
+            return []
+        if mode == "circular":
+            return [part(start, stop)]
+        if mode == "reflect":
+            return [moves.flip(part(start, stop), [axis])]
+        shape = [*x.shape]
+        shape[axis] = count
+        return [b.expand(part(place, place + 1), tuple(shape))]
+
     if mode == "reflect":
-        place = b.sub(last, apply(b.ABS, b.sub(last, apply(b.ABS, place))))
-    elif mode == "replicate":
-        place = apply(b.MINIMUM, apply(b.MAXIMUM, place, zero), last)
+        left, right = (1, before + 1), (n - 1 - after, n - 1)
     else:
-        size = b.full_like(place, n)
-        place = b.where(b.lt(place, zero), b.add(place, size), place)
-        place = b.where(b.lt(last, place), b.sub(place, size), place)
-    return take(x, place, axis)
+        left, right = (n - before, n), (0, after)
+    return b.cat([*end(*left, 0, before), x, *end(*right, n - 1, after)], axis)
 
 
 _COMBINATIONS = (

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
+from minitorch_tvm import lazy
 
 POINTS = [-90.0, -4.0, -0.7, -1e-6, 1e-6, 0.3, 2.0, 30.0]
 
@@ -127,6 +129,38 @@ def test_image_sizes() -> None:
         [[2, 1, 2, 1], [5, 3, 5, 3]],
         [[1, 10, 2, 20], [0, 0, 0, 0], [3, 30, 5, 50]],
     ]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    ("shape", "amounts"),
+    [
+        ((2, 40), (3, 0)), ((2, 3, 20), (0, 19)), ((3, 7, 18), (2, 3, 1, 6)),
+        ((2, 3, 17, 5), (4, 4, 16, 1)), ((1, 2, 4, 5, 6), (1, 2, 3, 0, 0, 3)), ((4, 1, 33), (1, 1)),
+    ],
+)  # fmt: skip
+def test_padding_with_own_elements(
+    mode: Any, shape: tuple[int, ...], amounts: tuple[int, ...]
+) -> None:
+    """As numpy's, joined and not looked up; of what is there several times gradients are added."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=shape)
+    sides = [(0, 0)] * (len(shape) - len(amounts) // 2)
+    sides += list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
+    numpys = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    x = mt.tensor(a, requires_grad=True)
+    y = F.pad(x, amounts, mode)
+    ct = rng.normal(size=y.shape)
+    y.backward(mt.from_numpy(ct))
+    grad = x.grad
+    assert grad is not None
+    mt.eval(y, grad)
+    graph = lazy.last_executor().program.graph
+    assert not any(v.op.name in ("Take", "ScatterAdd") for v in graph.values)
+    np.testing.assert_array_equal(y.detach().numpy(), np.pad(a, sides, numpys))
+    from_where = np.pad(np.arange(a.size).reshape(shape), sides, numpys)
+    want = np.bincount(from_where.ravel(), ct.ravel(), a.size).reshape(shape)
+    np.testing.assert_allclose(grad.numpy(), want, rtol=1e-12, atol=1e-12)
 
 
 def test_mish_of_large_numbers_has_slope_one() -> None:

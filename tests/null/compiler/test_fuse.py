@@ -127,6 +127,8 @@ def test_the_update_of_a_weight_that_was_transposed() -> None:
         (lambda x: x.exp().sigmoid() * 2 + x, ["exp_sigmoid_full_mul_etc"]),
         (lambda x: (x * 2 + 1).sum(0), ["sum"]),
         (lambda x: (x @ x.t()).relu() + 1, ["matmul_relu_add"]),
+        (lambda x: mt.cat([x.flip(0), x[1:].flip(1)]), ["cat"]),  # of what is backwards in memory
+        (lambda x: mt.cat([x.exp().flip(0), x]), ["exp", "cat"]),
         (lambda x: x.reshape(-1).exp().reshape(4, -1), ["exp", "reshape"]),
     ],
 )
