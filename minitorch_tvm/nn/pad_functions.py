@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core import arguments as arg
-from ..ir.node import Node
+from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import moves
+from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.core import node_of
 
@@ -68,6 +69,15 @@ def _outside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     return b.cat([*end(*left, 0, before), x, *end(*right, n - 1, after)], axis)
 
 
+def _all_outside(x: Node, amounts: tuple[int, ...], mode: str) -> Node:
+    axis = len(x.shape)
+    for before, after in zip(amounts[::2], amounts[1::2], strict=True):
+        axis -= 1
+        if before or after:
+            x = _outside(x, axis, before, after, mode)
+    return x
+
+
 _COMBINATIONS = (
     "\nSupported combinations for non-constant padding:"
     "\n  - 2D or 3D input: padding size = 2 (pads last dimension)"
@@ -102,11 +112,7 @@ def _own_elements(x: Node, amounts: Sequence[int], mode: str) -> Node:
             )
         if mode == "circular" and max(before, after) > n:
             raise RuntimeError("Padding value causes wrapping around more than once.")
-    for number in range(count):
-        before, after = amounts[2 * number : 2 * number + 2]
-        if before or after:
-            x = _outside(x, rank - 1 - number, before, after, mode)
-    return x
+    return apply(composite("Pad", _all_outside, tuple(amounts), mode), x) if any(amounts) else x
 
 
 def pad(
