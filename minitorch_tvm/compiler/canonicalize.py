@@ -181,6 +181,18 @@ def _transposes(r: Rewriter, v: Value) -> int | None:
     return r.make(Matmul(*flags), tuple(inputs), v)
 
 
+def _dot(r: Rewriter, v: Value) -> int | None:
+    """A product of one row and one column is a sum: sums are cut, and take columns as they are."""
+    if not isinstance(v.op, Matmul) or v.shape != (1, 1) or v.dtype.category is Category.BOOL:
+        return None
+    count = numel(r.values[v.inputs[0]].shape)
+    if count < 2:
+        return None
+    lines = tuple(r.make(mv.Reshape((count,)), (x,), v) for x in v.inputs)
+    total = r.make(rd.Sum((0,), False), (r.make(ew.Mul(), lines, v),), v)
+    return r.make(mv.Reshape(v.shape), (total,), v)
+
+
 def _trivial_sum(r: Rewriter, v: Value) -> int | None:
     """A sum over dimensions of size one is a reshape; of a constant, a constant."""
     if not isinstance(v.op, (rd.Sum, rd.Max, rd.Min)):
@@ -240,6 +252,7 @@ RULES: tuple[Rule, ...] = (
     _neutral,
     _division,
     _transposes,
+    _dot,
     _trivial_sum,
     _part_of_insert,
     divided_slice,

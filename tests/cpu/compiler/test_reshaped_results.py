@@ -22,7 +22,7 @@ CASES: dict[str, tuple[Callable[[mt.Tensor], mt.Tensor], list[str]]] = {
     "repeat": (lambda x: x.repeat(2, 3, 2), ["expand"]),
     "each": (lambda x: mt.repeat_interleave(x, 3, dim=1), ["expand"]),
     "product": (lambda x: x @ x[0].T, ["matmul"]),
-    "a number": (lambda x: mt.dot(x.view(-1), x.view(-1)), ["matmul"]),
+    "a number": (lambda x: mt.dot(x.view(-1), x.view(-1)), ["sum"]),
     "groups": (lambda x: F.group_norm(x, 2), ["sum_div_sum_div_etc"]),
 }
 

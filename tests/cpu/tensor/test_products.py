@@ -98,6 +98,24 @@ def test_products_and_their_gradients(rng: np.random.Generator) -> None:
     assert y.grad.tolist() == [0.0, 6.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("count", [1, 2, 17, 1000, 100_003, 300_000])
+def test_dot_products_are_sums(count: int, dtype: str, rng: np.random.Generator) -> None:
+    a, b = ((1000 * rng.normal(size=count)).astype(dtype) for _ in range(2))
+    x, y = mt.from_numpy(a), mt.from_numpy(b)
+    got = [mt.dot(x, y), x[None] @ y[:, None], mt.dot(x, x.flip(0)), mt.einsum("i,i->", x, y)]
+    mt.eval(*got)
+    assert not any("matmul" in k.name for k in lazy.last_executor().program.kernels) or count == 1
+    whole = dtype == "int32"
+    p, q = (c if whole else c.astype("float64") for c in (a, b))  # whole numbers wrap around
+    slack = 0 if whole else np.finfo(dtype).eps * math.sqrt(count) * (np.abs(p) @ np.abs(q))
+    for g, w in zip(got, [p @ q, p @ q, p @ p[::-1], p @ q], strict=True):
+        assert abs(g.item() - w) <= slack
+    if not whole:
+        a[-1], b[-1] = 0, math.inf
+        assert math.isnan(mt.dot(mt.tensor(a), mt.tensor(b)).item())
+
+
 @pytest.mark.parametrize("shape", [(37, 20), (64, 3), (5, 9, 16), (6, 4, 33)])
 def test_products_down_columns(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     """They are those of rows, bit for bit, and rows are read as they lie in memory."""

@@ -97,6 +97,12 @@ RULES = {
     "transposed operands": ("%1 = Permute(dims=(1, 0))(%0) : float32[3, 2]\n"
                             "%2 = Matmul(ta=False, tb=False)(%1, %0) : float32[3, 3] -> out0",
                             ["Matmul"]),
+    "a row times a column": (
+        "%1 = Reshape(shape=(1, 6))(%0) : float32[1, 6]\n"
+        "%2 = Reshape(shape=(6, 1))(%0) : float32[6, 1]\n"
+        "%3 = Matmul(ta=False, tb=False)(%1, %2) : float32[1, 1]\n"
+        "%4 = Exp(%3) : float32[1, 1] -> out0",
+        ["Reshape", "Mul", "Sum", "Reshape", "Exp"]),
     "transposed product": (
         "%1 = Exp(%0) : float32[2, 3]\n"
         "%2 = Matmul(ta=True, tb=False)(%0, %1) : float32[3, 3]\n"
