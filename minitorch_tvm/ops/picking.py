@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ..core import dtype as dt
 from ..core.record import record
 from ..core.shape import Shape, broadcast, contiguous_strides, numel
 from ..ir.node import Node, apply
-from ..ir.op import Kind, Op, Spec, intern
+from ..ir.op import Kind, Op, Spec, intern, op_of
 from ..ir.te import TE, Expr, Tensor
 from . import build as b
 from .composite import Composite, composite
@@ -171,8 +171,37 @@ def put(
     """
     if 0 in picked_shape(x.shape, [i.shape for i in indices], places):
         return _unwritten(x, values)
-    op = composite("IndexPut", _put, tuple(places), accumulate)
+    static = tuple(places), accumulate
+    op = op_of(Composite if accumulate else IndexPut, "IndexPut", _put, static)
     return apply(op, x, values, *indices)
+
+
+def _of_written(ct: Node, line: Node, dim: int) -> Node:
+    """The gradient of values written at positions along ``dim``: that of the last for each.
+
+    It is looked up.  Differentiating what is read for each element of a result adds up as many.
+    """
+    count = numel(line.shape)
+    last = apply(intern(LastPosition(ct.shape[dim])), line)
+    own = take(last, b.reshape(line, (count,)), 0)
+    counts = b.eq(own, b.iota((count,), 0, own.dtype))
+    column = (*line.shape, *(1,) * (len(ct.shape) - dim - 1))
+    picked = take(ct, line, dim)
+    return b.where(b.reshape(counts, column), picked, b.full_like(picked, 0))
+
+
+@record(eq=False)
+class IndexPut(Composite, kind=Kind.COMPOSITE):
+    """index_put(x, values, *indices): values written, of several for one position the last."""
+
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node | None:
+        x, values, *indices = inputs
+        if index != 1:
+            return None
+        places = cast("Sequence[Place]", self.static[0])
+        merged, _, before, _ = _merged(ct, places)
+        written = _of_written(merged, _line(x.shape, indices, places), before)
+        return b.unbroadcast(written, values.shape)
 
 
 # --- positions along one dimension, a tensor of them -------------------------------------------
@@ -229,6 +258,23 @@ def scatter(x: Node, index: Node, source: Node, dim: int, add: bool) -> Node:
     """``x`` with ``source`` (0-d, or no smaller than the index) written or added along ``dim``."""
     if not numel(index.shape):
         return _unwritten(x, source)
-    return apply(
-        composite("ScatterAdded" if add else "Scatter", _scatter, dim, add), x, index, source
-    )
+    kind, title = (Composite, "ScatterAdded") if add else (Scatter, "Scatter")
+    return apply(op_of(kind, title, _scatter, (dim, add)), x, index, source)
+
+
+@record(eq=False)
+class Scatter(Composite, kind=Kind.COMPOSITE):
+    """scatter(x, index, source): source written along a dimension, the last for each position."""
+
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node | None:
+        x, where, source = inputs
+        if index != 2:
+            return None
+        line = _line_of(_flat_positions(x.shape, where, cast("int", self.static[0])))
+        written = b.reshape(_of_written(_line_of(ct), line, 0), where.shape)
+        if not source.shape:
+            return b.unbroadcast(written, source.shape)
+        if source.shape == where.shape:
+            return written
+        zeros, ones = (0,) * len(source.shape), (1,) * len(source.shape)
+        return b.insert(b.full(source.shape, 0.0, ct.dtype), written, zeros, ones)

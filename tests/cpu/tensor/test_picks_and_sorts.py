@@ -294,3 +294,31 @@ def test_empty_results_have_a_history(f: Callable[[mt.Tensor], mt.Tensor]) -> No
     assert y.numel() == 0 or set(y.flatten().tolist()) == {1.0}
     assert x.grad is not None
     assert x.grad.tolist() == [[0.0, 0.0]] * 3
+
+
+def test_gradients_of_written_values_are_looked_up(rng: np.random.Generator) -> None:
+    """That of the last for each position; nothing is added up for each element of the result."""
+    index = rng.integers(0, 6, (4, 5))
+    x = mt.tensor(rng.normal(size=(6, 7)), requires_grad=True)
+    source = mt.tensor(rng.normal(size=(5, 6)), requires_grad=True)
+    up = rng.normal(size=(6, 7))
+    y = x.scatter(0, mt.tensor(index), source)
+    lazy.evaluate([y.node], "test")
+    (y * mt.tensor(up)).sum().backward()
+    mt.eval(source.grad)
+    names = [kernel.name for kernel in lazy.last_executor().program.kernels]
+    assert not any("scatteradd" in name for name in names), names
+    last: dict[tuple[int, int], tuple[int, int]] = {}
+    for place, row in np.ndenumerate(index):
+        last[int(row), place[1]] = place
+    want = np.zeros((5, 6))
+    for at, place in last.items():
+        want[place] = up[at]
+    np.testing.assert_array_equal(source.grad.numpy(), want)
+    rows = mt.tensor([2, 0, 2, 5])
+    value = mt.tensor(rng.normal(size=(4, 1)), requires_grad=True)
+    z = mt.zeros(6, 7, dtype=mt.float64)
+    z[rows] = value
+    (z * mt.tensor(up)).sum().backward()
+    sums = up.sum(1)
+    np.testing.assert_allclose(value.grad.numpy()[:, 0], [0, sums[0], sums[2], sums[5]])
