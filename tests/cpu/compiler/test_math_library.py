@@ -100,3 +100,23 @@ def test_fmod_is_exact(rng: np.random.Generator) -> None:
     known = ~np.isnan(want)
     np.testing.assert_array_equal(np.isnan(got), ~known)
     np.testing.assert_array_equal(got[known].view(np.uint32), want[known].view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bits_do_not_depend_on_where_elements_lie(dtype: str, rng: np.random.Generator) -> None:
+    """In vectors, or in what these leave over: where vectors end depends on sizes and threads."""
+    x = (rng.uniform(0.001, 0.999, 20_011)).astype(dtype)
+    names = [*FUNCTIONS, "exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "sqrt"]
+
+    def results(values: Array) -> list[Array]:
+        t = mt.tensor(values)
+        found = [*(getattr(t, name)() for name in names), t**1.5, 3.0**t]
+        mt.eval(*found)
+        return [y.numpy() for y in found]
+
+    whole = results(x)
+    for first, count in ((0, 1), (5, 7), (13, 17), (3, 31), (1, 8191)):
+        for name, y, part in zip(
+            [*names, "power", "power of 3"], whole, results(x[first : first + count]), strict=True
+        ):
+            np.testing.assert_array_equal(part, y[first : first + count], err_msg=name)
