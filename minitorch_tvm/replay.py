@@ -459,7 +459,7 @@ def tensor_of(buffer: Buffer, output: Output) -> Tensor:
 def _replace(tensor: Tensor, result: Buffer, output: Output) -> None:
     """Give a tensor a new value."""
     old = tensor._node
-    if old.buffer.shared:
+    if old.buffer is not None and old.buffer.shared:
         # The user's own array, as PyTorch's from_numpy promises.
         target = old.buffer.numpy(old.shape, old.dtype)
         target[...] = result.numpy(output.shape, output.dtype)

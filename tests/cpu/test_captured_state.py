@@ -244,3 +244,26 @@ def test_a_compiled_function_has_its_attributes() -> None:
     assert compiled.__doc__ == "Twice."
     with pytest.raises(AttributeError, match="'function' object has no attribute 'nothing'"):
         _ = compiled.nothing
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own memory", "a user's array"])
+def test_parameters_that_are_views_are_updated_with_what_they_are_of(shared: bool) -> None:
+    found = []
+    for captured in (False, True):
+        array = np.ones(6, np.float32)
+        base = mt.from_numpy(array) if shared else mt.tensor(array)
+        weight = base.reshape(6, 1).requires_grad_(True)
+        optimizer = mt.optim.SGD([weight], lr=0.01)
+        kept = weight.detach().view(-1)
+
+        def step(weight: mt.Tensor = weight, optimizer: mt.optim.SGD = optimizer) -> mt.Tensor:
+            optimizer.zero_grad()
+            (weight * weight).mean().backward()
+            optimizer.step()
+            return weight.detach().reshape(-1)
+
+        call = mt.compile(step) if captured else step
+        results = [call().tolist() for _ in range(6)]
+        found.append([*results, base.tolist(), kept.tolist(), weight.tolist()])
+        assert array.tolist() == (base.tolist() if shared else [1.0] * 6)
+    assert found[0] == found[1]
