@@ -33,7 +33,8 @@ def pow(x: d.Operand, y: d.Operand) -> Node:
         if y == -0.5:
             return b.div(b.full_like(base, 1.0), apply(b.SQRT, base))
         if y in (-1, -2):
-            return b.div(b.full_like(base, 1.0), _integer_power(base, -int(y)))
+            # Its square: the gradient of one divided by a square has that one's square in it.
+            return _integer_power(b.div(b.full_like(base, 1.0), base), -int(y))
         if y == 1:
             return d.clone(base)
         if y in (2, 3):

@@ -167,8 +167,9 @@ def cdist(x: Node, y: Node, power: float) -> Node:
         )
     if not power >= 0:
         raise RuntimeError("cdist only supports non-negative p values")
-    if not x.shape[-1]:
-        return b.full(_pairs(x.shape, y.shape), 0.0, x.dtype)
+    if not x.shape[-1]:  # zeros, which keep the history
+        nothing = _differences(x, y)
+        return b.sum(nothing, (len(nothing.shape) - 1,), False)
     if power == 2 and max(x.shape[-2], y.shape[-2]) > _FEW_ROWS:
         return apply(op_of(Distances), x, y)
     return vector_norm(_differences(x, y), power, -1, False)

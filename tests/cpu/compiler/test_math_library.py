@@ -87,6 +87,14 @@ def test_roots_of_what_is_special() -> None:
         np.testing.assert_array_equal(got, 1 / np.sqrt(x))
 
 
+def test_gradients_of_one_divided_by_a_square() -> None:
+    """Also where that square's square is too small or too large."""
+    x = mt.tensor([0.0, -0.0, 1e-12, 1e12, np.inf, -np.inf, 2.0], requires_grad=True)
+    (x**-2).sum().backward()
+    want = [-np.inf, np.inf, -2e36, -2e-36, -0.0, 0.0, -0.25]
+    np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-6)
+
+
 def test_fmod_is_exact(rng: np.random.Generator) -> None:
     """Of any bits, and of what is next to multiples, where a float32 quotient would be rounded."""
     any_bits = rng.integers(0, 1 << 32, (2, 20_000), np.uint32).view(np.float32)

@@ -192,3 +192,12 @@ def test_gradients_of_distances_of_rows_far_from_zero(rng: np.random.Generator) 
     mt.cdist(mt.tensor(a), y).sum().backward()
     rest = np.arange(40) != 3
     np.testing.assert_allclose(y.grad.numpy()[rest], -flows.sum(0)[rest], atol=1e-4)
+
+
+def test_distances_of_rows_without_columns_keep_the_history() -> None:
+    x = mt.zeros(2, 0, requires_grad=True)
+    distances = mt.cdist(x, mt.zeros(5, 3, 0))
+    assert distances.tolist() == [[[0.0] * 3] * 2] * 5
+    distances.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (2, 0)
