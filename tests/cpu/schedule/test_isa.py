@@ -215,6 +215,14 @@ def test_results_are_finished_in_whole_vectors(monkeypatch: pytest.MonkeyPatch) 
     assert _most_blocks(text) < 50
 
 
+def test_short_lines_of_bytes_are_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM unrolled them and looked for vectors among their elements, for seconds."""
+    x = mt.tensor(np.zeros((2, 62), np.uint8))
+    text = assembly(lambda: [x[:, 5:40] * (x[:, 5:40] * 2)], ISAS["avx512"].cpu, monkeypatch)
+    loops = [loop for loop in innermost_loops(text) if any("mulb" in line for line in loop)]
+    assert [len(loop) < 10 for loop in loops] == [True], loops
+
+
 def test_elements_that_vectors_leave_have_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM wrote the four columns that are left of 100 out for each of 16 rows."""
     other = filled(32, 100)

@@ -194,6 +194,12 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
     if not shape:
         return [line(1, lambda i: element(()))]
+    # Of a line of bytes shorter than a vector LLVM must not know how long it is: it unrolls it and
+    # looks for vectors among its elements, for seconds.  It finds good ones of integers, which many
+    # rows repay, and none of bools.
+    stored = {code.graph.values[m].dtype for m in code.kernel.stores}
+    short = dt.bool_ in stored or (dt.uint8 in stored and numel(full) <= GRAIN)
+    unknown = cpu.lanes(1) if short else 0
     cut = pieces(code, shape[-1]) if shapes.identity else [(0, shape[-1])]
 
     def along_row(head: tuple[Expr, ...]) -> Stmt:
@@ -203,7 +209,9 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             def one(j: Expr) -> Stmt:
                 return element((*head, start + j))
 
-            return serial(length, one, "j") if along is None else along(0, length, one)
+            if along is not None:
+                return along(0, length, one)
+            return serial(number(length, "length") if length < unknown else length, one, "j")
 
         return seq([piece(*p) for p in cut])
 
