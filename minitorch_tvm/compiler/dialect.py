@@ -56,7 +56,7 @@ _VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
 }
 """Elementary functions of float32, by name."""
 
-_DOUBLES = {"exp": doubles.exp, "log": doubles.log, "tanh": doubles.tanh}
+_DOUBLES = {name: getattr(doubles, name) for name in ("exp", "log", "tanh", "sigmoid")}
 """Those of float64; others call the C library."""
 
 _KNOWN = ("erf", "sin", "cos")
@@ -356,10 +356,6 @@ class Scope:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":
             return _VECTORS[name](x, self.keep)
-        if name == "sigmoid":
-            e = self.keep(doubles.exp(self.keep(-tvm().tirx.abs(x)), self.keep))
-            one = const(1.0, "float64")
-            return tvm().tirx.Select(x < const(0.0, "float64"), e, one) / (one + e)
         if name in _DOUBLES:
             return _DOUBLES[name](x, self.keep)
         return self._by_library(name, x)

@@ -1,14 +1,21 @@
-"""Exponential, logarithm and hyperbolic tangent of float64 as vector code (see :mod:`.math`)."""
+"""Exponential, logarithm, tanh and sigmoid of float64 as vector code (see :mod:`.math`)."""
 
 from __future__ import annotations
 
-import struct
-
 from ..core.tvm_api import tvm
-from .loops import is_nan
-from .scalars import Expr, Keep, f64, i64, polynomial, select, with_sign
+from .scalars import (
+    Expr,
+    Keep,
+    f64,
+    i64,
+    nearest,
+    of_positive,
+    polynomial,
+    select,
+    times_power,
+    with_sign,
+)
 
-_MAGIC = 6755399441055744.0  # 1.5 * 2**52: a sum with it has an integer in its lowest bits
 _LN2, _LN2_REST = 6.93147180369123816490e-1, 1.90821492927058770002e-10  # the first of 32 bits
 _EXP = (  # (e**r - 1 - r) / r**2, fitted to |r| <= ln 2 / 2: relative error of e**r 4e-18
     2.5000061626239511e-8,
@@ -48,17 +55,9 @@ _TANH = (  # (tanh(x) / x - 1) / x**2 in x**2, to 0.625: relative error of tanh 
 
 def _parts(x: Expr, keep: Keep) -> tuple[Expr, Expr, Expr]:
     """e**x = p 2**n: n, what to add to p's bits, and p."""
-    t = tvm().tirx
-    shifted = keep(x * f64(1.44269504088896340736) + f64(_MAGIC))
-    n = keep(shifted - f64(_MAGIC))
+    n, power = nearest(x * f64(1.44269504088896340736), keep)
     r = keep((x - n * f64(_LN2)) - n * f64(_LN2_REST))
-    p = keep(keep(r * r) * polynomial(r, _EXP) + r) + f64(1.0)
-    return n, keep(t.shift_left(t.reinterpret("int64", shifted), i64(52))), keep(p)
-
-
-def _times_power(p: Expr, power: Expr) -> Expr:
-    t = tvm().tirx
-    return t.reinterpret("float64", t.reinterpret("int64", p) + power)
+    return n, power, keep(keep(keep(r * r) * polynomial(r, _EXP) + r) + f64(1.0))
 
 
 def exp(x: Expr, keep: Keep) -> Expr:
@@ -67,7 +66,7 @@ def exp(x: Expr, keep: Keep) -> Expr:
     gone = keep(x < f64(-745.1332191019412))  # of masked scores, which must not be slow
     n, power, p = _parts(keep(select(gone, f64(0.0), x)), keep)
     low = keep(n < f64(-1000.0))
-    value = _times_power(p, power + select(low, i64(64 << 52), i64(0)))
+    value = times_power(p, power + select(low, i64(64 << 52), i64(0)))
     value = value * select(low, f64(2.0**-64), f64(1.0))
     beyond = t.Not(x <= f64(709.782712893384))  # or NaN
     return select(beyond, x + t.infinity("float64"), select(gone, f64(0.0), value))
@@ -82,8 +81,10 @@ def log(x: Expr, keep: Keep) -> Expr:
     tiny = keep(x < f64(2.2250738585072014e-308))
     bits = keep(t.reinterpret("uint64", select(tiny, x * f64(2.0**54), x)))
     lowest = t.const((1 << 52) - 1, "uint64")
-    exponent = t.bitwise_or(t.shift_right(bits, t.const(52, "uint64")), _bits(2.0**52))
-    one = t.bitwise_or(t.bitwise_and(bits, lowest), _bits(1.0))
+    exponent = t.bitwise_or(
+        t.shift_right(bits, t.const(52, "uint64")), t.reinterpret("uint64", f64(2.0**52))
+    )
+    one = t.bitwise_or(t.bitwise_and(bits, lowest), t.reinterpret("uint64", f64(1.0)))
     m = keep(t.reinterpret("float64", one))
     high = keep(m > f64(1.4142135623730951))
     less = select(tiny, f64(2.0**52 + 1023 + 54), f64(2.0**52 + 1023))
@@ -94,13 +95,7 @@ def log(x: Expr, keep: Keep) -> Expr:
     half = keep(f * f * f64(0.5))
     rest = s * (half + z * polynomial(z, _LOG)) + e * f64(_LN2_REST)
     value = e * f64(_LN2) - ((half - rest) - f)
-    value = select(x == f64(0.0), -t.infinity("float64"), value)
-    value = select(x < f64(0.0), f64(float("nan")), value)
-    return select(t.any(is_nan(x), x == t.infinity("float64")), x, value)
-
-
-def _bits(value: float) -> Expr:
-    return tvm().tirx.const(int.from_bytes(struct.pack(">d", value), "big"), "uint64")
+    return of_positive(x, value)
 
 
 def tanh(x: Expr, keep: Keep) -> Expr:
@@ -111,5 +106,11 @@ def tanh(x: Expr, keep: Keep) -> Expr:
     small = select(x == f64(0.0), x, polynomial(square, _TANH) * (square * x) + x)
     # From 19.1 on the quotient is below half a place of 1.
     _, power, p = _parts(keep(t.min(size, f64(20.0)) * f64(2.0)), keep)
-    large = f64(1.0) - f64(2.0) / (_times_power(p, power) + f64(1.0))
+    large = f64(1.0) - f64(2.0) / (times_power(p, power) + f64(1.0))
     return select(size >= f64(0.625), with_sign(large, x), small)  # small: of NaN
+
+
+def sigmoid(x: Expr, keep: Keep) -> Expr:
+    """1 / (1 + e**-x), by e**-|x| so that nothing overflows."""
+    e = keep(exp(keep(-tvm().tirx.abs(x)), keep))
+    return select(x < f64(0.0), e, f64(1.0)) / (f64(1.0) + e)

@@ -12,7 +12,18 @@ from __future__ import annotations
 
 from ..core.tvm_api import tvm
 from .loops import is_nan
-from .scalars import Expr, Keep, f32, i32, nearest, polynomial, select, times_power, with_sign
+from .scalars import (
+    Expr,
+    Keep,
+    f32,
+    i32,
+    nearest,
+    of_positive,
+    polynomial,
+    select,
+    times_power,
+    with_sign,
+)
 
 _EXP = (  # (e**r - 1 - r) / r**2, fitted to |r| <= ln 2 / 2: relative error of e**r 4e-9
     1.381453942e-3,
@@ -184,14 +195,6 @@ def mantissa(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
 def log_rest(m: Expr, z: Expr) -> Expr:
     """log(1 + m) - m + m**2 / 2, of a :func:`mantissa` and its square."""
     return (polynomial(m, _LOG) * m) * z
-
-
-def of_positive(x: Expr, result: Expr) -> Expr:
-    """A logarithm of x: ``result``, -inf of 0, NaN of what is negative, and x if that is inf."""
-    t = tvm().tirx
-    result = select(x == f32(0.0), -t.infinity("float32"), result)
-    bad = select(x < f32(0.0), f32(float("nan")), result)
-    return select(t.any(is_nan(x), x == t.infinity("float32")), x, bad)
 
 
 def log(x: Expr, keep: Keep) -> Expr:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from ..core.tvm_api import tvm
 from .loops import is_nan
-from .math import log_rest, mantissa, of_positive, power_of_e, scaled, two_powers
+from .math import log_rest, mantissa, power_of_e, scaled, two_powers
 from .scalars import (
     Expr,
     Keep,
     f32,
     f64,
     i32,
-    i64,
     nearest,
+    of_positive,
     polynomial,
     select,
     times_power,
@@ -113,11 +113,9 @@ def power(x: Expr, y: Expr, keep: Keep) -> Expr:
     exponent = keep(y.astype("float64") * logarithm)
     # What is beyond becomes 0 or infinite where it is made a float32.
     inside = keep(t.max(t.min(exponent, f64(200.0)), f64(-200.0)))
-    magic = f64(6755399441055744.0)  # 1.5 * 2**52: see nearest()
-    shifted = keep(inside + magic)
-    p = keep(polynomial(keep(inside - (shifted - magic)), _EXP2))
-    raised = t.reinterpret("int64", p) + t.shift_left(t.reinterpret("int64", shifted), i64(52))
-    value = keep(t.reinterpret("float64", raised).astype("float32"))
+    n, raised = nearest(inside, keep)
+    p = keep(polynomial(keep(inside - n), _EXP2))
+    value = keep(times_power(p, raised).astype("float32"))
 
     # Of 0 and infinity, which have no such logarithm, and of NaN.
     rising = y > zero

@@ -43,24 +43,19 @@ def _outside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     They are joined to it: looked up by position, each element would be read by itself, and its
     gradient added to by itself.
     """
-    n, zeros, ones = x.shape[axis], [0] * len(x.shape), [1] * len(x.shape)
-
-    def part(start: int, stop: int) -> Node:
-        starts, stops = [*zeros], [*x.shape]
-        starts[axis], stops[axis] = start, stop
-        return b.slice(x, starts, stops, ones)
+    n = x.shape[axis]
 
     def end(start: int, stop: int, place: int, count: int) -> list[Node]:
         """``count`` elements: those from start to stop, backwards, or that of one place."""
         if not count:
             return []
         if mode == "circular":
-            return [part(start, stop)]
+            return [b.narrow(x, axis, start, stop)]
         if mode == "reflect":
-            return [moves.flip(part(start, stop), [axis])]
+            return [moves.flip(b.narrow(x, axis, start, stop), [axis])]
         shape = [*x.shape]
         shape[axis] = count
-        return [b.expand(part(place, place + 1), tuple(shape))]
+        return [b.expand(b.narrow(x, axis, place, place + 1), tuple(shape))]
 
     if mode == "reflect":
         left, right = (1, before + 1), (n - 1 - after, n - 1)

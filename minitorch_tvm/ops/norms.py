@@ -133,20 +133,15 @@ def _prod(x: Node, axis: int) -> Node:
 
     The dimension stays where it is: what lies along others is multiplied in vectors.
     """
-    before, n, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    shape, n = (*x.shape[:axis], *x.shape[axis + 1 :]), x.shape[axis]
     rest: Node | None = None
-
-    def part(y: Node, start: int, stop: int) -> Node:
-        starts = (*(0,) * len(before), start, *(0,) * len(behind))
-        return b.slice(y, starts, (*before, stop, *behind), (1,) * len(y.shape))
-
     while n > 1:
         if n & 1:
-            last = part(x, n - 1, n)
+            last = b.narrow(x, axis, n - 1, n)
             rest = last if rest is None else b.mul(rest, last)
         n //= 2
-        x = b.mul(part(x, 0, n), part(x, n, 2 * n))
-    return b.reshape(x if rest is None else b.mul(x, rest), before + behind)
+        x = b.mul(b.narrow(x, axis, 0, n), b.narrow(x, axis, n, 2 * n))
+    return b.reshape(x if rest is None else b.mul(x, rest), shape)
 
 
 def prod(x: Node, dim: int | None, keepdim: bool, dtype: DType | None = None) -> Node:

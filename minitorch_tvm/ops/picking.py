@@ -190,7 +190,6 @@ def _of_written(ct: Node, line: Node, dim: int) -> Node:
     return b.where(b.reshape(counts, column), picked, b.full_like(picked, 0))
 
 
-@record(eq=False)
 class IndexPut(Composite, kind=Kind.COMPOSITE):
     """index_put(x, values, *indices): values written, of several for one position the last."""
 
@@ -262,7 +261,6 @@ def scatter(x: Node, index: Node, source: Node, dim: int, add: bool) -> Node:
     return apply(op_of(kind, title, _scatter, (dim, add)), x, index, source)
 
 
-@record(eq=False)
 class Scatter(Composite, kind=Kind.COMPOSITE):
     """scatter(x, index, source): source written along a dimension, the last for each position."""
 

@@ -7,6 +7,7 @@ from ..core.arguments import in_64_bits, unsupported
 from ..ir.node import Node, apply
 from . import build as b
 from . import derived as d
+from . import pointwise as pw
 from .composite import composite
 
 
@@ -31,10 +32,10 @@ def pow(x: d.Operand, y: d.Operand) -> Node:
         if y == 0.5:
             return apply(b.SQRT, base)
         if y == -0.5:
-            return b.div(b.full_like(base, 1.0), apply(b.SQRT, base))
+            return pw.rsqrt(base)
         if y in (-1, -2):
             # Its square: the gradient of one divided by a square has that one's square in it.
-            return _integer_power(b.div(b.full_like(base, 1.0), base), -int(y))
+            return _integer_power(pw.reciprocal(base), -int(y))
         if y == 1:
             return d.clone(base)
         if y in (2, 3):

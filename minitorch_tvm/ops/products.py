@@ -179,10 +179,6 @@ _FEW_ROWS = 25
 """Up to so many PyTorch uses no products for distances, either."""
 
 
-def _pairs(x: Shape, y: Shape) -> Shape:
-    return (*broadcast(x[:-2], y[:-2]), x[-2], y[-2])
-
-
 def _differences(x: Node, y: Node) -> Node:
     rows = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     others = b.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
@@ -201,7 +197,8 @@ class Distances(Expandable, kind=Kind.COMPOSITE):
 
     def infer(self, *inputs: Spec) -> Spec:
         x, y = inputs
-        return Spec(_pairs(x.shape, y.shape), x.dtype)
+        lead = broadcast(x.shape[:-2], y.shape[:-2])
+        return Spec((*lead, x.shape[-2], y.shape[-2]), x.dtype)
 
     def expand(self, *xs: Node) -> Node:
         return vector_norm(_differences(*xs), 2.0, -1, False)

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from _measure import Answer, Side, closing, digests_agree, figure, ratio, table, take_turns
+from _measure import (
+    ALONE,
+    Answer,
+    Side,
+    closing,
+    digests_agree,
+    figure,
+    ratio,
+    table,
+    take_turns,
+)
 
 SIZE = (256, 512)
 TURN = 0.01  # seconds of repeated calls per turn
@@ -307,8 +317,7 @@ def _measured(sides: dict[str, Side], name: str, gradients: bool, turns: int) ->
 
 def ops(rows: list[str], turns: int, results: Answer) -> None:
     """All cases, or those of ``rows``, which are names of families."""
-    # A table of operations is no line whose sizes vary.
-    sides = {name: Side("ops", name, MTVM_VARYING="0") for name in ("torch", "ours")}
+    sides = {name: Side("ops", name, **ALONE) for name in ("torch", "ours")}
 
     def lines() -> Iterator[list[str]]:
         for family, cases in families().items():

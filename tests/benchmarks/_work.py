@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from _cases import Case, cases, course_products
 from _measure import (
+    ALONE,
     Answer,
     Limits,
     Side,
@@ -27,8 +28,6 @@ ROUNDING = 1e-3  # of the norm
 LARGE, INTENSIVE = 2 * 255**3, 10
 # Shares of their limits that native calls should reach (of attention, none is asked for).
 GOALS = {"matmul": 0.92, "conv": 0.85, "memory": 0.85}
-# A table of sizes is no line whose sizes vary: each is to have a program of its own at once.
-ALONE = {"MTVM_VARYING": "0"}
 
 
 def _measure(case: Case, sides: dict[str, Side], limits: Side, turns: int) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -229,6 +230,25 @@ def test_the_first_few_are_those_of_the_whole_order(
                     assert np.array_equal(x.t().topk(k, 0, False).indices.numpy().T, order[:, :k])
     finally:
         mt.set_num_threads(threads)
+
+
+def test_few_are_found_where_more_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as a vector has lanes at most, and no more than half."""
+    ways: list[str] = []
+    sort = importlib.import_module("minitorch_tvm.compiler.schedule.cpu.sort")
+    tiled = sort.tiled
+
+    def spied(name: str, *arguments: Any) -> Any:
+        ways.append(name)
+        return tiled(name, *arguments)
+
+    monkeypatch.setattr(sort, "tiled", spied)
+    lazy.clear_cache()
+    x = mt.rand(3, 40)
+    for wanted, few in ((2, True), (4, True), (20, False), (40, False)):
+        ways.clear()
+        mt.eval(*x.topk(wanted))
+        assert ("found" in ways) == few, (wanted, ways)
 
 
 def test_what_is_different_is_sorted_once(rng: np.random.Generator) -> None:

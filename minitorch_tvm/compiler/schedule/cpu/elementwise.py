@@ -115,7 +115,7 @@ def _along(start: Expr, size: Expr, body: Callable[[Expr], Stmt], around: Around
     )
 
 
-def _hopes(code: KernelCode) -> bool:
+def _worth_hoping(code: KernelCode) -> bool:
     """Whether something is computed of which there are vectors as long as quotients are not large.
 
     What is read must still be there afterwards.  Small kernels do not repay compiling that.
@@ -185,7 +185,7 @@ def elementwise(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     along: Along | None = None
     if far is not None:
         along = partial(_along, around=far)
-    elif _hopes(code):
+    elif _worth_hoping(code):
         along = hopes.along
     grain = GRAIN * (LARGER if far else 1)
 
