@@ -50,7 +50,6 @@ class Interim(ReferenceExecutor):
 
     def __init__(self, graph: Graph, runs: int) -> None:
         super().__init__(reference_program(graph))
-        self.graph = graph
         self._runs = runs
 
     @property

@@ -71,6 +71,8 @@ _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
 _INTERIM: OrderedDict[Key, growing.Interim | PaddedExecutor] = OrderedDict()
 """Apart from compiled ones: those must not make way for what takes nothing to make."""
+_WORTH_COMPILING: set[Key] = set()
+"""Of those that were among them, and have run so often that they are compiled."""
 _WORTH_LEAVING = 1 << 19
 """Bytes of results that nobody reads; fewer are not worth another program."""
 _reference = weakref.ref
@@ -229,7 +231,7 @@ def recorded(owed: Iterable[int]) -> tuple[object, ...] | None:
 
 
 def executor_of(key: Key) -> Runner | None:
-    """The executor of that structure, if it is in memory."""
+    """The executor of that structure, if it is in memory, and not to be replaced."""
     executor = _CACHE.get(key)
     if executor is not None:
         _CACHE.move_to_end(key)
@@ -242,10 +244,8 @@ def executor_of(key: Key) -> Runner | None:
         _INTERIM.move_to_end(key)
         return interim
     del _INTERIM[key]
-    graph = interim.graph
-    executor = _built(simplified(graph), len(graph.values))
-    _remember(_CACHE, key, executor)
-    return executor
+    _WORTH_COMPILING.add(key)
+    return None
 
 
 def _remember(cache: OrderedDict[Key, Any], key: Key, executor: Any) -> None:
@@ -474,7 +474,7 @@ def _flush(
             executor = executor_of(plan.key)
             known = None if recording is None else Known.of(plan, trace)
             if known is not None:
-                trace.prefix.known[recording] = known
+                trace.prefix.remember(recording, known)
             if executor is None:
                 executor = _made(plan)
             else:
@@ -590,22 +590,25 @@ def _made(plan: Plan) -> Runner:
     place = errors.user_place()
     with collector.put_off():
         recorded = graph_of(plan)
-        history = sites.note(recorded, place)
+        compiled = plan.key in _WORTH_COMPILING
+        history = None if compiled else sites.note(recorded, place)
     executor: Executor | ReferenceExecutor
     if config.CONFIG.target == "numpy":
         EVENTS.add("reference_programs")
         executor = ReferenceExecutor(reference_program(recorded))
     else:
         interim: growing.Interim | PaddedExecutor | None = None
-        if MODE.trace.capture is None:
+        if history is not None and MODE.trace.capture is None:
             interim = _with_room(recorded, history, place)
             if interim is None:
                 interim = growing.interim(recorded, history, place)
         if interim is not None:
             _remember(_INTERIM, plan.key, interim)
             return interim
-        sites.compiling(recorded, place)
+        if history is not None:
+            sites.compiling(recorded, place)
         executor = _built(simplified(recorded), len(recorded.values))
+        _WORTH_COMPILING.discard(plan.key)
     _remember(_CACHE, plan.key, executor)
     return executor
 
@@ -684,5 +687,6 @@ def clear_cache() -> None:
     forget()
     _CACHE.clear()
     _INTERIM.clear()
+    _WORTH_COMPILING.clear()
     sites.forget()
     growing.forget()

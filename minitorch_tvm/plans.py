@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .core import config
+from .core import config, errors
 from .core.events import EVENTS
 from .core.record import record
-from .ir.graph import Graph, Value
+from .ir.graph import Graph, Value, prune
 from .ir.node import BUFFER, SCALAR, Node
 from .ir.op import Kind
 from .ir.trace import Trace
-from .ops.composite import expanded
+from .ops.build import CLONE
+from .ops.composite import expansion
 from .runtime.memory import Buffer
 
 _VISITS = itertools.count(1)
@@ -209,20 +210,41 @@ def linearise(order: list[Node], roots: dict[int, Node]) -> Plan:
 
 def graph_of(plan: Plan) -> Graph:
     """What the compiler is given of it; composites are expanded."""
-    entries, outputs = plan.entries, plan.outputs
-    if any(n.op.kind is Kind.COMPOSITE and n.pending for n in entries):
-        entries, outputs = expanded(entries, outputs)
-    position = {id(n): i for i, n in enumerate(entries)}
-    values = []
+    entries = plan.entries
+    composed = any([n.op.kind is Kind.COMPOSITE for n in entries if n.pending])  # noqa: C419
+    if composed:  # of what is expanded, leaves come first
+        entries = [n for n in entries if not n.pending] + [n for n in entries if n.pending]
+    values: list[Value] = []
+    position = [0] * len(entries)
     for n in entries:
-        if n.pending:
-            inputs = tuple(position[id(x)] for x in n.inputs)
-            values.append(Value(n.op, inputs, n.shape, n.dtype, n.place))
+        given = [position[x.index] for x in n.inputs] if n.pending else []
+        if not n.pending:
+            kind = SCALAR if n.op is SCALAR else BUFFER
+            values.append(Value(kind, (), n.shape, n.dtype, n.place))
+        elif n.op.kind is not Kind.COMPOSITE:
+            values.append(Value(n.op, tuple(given), n.shape, n.dtype, n.place))
         else:
-            op = SCALAR if n.op is SCALAR else BUFFER
-            values.append(Value(op, (), n.shape, n.dtype, n.place))
-    donated = tuple((o, position[id(plan.buffers[d])]) for o, d in enumerate(plan.donors) if d >= 0)
-    return Graph(tuple(values), tuple(position[id(n)] for n in outputs), donated)
+            ops, chosen, shapes, dtypes, result = expansion(n, given)
+            for op, places, shape, dtype in zip(ops, chosen, shapes, dtypes, strict=True):
+                inputs = tuple([given[i] for i in places])
+                given.append(len(values))
+                values.append(Value(op, inputs, shape, dtype, n.place))
+            position[n.index] = given[result]
+            continue
+        position[n.index] = len(values) - 1
+    outputs: list[int] = []
+    taken: set[int] = set()
+    for n in plan.outputs:
+        found = position[n.index]
+        if found in taken or values[found].is_leaf:  # every output is a value of its own
+            values.append(Value(CLONE, (found,), n.shape, n.dtype, errors.user_place()))
+            found = len(values) - 1
+        taken.add(found)
+        outputs.append(found)
+    donors = [(o, plan.buffers[d]) for o, d in enumerate(plan.donors) if d >= 0]
+    donated = tuple((o, position[donor.index]) for o, donor in donors)
+    graph = Graph(tuple(values), tuple(outputs), donated)
+    return prune(graph)[0] if composed else graph
 
 
 def kept(outputs: Iterable[Node]) -> set[int]:

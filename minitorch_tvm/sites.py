@@ -7,7 +7,7 @@ that is still to be computed is noticed here, and then records where they begin 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import field
 from types import CodeType
 from typing import Any
@@ -19,6 +19,9 @@ from .core.shape import Shape
 from .ir.graph import Graph, Value
 from .ir.op import Op
 from .ops.movement import Full, Insert, Slice
+
+Pair = tuple[int, Value, Value]
+"""A position, and the values there of two graphs of one structure."""
 
 _SOME = 4
 """Programs of a structure behind which further sizes are expected."""
@@ -58,12 +61,12 @@ class History:
         """Whether there have been some, with smaller sizes than the last one's and with larger."""
         return self.programs >= _SOME and self.between and bool(self.sizes)
 
-    def add(self, graph: Graph) -> None:
-        """There is another one."""
-        previous, self.last = self.last, graph
+    def add(self, graph: Graph, different: Sequence[Pair]) -> None:
+        """There is another one, in which these values are not the last one's."""
+        self.last = graph
         self.programs += 1
         self.between = True
-        for i, (a, b) in enumerate(zip(previous.values, graph.values, strict=True)):
+        for i, a, b in different:
             if a.shape != b.shape:
                 for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
                     known = self.sizes.get((i, axis))
@@ -134,18 +137,23 @@ def note(graph: Graph, place: Provenance | None) -> History:
     if place is None:
         return History(graph)
     seen = _HISTORIES.setdefault(_line(place), OrderedDict())
-    structure = tuple((type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values)
+    structure = tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
     history = seen.pop(structure, None)
     others = max((h.grown for h in seen.values()), default=0)
     if history is None:
         history = History(graph, max(0, others - 1))
     else:
-        _compare(history.last, graph)
-        if _grown(history.last, graph):
+        different = [
+            (i, a, b)
+            for i, (a, b) in enumerate(zip(history.last.values, graph.values, strict=True))
+            if a.shape != b.shape or a.op is not b.op
+        ]
+        _compare(graph, different)
+        if _grown(different):
             history.grown = min(history.grown + 1, _WARNING)
         else:
             history.grown = max(0, others - 1, history.grown - 1)
-        history.add(graph)
+        history.add(graph, different)
     seen[structure] = history
     if len(seen) > _MOST_STRUCTURES:
         seen.popitem(last=False)
@@ -174,10 +182,10 @@ def _line(place: Provenance) -> _Line:
     return place[0], errors.line_of(place)[1]
 
 
-def _grown(previous: Graph, graph: Graph) -> bool:
+def _grown(different: Sequence[Pair]) -> bool:
     """True if no size of the same structure has become smaller, and one has grown by one."""
     longer = False
-    for a, b in zip(previous.values, graph.values, strict=True):
+    for _, a, b in different:
         if a.shape != b.shape:
             for m, n in zip(a.shape, b.shape, strict=True):
                 if n < m:
@@ -186,13 +194,13 @@ def _grown(previous: Graph, graph: Graph) -> bool:
     return longer
 
 
-def _compare(previous: Graph, graph: Graph) -> None:
+def _compare(graph: Graph, different: Sequence[Pair]) -> None:
     """Remember slices that were elsewhere in a program that has as many values.
 
     A loop along a dimension takes slices in many places, too, but in one program, which is
     compiled once.
     """
-    for a, b in zip(previous.values, graph.values, strict=True):
+    for _, a, b in different:
         if not (isinstance(a.op, Slice) and isinstance(b.op, Slice)) or a == b:
             continue
         like = (a.inputs, a.shape, a.dtype, a.op.steps) == (b.inputs, b.shape, b.dtype, b.op.steps)

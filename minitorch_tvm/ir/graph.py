@@ -101,6 +101,8 @@ def prune(graph: Graph) -> tuple[Graph, dict[int, int]]:
     for i in range(len(graph.values) - 1, -1, -1):
         if i in needed:
             needed.update(graph.values[i].inputs)
+    if len(needed) == len(graph.values):
+        return graph, {i: i for i in needed}
     return rebuild(graph, lambda i: i in needed)
 
 

@@ -270,9 +270,9 @@ def apply(op: Op, *inputs: Node) -> Node:
         key = (op.uid, trace.grad_enabled, x.at - base, y.at - base, z.at - base)
     else:
         key = (op.uid, trace.grad_enabled, *[x.at - base for x in inputs])
-    after = trace.prefix.following.get(key)
-    if after is None:
-        after = _entered(trace, op, inputs)
+    after = trace.prefix.next
+    if after.key != key:
+        after = trace.prefix.others.get(key) or _entered(trace, op, inputs)
     # As Node(), in two thirds of the time.
     node = _new(Node)
     node.op, node.inputs = op, inputs
@@ -315,11 +315,10 @@ def _entered(trace: Trace, op: Op, inputs: tuple[Node, ...]) -> Prefix:
         place = x.at - base
         positions.append(place if 0 <= place < count else trace.position(x))
     key = (op.uid, trace.grad_enabled, *positions)
-    after = trace.prefix.following.get(key)
-    if after is None:
-        after = Prefix(trace.prefix, op, positions, _result(op, inputs))
-        trace.prefix.following[key] = after
-    return after
+    prefix = trace.prefix
+    return prefix.following(key) or prefix.follow(
+        key, Prefix(prefix, op, positions, _result(op, inputs))
+    )
 
 
 def _result(op: Op, inputs: tuple[Node, ...]) -> Result:

@@ -64,7 +64,7 @@ class Latest:
         """Remember ``passage``, which has just been recorded behind ``start``, if it may come
         again in this way."""
         if passage.enters(given) and _is_plain(given[0]):
-            start.known[_LATEST] = cls(trace, choices, given, passage)
+            start.remember(_LATEST, cls(trace, choices, given, passage))
 
     @staticmethod
     def of(trace: Trace, choices: Sequence[object], given: Sequence[Node]) -> Passage | None:

@@ -415,7 +415,7 @@ class Amending:
         amended = Tape(tape.start, steps, trace.prefix, cts)
         fits = amended.may_wait and amended.held == tape.held
         if fits and (seen is None or seen in amended.needed):
-            self._start.known[self._key] = Amendment(amended, entered, seen)
+            self._start.remember(self._key, Amendment(amended, entered, seen))
 
 
 def remember(
@@ -447,4 +447,4 @@ def remember(
         return
     if ends is not None and cts is not None:
         pairs = dict(zip(ends, cts, strict=True))
-        start.known[call] = Tape(count, steps, trace.prefix, pairs, results, leaves, freed)
+        start.remember(call, Tape(count, steps, trace.prefix, pairs, results, leaves, freed))

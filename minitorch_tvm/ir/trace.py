@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +46,21 @@ NOWHERE: Provenance = ((lambda: None).__code__, -1)
 _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
 
 
+_NOTHING: dict[Any, Any] = {}
+"""Of prefixes that have nothing to keep; stays empty."""
+_END: Prefix | None = None
+
+
 class Prefix:
     """A recording up to some value.  Equal recordings have one."""
 
-    __slots__ = ("before", "depth", "following", "known", "op", "place", "positions", "result")
+    # Whatever is recorded once only leaves such objects, and nothing else that Python's garbage
+    # collector would visit: as most have one follower or none, and nobody remembers anything of
+    # them, the dictionaries of others are made when they are needed.
+    __slots__ = (
+        *("before", "depth", "key", "known", "next", "op", "others", "place", "positions"),
+        "result",
+    )
 
     total = 0
 
@@ -68,13 +79,41 @@ class Prefix:
         if result is not None:
             self.result: Result = result
             """Of the last value; there is one if an op makes it."""
-        self.following: dict[Key, Prefix] = {}
-        self.known: dict[object, Any] = {}
-        """What others remember of this recording."""
+        self.key: Key | None = None
+        """The step that leads here."""
+        self.next: Prefix = _END or self
+        """Where the step leads that was taken from here first; no step leads to ``_END``."""
+        self.others: dict[Key, Prefix] = _NOTHING
+        """Where others lead."""
+        self.known: dict[Any, Any] = _NOTHING
+        """What others remember of this recording; see :meth:`remember`."""
         self.place = NOWHERE
         """Where the last value was recorded the last time, ``depth`` calls further out."""
         self.depth = 1  # never that of the function that asks: it would hold itself
         Prefix.total += 1
+
+    def following(self, key: Key) -> Prefix | None:
+        """Where a step leads that was taken from here before."""
+        after = self.next
+        return after if after.key == key else self.others.get(key)
+
+    def follow(self, key: Key, after: Prefix) -> Prefix:
+        """From now on this new one is where a step leads that was not taken before."""
+        after.key = key  # before any other thread can see it
+        if self.next is _END:
+            self.next = after
+        elif self.others is _NOTHING:
+            self.others = {key: after}
+        else:
+            self.others[key] = after
+        return after
+
+    def remember(self, key: Hashable, what: Any) -> None:
+        """Keep something in ``known``."""
+        if self.known is _NOTHING:
+            self.known = {key: what}
+        else:
+            self.known[key] = what
 
     @property
     def inputs(self) -> Picker:
@@ -118,6 +157,7 @@ def picker(positions: Sequence[int]) -> Picker:
     return itemgetter(*positions)
 
 
+_END = Prefix()
 _start = Prefix()
 _THREADS = itertools.count()
 # Numbers of values: thread, recording of the thread, position in the recording.
@@ -202,9 +242,7 @@ class Trace:
         reference = _reference(node)
         position = count
         key = node.entry or self.entry(node)
-        following = self.prefix.following.get(key)
-        if following is None:
-            following = self.prefix.following[key] = Prefix(self.prefix)
+        following = self.prefix.following(key) or self.prefix.follow(key, Prefix(self.prefix))
         node.at = self.base + position
         self.prefix = following
         values.append(reference)  # at once: an interrupt must not come between the three
@@ -239,10 +277,8 @@ class Trace:
 
     def step(self, *key: int) -> None:
         """Go on to the prefix that follows."""
-        following = self.prefix.following.get(key)
-        if following is None:
-            following = self.prefix.following[key] = Prefix(self.prefix)
-        self.prefix = following
+        prefix = self.prefix
+        self.prefix = prefix.following(key) or prefix.follow(key, Prefix(prefix))
 
     def marked(self, node: Node) -> None:
         """The flags of ``node`` have changed."""

@@ -164,7 +164,7 @@ class Sequential(_Ordered):
             # Nor has anything been written to what was given.
             plain = plain and all(t._node is n for t, n in zip(tensors, nodes, strict=True))
             found = plain and passage.Passage.since(trace, start, count, nodes, result._node)
-            start.known[key] = found or False
+            start.remember(key, found or False)
         return result
 
 

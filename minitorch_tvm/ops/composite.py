@@ -8,17 +8,17 @@ classification loss, SGD's update.  No pass of the compiler ever sees a composit
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import errors
+from ..core.dtype import DType
 from ..core.record import record
-from ..ir.node import MODE, Node, apply, leaf
+from ..core.shape import Shape
+from ..ir.node import MODE, Node, leaf
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
-from ..ir.trace import Result
-from . import build as b
 
 
 class Expandable(Op, kind=Kind.COMPOSITE):
@@ -80,6 +80,7 @@ def composite(title: str, function: Callable[..., Node], *static: object) -> Com
 
     >>> from minitorch_tvm.ir.node import apply, leaf
     >>> from minitorch_tvm.core.dtype import float32
+    >>> from minitorch_tvm.ops import build as b
     >>> double = composite("Double", lambda x: b.add(x, x))
     >>> apply(double, leaf(None, (3,), float32)).spec
     Spec(shape=(3,), dtype=mt.float32)
@@ -87,91 +88,76 @@ def composite(title: str, function: Callable[..., Node], *static: object) -> Com
     return intern(Composite(title, function, static))
 
 
-def expanded(entries: Sequence[Node], outputs: Iterable[Node]) -> tuple[list[Node], list[Node]]:
-    """(entries, outputs) with composites replaced by the primitive ops they stand for.
+class Expansion(NamedTuple):
+    """What a composite stands for, step by step.
 
-    ``entries`` are in the order of recording, each with its position as ``index``.  Leaves keep
-    their order and come first.
+    Apart, as thousands are kept, and Python's garbage collector would visit an object per step.
     """
-    new: list[Node] = []
-    before = errors.OVERRIDE.place
-    grad, MODE.trace.grad_enabled = MODE.trace.grad_enabled, False
-    try:
-        with expanding():
-            for n in entries:
-                if not n.pending:
-                    new.append(n)
-                    continue
-                errors.OVERRIDE.place = n.place
-                new.append(_expanded_once(n.op, [new[x.index] for x in n.inputs]))
-    finally:
-        errors.OVERRIDE.place = before
-        MODE.trace.grad_enabled = grad
-    results: list[Node] = []
-    taken: set[int] = set()
-    for o in outputs:
-        node = new[o.index]
-        if not node.pending or id(node) in taken:
-            node = apply(b.CLONE, node)  # every output is a value of its own
-        taken.add(id(node))
-        results.append(node)
-    return [n for n in entries if not n.pending] + _needed(results), results
 
-
-@record
-class _Expansion:
-    """What a composite has recorded: it does the same on inputs of the same kind."""
-
-    steps: list[tuple[Op, list[int], Result]]
-    """Inputs are positions among the composite's and the results of earlier steps."""
+    ops: tuple[Op, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    """Positions among the composite's inputs, and the results of earlier steps behind them."""
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[DType, ...]
     result: int
-
-    def record(self, inputs: list[Node]) -> Node:
-        """Do it again."""
-        nodes, place = [*inputs], errors.OVERRIDE.place
-        for op, chosen, (shape, dtype, spec_id, grad) in self.steps:
-            node = Node(op, tuple([nodes[i] for i in chosen]), shape, dtype, grad, spec_id)
-            node.place = place
-            nodes.append(node)
-        return nodes[self.result]
+    """The position of the composite's result."""
 
 
-_EXPANSIONS: dict[tuple[object, ...], _Expansion] = {}
+_EXPANSIONS: dict[tuple[object, ...], Expansion] = {}
 _MOST_EXPANSIONS = 4096
 
 
-def _expanded_once(op: Op, inputs: list[Node]) -> Node:
-    """``op`` on ``inputs``, recorded as primitive ops; no gradients are recorded."""
-    if op.kind is not Kind.COMPOSITE:
-        return apply(op, *inputs)
-    key = (op.uid, *[2 * x.spec_id + x.requires_grad for x in inputs])
+def expansion(node: Node, given: Sequence[int]) -> Expansion:
+    """What ``node``, of a composite op, stands for.
+
+    ``given`` tells which of its inputs are one.  It is the same for inputs of the same kind.
+    """
+    op, inputs = node.op, node.inputs
+    same = None if len(set(given)) == len(given) else tuple([given.index(x) for x in given])
+    # Nothing that is expanded requires gradients; leaves may.
+    kinds = [2 * x.spec_id + (x.requires_grad and not x.pending) for x in inputs]
+    key = (op.uid, same, *kinds)
     known = _EXPANSIONS.get(key)
-    if known is not None:
-        return known.record(inputs)
-    result = op.expand(*inputs)
-    place = {id(x): i for i, x in enumerate(inputs)}
-    if len(place) == len(inputs):
-        steps = []
-        for node in _needed([result], place):
-            chosen = [place.get(id(x), -1) for x in node.inputs]
-            if -1 in chosen:  # something that was there before
-                return result
-            made = node.shape, node.dtype, node.spec_id, node.requires_grad
-            steps.append((node.op, chosen, made))
-            place[id(node)] = len(place)
+    if known is None:
         if len(_EXPANSIONS) >= _MOST_EXPANSIONS:
             _EXPANSIONS.clear()
-        _EXPANSIONS[key] = _Expansion(steps, place[id(result)])
-    return result
+        known = _EXPANSIONS[key] = _expanded(node, same or range(len(inputs)))
+    return known
 
 
-def _needed(outputs: Iterable[Node], given: Container[int] = ()) -> list[Node]:
-    """Pending nodes that lead to ``outputs`` from those with ids in ``given``, in order."""
+def _expanded(node: Node, same: Sequence[int]) -> Expansion:
+    stand_ins = [leaf(None, x.shape, x.dtype, x.spec_id) for x in node.inputs]
+    for x, y in zip(node.inputs, stand_ins, strict=True):
+        y.requires_grad = x.requires_grad and not x.pending
+    place = {id(y): i for i, y in enumerate(stand_ins)}
+    before = errors.OVERRIDE.place
+    grad, MODE.trace.grad_enabled = MODE.trace.grad_enabled, False
+    try:
+        errors.OVERRIDE.place = node.place
+        with expanding():
+            result = node.op.expand(*[stand_ins[i] for i in same])
+    finally:
+        errors.OVERRIDE.place = before
+        MODE.trace.grad_enabled = grad
+    steps = _needed([result])
+    for n in steps:
+        place[id(n)] = len(place)
+    return Expansion(
+        tuple([n.op for n in steps]),
+        tuple([tuple([place[id(x)] for x in n.inputs]) for n in steps]),
+        tuple([n.shape for n in steps]),
+        tuple([n.dtype for n in steps]),
+        place[id(result)],
+    )
+
+
+def _needed(outputs: Iterable[Node]) -> list[Node]:
+    """Pending nodes that lead to ``outputs``, in order."""
     found: dict[int, Node] = {}
     stack = list(outputs)
     while stack:
         node = stack.pop()
-        if node.pending and id(node) not in found and id(node) not in given:
+        if node.pending and id(node) not in found:
             found[id(node)] = node
             stack.extend(node.inputs)
     return sorted(found.values(), key=lambda n: n.sequence)

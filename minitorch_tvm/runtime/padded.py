@@ -35,7 +35,7 @@ class PaddedExecutor:
         """``numbers`` are the scalars of ``roomy``; None: the next one of those that come with a
         call.  ``results`` are the shapes in which the outputs are corners of those of ``roomy``.
         After so many ``runs`` a program of its own is worth while."""
-        self.graph, self.executor = graph, executor
+        self.executor = executor
         self.calls = 0
         self._runs = runs
         self._numbers = numbers

@@ -202,7 +202,7 @@ def _parameters(trace: Trace) -> int:
     if prefix is not trace.prefix:
         read = [value() for value in trace.values[length:]]
         count += sum(n is not None and n.grad_leaf for n in read)
-        trace.prefix.known[_parameters] = count, len(trace.values)
+        trace.prefix.remember(_parameters, (count, len(trace.values)))
     return int(count)
 
 
