@@ -6,6 +6,7 @@ that is still to be computed is noticed here, and then records where they begin 
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import field
@@ -34,6 +35,7 @@ class History:
     """The programs of one structure that a line has had."""
 
     last: Graph
+    structure: Hashable = ()
     grown: int = 0
     """How many times in a row they have grown by an element."""
     programs: int = 0
@@ -58,8 +60,12 @@ class History:
 
     @property
     def recurs(self) -> bool:
-        """Whether there have been some, with smaller sizes than the last one's and with larger."""
-        return self.programs >= _SOME and self.between and bool(self.sizes)
+        """Whether there have been some, with smaller sizes than the last one's and with larger.
+
+        Once that was so, the last one may be the smallest or the largest.
+        """
+        between = self.between or bool(self.roomy)
+        return self.programs >= _SOME and between and bool(self.sizes)
 
     def add(self, graph: Graph, different: Sequence[Pair]) -> None:
         """There is another one, in which these values are not the last one's."""
@@ -69,10 +75,9 @@ class History:
         for i, a, b in different:
             if a.shape != b.shape:
                 for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
-                    known = self.sizes.get((i, axis))
-                    if m != n or known is not None:
-                        least, most = (m, m) if known is None else known
-                        if not least <= n <= most and self.is_source(b):
+                    least, most = self.sizes.get((i, axis), (m, m))
+                    if not least <= n <= most:
+                        if self.is_source(b):
                             self.between = False
                         self.sizes[i, axis] = min(least, n), max(most, n)
             if a.op is not b.op:
@@ -97,6 +102,8 @@ _FORMS: dict[Hashable, set[Hashable]] = {}
 _WARNING = 8
 _Line = tuple[CodeType, int]
 _MOST_STRUCTURES = 64  # of a line
+_TRIED = 4
+"""Structures of a line that a graph is compared with, latest first, before it is asked for its."""
 _HISTORIES: dict[_Line, OrderedDict[Hashable, History]] = {}
 """What each line has computed, by structure."""
 _LAST: dict[_Line, tuple[int, Graph]] = {}
@@ -137,27 +144,52 @@ def note(graph: Graph, place: Provenance | None) -> History:
     if place is None:
         return History(graph)
     seen = _HISTORIES.setdefault(_line(place), OrderedDict())
-    structure = tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
-    history = seen.pop(structure, None)
+    different = None
+    for history in itertools.islice(reversed(seen.values()), _TRIED):
+        different = _differences(history.last, graph)
+        if different is not None:
+            break
+    structure = _structure(graph) if different is None else history.structure
+    known = seen.pop(structure, None)
     others = max((h.grown for h in seen.values()), default=0)
-    if history is None:
-        history = History(graph, max(0, others - 1))
+    if known is None:
+        known = History(graph, structure, max(0, others - 1))
     else:
-        different = [
-            (i, a, b)
-            for i, (a, b) in enumerate(zip(history.last.values, graph.values, strict=True))
-            if a.shape != b.shape or a.op is not b.op
-        ]
+        if different is None:
+            different = _differences(known.last, graph)
+            assert different is not None
         _compare(graph, different)
         if _grown(different):
-            history.grown = min(history.grown + 1, _WARNING)
+            known.grown = min(known.grown + 1, _WARNING)
         else:
-            history.grown = max(0, others - 1, history.grown - 1)
-        history.add(graph, different)
-    seen[structure] = history
+            known.grown = max(0, others - 1, known.grown - 1)
+        known.add(graph, different)
+    seen[structure] = known
     if len(seen) > _MOST_STRUCTURES:
         seen.popitem(last=False)
-    return history
+    return known
+
+
+def _structure(graph: Graph) -> Hashable:
+    """What is alike in graphs that differ in sizes only."""
+    return tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
+
+
+def _differences(a: Graph, b: Graph) -> list[Pair] | None:
+    """Values that are others in a graph of the same structure; None if that is another."""
+    if len(a.values) != len(b.values):
+        return None
+    found = []
+    for i, (v, w) in enumerate(zip(a.values, b.values, strict=True)):
+        if v.inputs != w.inputs or v.dtype is not w.dtype or len(v.shape) != len(w.shape):
+            return None
+        if v.op is not w.op:
+            if type(v.op) is not type(w.op):
+                return None
+            found.append((i, v, w))
+        elif v.shape != w.shape:
+            found.append((i, v, w))
+    return found
 
 
 def compiling(graph: Graph, place: Provenance | None) -> None:

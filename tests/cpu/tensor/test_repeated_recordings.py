@@ -652,6 +652,25 @@ def test_a_program_that_never_repeats_does_not_fill_the_memory(
     assert most < 70
 
 
+def test_what_is_recorded_once_leaves_little_for_the_garbage_collector() -> None:
+    """Python visits every object it knows of again and again: one per value, no dictionaries."""
+
+    def tracked() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    MODE.trace.restart()
+    before, count = tracked(), Prefix.total
+    y = x = mt.ones(3)
+    for _ in range(500):
+        y = y * x + 2.0
+    made = Prefix.total - count
+    assert made >= 1500
+    del y, x
+    lazy.evaluate()  # nothing, as nobody can ask for it
+    assert tracked() - before < 1.1 * made
+
+
 def test_the_line_is_the_one_that_recorded() -> None:
     def first() -> Any:
         return mt.ones(2) + 1.0

@@ -271,6 +271,18 @@ def test_what_is_not_run_with_room() -> None:
     assert not events["padded_runs"]
 
 
+def test_the_smallest_and_the_largest_so_far_have_room_where_others_had() -> None:
+    weight = mt.arange(12.0).reshape(3, 4)
+    order = [20, 40, 22, 31, 27, 25, 41, 19, 90, 18]
+
+    def run() -> list[Any]:
+        return [((mt.ones(n, 3) / n).tanh() @ weight).sum(0).numpy() for n in order]
+
+    _, events, _ = both(run)
+    assert events["padded_runs"] == events["padded_programs"] == 5
+    assert events["compiles"] == 5 + 3  # of the last five, 25, 41 and 90 need new room
+
+
 def test_what_grows_has_room_for_more() -> None:
     """A text that is read again with another token is few programs."""
 
