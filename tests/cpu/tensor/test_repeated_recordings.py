@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
-from minitorch_tvm import nn
+from minitorch_tvm import lazy, nn
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir import node as node_module
