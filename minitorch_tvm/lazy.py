@@ -479,10 +479,13 @@ def _flush(
                 executor = _made(plan)
             else:
                 EVENTS.add("cache_hits")
-        listed = 1 if plan.entries else 0  # another reference to each
-        uses = [n + listed for n in plan.uses]
-        overwrites, still_read = executor.overwrites, kept(plan.outputs)
-        targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
+        if max(plan.donors, default=-1) < 0:
+            targets: list[Buffer | None] = [None] * len(plan.outputs)
+        else:
+            listed = 1 if plan.entries else 0  # another reference to each
+            uses = [n + listed for n in plan.uses]
+            overwrites, still_read = executor.overwrites, kept(plan.outputs)
+            targets = reusable(plan.buffers, uses, plan.donors, overwrites, still_read)
 
         def finish(results: list[Buffer]) -> None:
             if trace.capture is not None:
