@@ -37,6 +37,7 @@ from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
 from .runtime.padded import PaddedExecutor
+from .runtime.piecewise import PiecewiseExecutor
 
 
 class Handle(Protocol):
@@ -64,12 +65,12 @@ class Check:
     writes: int  # how many of the trace's came before
 
 
-Runner = Executor | ReferenceExecutor | PaddedExecutor
+Runner = Executor | ReferenceExecutor | PaddedExecutor | PiecewiseExecutor
 """What runs a program."""
 
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
-_INTERIM: OrderedDict[Key, growing.Interim | PaddedExecutor] = OrderedDict()
+_INTERIM: OrderedDict[Key, growing.Interim | PaddedExecutor | PiecewiseExecutor] = OrderedDict()
 """Apart from compiled ones: those must not make way for what takes nothing to make."""
 _WORTH_COMPILING: set[Key] = set()
 """Of those that were among them, and have run so often that they are compiled."""
@@ -274,7 +275,7 @@ def without(
     with _FLUSHING:
         own = key.extended("unread", *left)
         found = executor_of(own)
-        assert not isinstance(found, PaddedExecutor)
+        assert found is None or isinstance(found, Executor)
         if found is None:
             graph = replace(program.graph, unread=left)
             found = _built(graph, len(graph.values))
@@ -591,29 +592,49 @@ def _planned(roots: dict[int, Node], wanted: Iterable[Node], conditions: bool) -
 def _made(plan: Plan) -> Runner:
     """The executor of a structure that is not in memory; from now on it is."""
     place = errors.user_place()
-    with collector.put_off():
-        recorded = graph_of(plan)
-        compiled = plan.key in _WORTH_COMPILING
-        history = None if compiled else sites.note(recorded, place)
-    executor: Executor | ReferenceExecutor
-    if config.CONFIG.target == "numpy":
-        EVENTS.add("reference_programs")
-        executor = ReferenceExecutor(reference_program(recorded))
-    else:
-        interim: growing.Interim | PaddedExecutor | None = None
-        if history is not None and MODE.trace.capture is None:
+    # Captured calls keep their executors, and have been asked to be fast.
+    new = plan.key not in _WORTH_COMPILING and MODE.trace.capture is None
+    interim: growing.Interim | PaddedExecutor | PiecewiseExecutor | None = None
+    if new:
+        interim = _in_pieces(plan, place)
+    if interim is None:
+        with collector.put_off():
+            recorded = graph_of(plan)
+            history = sites.note(recorded, place) if new else None
+        if config.CONFIG.target == "numpy":
+            EVENTS.add("reference_programs")
+            reference = ReferenceExecutor(reference_program(recorded))
+            _remember(_CACHE, plan.key, reference)
+            return reference
+        if history is not None:
             interim = _with_room(recorded, history, place)
             if interim is None:
                 interim = growing.interim(recorded, history, place)
-        if interim is not None:
-            _remember(_INTERIM, plan.key, interim)
-            return interim
-        if history is not None:
-            sites.compiling(recorded, place)
-        executor = _built(simplified(recorded), len(recorded.values))
-        _WORTH_COMPILING.discard(plan.key)
+            if interim is None:
+                sites.compiling(recorded, place)
+    if interim is not None:
+        _remember(_INTERIM, plan.key, interim)
+        return interim
+    executor = _built(simplified(recorded), len(recorded.values))
+    _WORTH_COMPILING.discard(plan.key)
     _remember(_CACHE, plan.key, executor)
     return executor
+
+
+def _in_pieces(plan: Plan, place: errors.Provenance | None) -> PiecewiseExecutor | None:
+    """What runs a plan op by op if its line has ever other structures; None: do not."""
+    settings = config.CONFIG
+    if not settings.changing or settings.target == "numpy":
+        return None
+    if settings.validate or settings.profile or place is None or not sites.changes(place):
+        return None
+    changing = importlib.import_module(f"{__package__}.changing")  # most programs do without
+    found: PiecewiseExecutor | None = changing.runner(plan, place, _compiled_alone)
+    return found
+
+
+def _compiled_alone(graph: Graph) -> Executor:
+    return _built(simplified(graph), len(graph.values))
 
 
 def _with_room(
@@ -693,3 +714,6 @@ def clear_cache() -> None:
     _WORTH_COMPILING.clear()
     sites.forget()
     growing.forget()
+    changing = sys.modules.get(f"{__package__}.changing")
+    if changing is not None:
+        changing.forget()

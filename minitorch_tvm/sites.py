@@ -26,6 +26,8 @@ Pair = tuple[int, Value, Value]
 
 _SOME = 4
 """Programs of a structure behind which further sizes are expected."""
+_SEVERAL = 4
+"""Structures of a line behind which others are expected."""
 _OFTEN = 3
 """Times in a row that programs must have grown to be expected to."""
 
@@ -143,7 +145,7 @@ def note(graph: Graph, place: Provenance | None) -> History:
     """
     if place is None:
         return History(graph)
-    seen = _HISTORIES.setdefault(_line(place), OrderedDict())
+    seen = _HISTORIES.setdefault(site_of(place), OrderedDict())
     different = None
     for history in itertools.islice(reversed(seen.values()), _TRIED):
         different = _differences(history.last, graph)
@@ -199,7 +201,7 @@ def compiling(graph: Graph, place: Provenance | None) -> None:
     """
     if place is None:
         return
-    line = _line(place)
+    line = site_of(place)
     count, before = _LAST.get(line, (0, graph))
     _LAST[line] = count + 1, graph
     if count == _WARNING:
@@ -209,7 +211,13 @@ def compiling(graph: Graph, place: Provenance | None) -> None:
         )
 
 
-def _line(place: Provenance) -> _Line:
+def changes(place: Provenance) -> bool:
+    """Whether a line has had so many structures that others are expected."""
+    return len(_HISTORIES.get(site_of(place), ())) >= _SEVERAL
+
+
+def site_of(place: Provenance) -> _Line:
+    """What tells a line from others."""
     # The interpreter tells other instructions of a line once a loop is warm.
     return place[0], errors.line_of(place)[1]
 

@@ -83,6 +83,13 @@ VARIABLES = (
         "element each time, by one that has room for several sizes; `0` compiles every one.",
         ("0", "1"),
     ),
+    Variable(
+        "MTVM_CHANGING",
+        "1",
+        "`1` runs programs of a line that has ever other structures, as where layers are left out "
+        "at random, op by op at first; `0` compiles every one.",
+        ("0", "1"),
+    ),
     Variable("MTVM_FUSE", "1", "`0` compiles one kernel per op.", ("0", "1")),
     Variable(
         "MTVM_PLAN", "1", "`0` gives every intermediate its own range of the arena.", ("0", "1")
@@ -159,6 +166,7 @@ class Config:
     mode: str = "lazy"
     growing: bool = True
     varying: bool = True
+    changing: bool = True
     fuse: bool = True
     plan: bool = True
     matrix_unit: bool | None = None  # by the machine

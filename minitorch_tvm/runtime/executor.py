@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -35,6 +36,11 @@ def _unlock_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock_in_child)
+
+
+def exclusive() -> contextlib.AbstractContextManager[object]:
+    """While this is held, no other thread runs a program."""
+    return _RUNNING
 
 
 def count(name: str) -> None:
@@ -104,31 +110,46 @@ class Executor:
                     if result is None:
                         result = results[i] = Buffer(self._sizes[i])
                     addresses.append(result.address)
-            if self._entry is None:
-                finish(results)
-                return results
-            if self._arena_bytes:
-                self._table[ARENA_SLOT] = ARENA.address(self._arena_bytes)
-            self._point(self._table, FIRST_SLOT * _SLOT_BYTES, *addresses)
-            if self._pack is not None:
-                self._pack(self._scalar_view, 0, *scalars)
-            late: BaseException | None = None
-            try:
-                self._entry(self._argument)
-            except BaseException as error:
-                # Handlers of signals run when the call returns.  Memory has changed by then:
-                # values that were not told would be computed again, from what they became.
-                if hasattr(error, "__tvm_ffi_error__"):
-                    raise
-                late = error
-            self.calls += 1
-            _COUNTS["native_calls"] += 1  # changes here only, under this lock
-            if self._validated:
+            late = self._launch(addresses, scalars)
+            if self._validated and self._entry is not None:
                 validate(self.program, inputs, scalars, results)
             finish(results)
             if late is not None:
                 raise late
             return results
+
+    def launch(
+        self, inputs: Sequence[Buffer], scalars: Sequence[float]
+    ) -> tuple[list[Buffer], BaseException | None]:
+        """Execute once for who runs nothing else (:func:`exclusive`), results in fresh buffers.
+
+        Returns what a signal raised meanwhile instead of raising it.
+        """
+        results = [Buffer(size) for size in self._sizes]
+        addresses = [x.address if x.aligned else self._stage(x, inputs) for x in inputs]
+        addresses += [result.address for result in results]
+        return results, self._launch(addresses, scalars)
+
+    def _launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> BaseException | None:
+        if self._entry is None:  # nothing to compute
+            return None
+        if self._arena_bytes:
+            self._table[ARENA_SLOT] = ARENA.address(self._arena_bytes)
+        self._point(self._table, FIRST_SLOT * _SLOT_BYTES, *addresses)
+        if self._pack is not None:
+            self._pack(self._scalar_view, 0, *scalars)
+        late: BaseException | None = None
+        try:
+            self._entry(self._argument)
+        except BaseException as error:
+            # Handlers of signals run when the call returns.  Memory has changed by then:
+            # values that were not told would be computed again, from what they became.
+            if hasattr(error, "__tvm_ffi_error__"):
+                raise
+            late = error
+        self.calls += 1
+        _COUNTS["native_calls"] += 1  # changes here only, under this lock
+        return late
 
     def times(self, reset: bool = False) -> tuple[Any, int, int] | None:
         """What the entry has measured: ns of each worker and step, ns of all launches, launches.
