@@ -21,7 +21,7 @@ from .core.arguments import wrong_kind
 from .core.record import record
 from .ir.node import MODE, Node, apply
 from .ir.op import Kind, Op, Spec, intern
-from .ir.tape import Tape, remember
+from .ir.tape import remember, tape_of
 from .ops import build
 from .ops.composite import Expandable
 
@@ -320,7 +320,7 @@ def backward(
     if trace.whole and given is None and chosen is None and not create_graph and len(outputs) == 1:
         root: Node = outputs[0].node  # which may record what it shows
         call = "backward", root.at - trace.base, keep
-        known: Tape | None = trace.prefix.known.get(call)
+        known = tape_of(trace.prefix, call)
         if known is not None and known.play(trace, root, keep):
             return
     start, base, count = trace.prefix, trace.base, len(trace.values)
@@ -381,7 +381,7 @@ def grad(
     call = _call(sources, roots, given, keep, create_graph)
     trace = MODE.trace
     start, base, count = trace.prefix, trace.base, len(trace.values)
-    known: Tape | None = start.known.get(call) if call else None
+    known = tape_of(start, call) if call else None
     if known is not None:
         again = known.gradients(trace, [t.node for t in roots], source, keep)
         if again is not None:

@@ -32,7 +32,7 @@ _SAME = (Reshape, Detach, Clone)
 
 # Seconds, estimated: of a program of known kernels, and each of its recorded values; of compiling
 # an op beside others; of running one, and of a byte that is stored and read again for it.
-_PROGRAM, _PROGRAM_NODE, _PIECE = 5e-3, 150e-6, 15e-3
+_PROGRAM, _PROGRAM_NODE, _PIECE = 5e-3, 150e-6, 10e-3
 _CALL, _BYTE = 5e-6, 1 / 10e9
 
 
@@ -121,12 +121,13 @@ def _key(node: Node, is_output: bool) -> _Key:
 
 def _make(missing: dict[_Key, Node], built: Callable[[Graph], Executor]) -> None:
     graphs = {k: _graph(n) for k, n in missing.items()}
-    if len(graphs) > 1:
-        built(_together(graphs.values()))  # kernels are compiled at the same time, and known then
+    # Their kernels are compiled at the same time, and known as long as that program is.
+    together = built(_together(graphs.values())) if len(graphs) > 1 else None
     for key, graph in graphs.items():
         while len(_PIECES) >= _MOST_PIECES:
             del _PIECES[next(iter(_PIECES))]
         _PIECES[key] = built(graph)
+    del together
 
 
 def _graph(node: Node) -> Graph:

@@ -16,6 +16,7 @@ from typing import Any
 from ..core import config, errors
 from ..core.dtype import DType
 from ..core.events import EVENTS
+from ..core.record import record
 from .node import MODE, SCALAR, Node, leaf, new_sequence, scalar
 from .passage import Late, Source, recording, stretch_of
 from .trace import Prefix, Result, Step, Trace, nothing, picker
@@ -431,8 +432,7 @@ def remember(
     It began when ``start`` and ``count`` values had been recorded, and ``found`` values and their
     gradients.
     """
-    steps = trace.prefix.since(start)
-    if not steps or not trace.whole:
+    if trace.prefix is start or not trace.whole:
         return
     # What is behind a value that was computed before is not part of the recording.
     plain = all(
@@ -447,4 +447,29 @@ def remember(
         return
     if ends is not None and cts is not None:
         pairs = dict(zip(ends, cts, strict=True))
-        start.remember(call, Tape(count, steps, trace.prefix, pairs, results, leaves, freed))
+        start.remember(call, _Walk(count, trace.prefix, pairs, results, leaves, freed))
+
+
+@record
+class _Walk:
+    """What a tape is made of when it is asked for: most recordings come once."""
+
+    count: int
+    end: Prefix
+    cts: dict[int, int]
+    results: list[int]
+    leaves: list[int]
+    freed: list[int]
+
+
+def tape_of(start: Prefix, call: tuple[object, ...]) -> Tape | None:
+    """What is to be done again behind ``start``, if that was remembered."""
+    known: Tape | _Walk | None = start.known.get(call)
+    if not isinstance(known, _Walk):
+        return known
+    steps = known.end.since(start)
+    if not steps:  # something else has been recorded than what ops make
+        return None
+    tape = Tape(known.count, steps, known.end, known.cts, known.results, known.leaves, known.freed)
+    start.remember(call, tape)
+    return tape
