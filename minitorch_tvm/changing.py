@@ -24,7 +24,9 @@ from .runtime.executor import Executor
 from .runtime.piecewise import Pieces, PiecewiseExecutor, Runs
 from .sites import site_of
 
-_LEAST_RUNS = 2
+_LEAST_RUNS, _MOST_RUNS = 2, 8
+"""Of a structure; if they would take longer than compiling it, it is compiled, and if there are
+more: it will come again."""
 _MOST_STRUCTURES = 4096  # of a line, that are remembered
 _MOST_PIECES = 2048
 _SAME = (Reshape, Detach, Clone)
@@ -65,7 +67,7 @@ def runner(
     program = _PROGRAM + _PROGRAM_NODE * len(nodes)
     if known is None:
         extra = len(nodes) * _CALL + sum([numel(n.shape) * n.dtype.itemsize for n in nodes]) * _BYTE
-        known = sizes, Runs(program / extra)
+        known = sizes, Runs(min(program / extra, _MOST_RUNS))
         if len(site.seen) >= _MOST_STRUCTURES:
             site.seen.clear()
         site.seen[structure] = known

@@ -612,10 +612,14 @@ def _made(plan: Plan) -> Runner:
                 interim = growing.interim(recorded, history, place)
             if interim is None:
                 sites.compiling(recorded, place)
+            else:
+                history.runs = _reference(interim)
     if interim is not None:
         _remember(_INTERIM, plan.key, interim)
         return interim
     executor = _built(simplified(recorded), len(recorded.values))
+    if history is not None:
+        history.runs = _reference(executor)
     _WORTH_COMPILING.discard(plan.key)
     _remember(_CACHE, plan.key, executor)
     return executor

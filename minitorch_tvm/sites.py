@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 from types import CodeType
 from typing import Any
@@ -26,8 +26,8 @@ Pair = tuple[int, Value, Value]
 
 _SOME = 4
 """Programs of a structure behind which further sizes are expected."""
-_SEVERAL = 4
-"""Structures of a line behind which others are expected."""
+_SEVERAL, _HARDLY = 4, 2
+"""Structures of a line, which have run so often at most, behind which others are expected."""
 _OFTEN = 3
 """Times in a row that programs must have grown to be expected to."""
 
@@ -50,6 +50,8 @@ class History:
     """Where slices and insertions begin that have, or their steps."""
     between: bool = False
     """No size of the last one was smaller, or larger, than all before (sums of sizes may be)."""
+    runs: Callable[[], Any] = lambda: None
+    """What runs the last one, as long as it is in memory."""
     roomy: list[Any] = field(default_factory=list)
     """Programs that have room for several sizes,"""
     refused: int = 0
@@ -68,6 +70,12 @@ class History:
         """
         between = self.between or bool(self.roomy)
         return self.programs >= _SOME and between and bool(self.sizes)
+
+    @property
+    def uses(self) -> int:
+        """How often they have run, at least."""
+        runner = self.runs()
+        return self.programs + (1 if runner is None else int(runner.calls))
 
     def add(self, graph: Graph, different: Sequence[Pair]) -> None:
         """There is another one, in which these values are not the last one's."""
@@ -108,6 +116,8 @@ _TRIED = 4
 """Structures of a line that a graph is compared with, latest first, before it is asked for its."""
 _HISTORIES: dict[_Line, OrderedDict[Hashable, History]] = {}
 """What each line has computed, by structure."""
+_CHANGING: set[_Line] = set()
+"""Lines that have ever other structures."""
 _LAST: dict[_Line, tuple[int, Graph]] = {}
 """How many programs a line has compiled, and the last one."""
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
@@ -212,8 +222,17 @@ def compiling(graph: Graph, place: Provenance | None) -> None:
 
 
 def changes(place: Provenance) -> bool:
-    """Whether a line has had so many structures that others are expected."""
-    return len(_HISTORIES.get(site_of(place), ())) >= _SEVERAL
+    """Whether a line has had so many structures, hardly one of them twice, that others come."""
+    line = site_of(place)
+    if line in _CHANGING:
+        return True
+    seen = _HISTORIES.get(line)
+    if seen is None or len(seen) < _SEVERAL or len(_CHANGING) >= _MOST_KINDS:
+        return False
+    if any(h.uses > _HARDLY for h in itertools.islice(reversed(seen.values()), _SEVERAL)):
+        return False
+    _CHANGING.add(line)
+    return True
 
 
 def site_of(place: Provenance) -> _Line:
@@ -264,6 +283,7 @@ def _difference(previous: Graph, graph: Graph) -> str:
 def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _HISTORIES.clear()
+    _CHANGING.clear()
     _LAST.clear()
     _MOVING.clear()
     _FORMS.clear()

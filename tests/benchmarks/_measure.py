@@ -25,8 +25,8 @@ from _rows import SCALED, TRAINED, weights
 HERE = Path(__file__).resolve().parent
 SETTLE = 0.02  # seconds: idle OpenMP workers of the side before spin a few milliseconds
 SPIN = "24"  # so many bits of cycles OpenBLAS's idle workers spin, by default a tenth of a second
-# A table of operations or sizes is no line whose sizes vary: each is to have a program at once.
-ALONE = {"MTVM_VARYING": "0"}
+# A table of operations or sizes is no line where these vary: each is to have a program at once.
+ALONE = {"MTVM_VARYING": "0", "MTVM_CHANGING": "0"}
 TURN = 0.3  # seconds that one request for steps should take
 Answer = dict[str, Any]
 SCRATCH = tempfile.TemporaryDirectory(prefix="mtvm-bench-")

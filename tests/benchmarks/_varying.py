@@ -1,4 +1,4 @@
-"""Training steps whose sizes are others each time: programs that nothing recurs in."""
+"""Training steps whose sizes, or operations, are others each time: programs that do not recur."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _measure import Answer, Side, apart, closing, spread, table, take_turns
+from _measure import ALONE, Answer, Side, apart, closing, spread, table, take_turns
 
-WAYS = ("molecules", "experts", "masked", "candidates", "lengths")
+WAYS = (
+    *("molecules", "experts", "masked", "candidates", "lengths"),
+    *("dropped", "trees", "sampled"),
+)
 """Graphs of as many atoms and bonds as they have; rows that are sent to one of four layers; a
 transformer that guesses hidden tokens only; boxes around positives, with the hardest negatives;
-texts of 20 to 60 tokens."""
+texts of 20 to 60 tokens; layers of which a fifth is left out at random; trees of 4 to 11 words; a
+decoder that is given the right word or its own, by chance."""
 AGREEMENT = 1e-3  # of losses of the first turn
 STEPS = 100  # of a process's first turn, and of each later one
 WIDTH = 128
@@ -150,12 +154,69 @@ def _lengths(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
     return trained(lib, started(lib, embed, head, layers), loss)
 
 
+def _dropped(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    layers = [
+        nn.Sequential(
+            *(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256), nn.GELU(), nn.Linear(256, WIDTH))
+        )
+        for _ in range(12)
+    ]
+    head = nn.Linear(WIDTH, 10)
+
+    def loss() -> Any:
+        x = lib.tensor(rng.normal(size=(64, WIDTH)).astype(np.float32))
+        for layer in layers:
+            if rng.random() < 0.8:
+                x = x + layer(x)
+        return nn.functional.cross_entropy(head(x), lib.tensor(rng.integers(0, 10, 64)))
+
+    return trained(lib, started(lib, head, *layers), loss)
+
+
+def _trees(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, join, out = nn.Embedding(100, WIDTH), nn.Linear(2 * WIDTH, WIDTH), nn.Linear(WIDTH, 5)
+
+    def meaning(words: int) -> Any:
+        if words == 1:
+            return embed(lib.tensor([int(rng.integers(100))]))
+        left = int(rng.integers(1, words))
+        return lib.tanh(join(lib.cat([meaning(left), meaning(words - left)], 1)))
+
+    def loss() -> Any:
+        scores = out(meaning(int(rng.integers(4, 12))))
+        return nn.functional.cross_entropy(scores, lib.tensor([int(rng.integers(5))]))
+
+    return trained(lib, started(lib, embed, join, out), loss)
+
+
+def _sampled(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, cell, out = nn.Embedding(50, WIDTH), nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, 50)
+
+    def loss() -> Any:
+        text = lib.tensor(rng.integers(0, 50, (32, 12)))
+        state, word, total = lib.zeros(32, WIDTH), text[:, 0], 0.0
+        for place in range(1, 12):
+            state = cell(embed(word), state)
+            scores = out(state)
+            total = total + nn.functional.cross_entropy(scores, text[:, place])
+            word = text[:, place] if rng.random() < 0.5 else scores.argmax(1)
+        return total
+
+    return trained(lib, started(lib, embed, cell, out), loss)
+
+
 _MAKERS = {
     "molecules": _molecules,
     "experts": _experts,
     "masked": _masked,
     "candidates": _candidates,
     "lengths": _lengths,
+    "dropped": _dropped,
+    "trees": _trees,
+    "sampled": _sampled,
 }
 
 
@@ -171,9 +232,9 @@ def timed(step: Callable[[], Any]) -> Answer:
 
 def varying(rows: list[str], turns: int, results: Answer) -> None:
     """Milliseconds per step of a process's first steps, and of later ones."""
-    sides = {"torch": {}, "ours": {}, "ours, all compiled": {"MTVM_VARYING": "0"}}
+    sides = {"torch": {}, "ours": {}, "ours, all compiled": ALONE}
     compared("varying", rows or list(WAYS), sides, turns, results)
-    print(f"\n## Sizes that vary, ms per step, {STEPS} steps per turn")
+    print(f"\n## Sizes and operations that vary, ms per step, {STEPS} steps per turn")
     table(HEAD, (cells(*item) for item in results.items()))
 
 

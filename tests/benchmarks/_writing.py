@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from _measure import Answer, Side, closing, spread, table, take_turns
+from _measure import ALONE, Answer, Side, closing, spread, table, take_turns
 from _rows import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH
 
 WAYS = ("whole", "kept", "window", "places")
@@ -117,7 +117,7 @@ def writing(rows: list[str], turns: int, results: Answer) -> None:
         if way == "places":
             sides["mt.compile"] = Side("writing", "mt.compile", way, MTVM_CACHE_DIR="0")
         elif way != "window":
-            none = {"MTVM_CACHE_DIR": "0", "MTVM_GROWING": "0", "MTVM_VARYING": "0"}
+            none = {"MTVM_CACHE_DIR": "0", "MTVM_GROWING": "0", **ALONE}
             sides["ours, all compiled"] = Side("writing", "ours", way, **none)
         with closing(sides):
             for name, side in sides.items():

@@ -29,7 +29,7 @@ def _op_table(monkeypatch: pytest.MonkeyPatch) -> None:
     "page", [p for p in pages.PAGES if pages.blocks(p, "python")], ids=pages.name_of
 )
 def test_programs_run(page: Path) -> None:
-    with config.override(growing=True, varying=True):  # as by default
+    with config.override(growing=True, varying=True, changing=True):  # as by default
         pages.run(page)
 
 
