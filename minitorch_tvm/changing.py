@@ -50,6 +50,7 @@ class _Site:
 
 _Key = tuple[Hashable, ...]
 _SITES: dict[Hashable, _Site] = {}
+_ITSELF: _Key = ()
 _PIECES: dict[_Key, Executor] = {}
 
 
@@ -76,17 +77,20 @@ def runner(
         return None
     outputs = set(map(id, plan.outputs))
     keys = [_key(n, id(n) in outputs) for n in nodes]
-    missing = {k: n for k, n in zip(keys, nodes, strict=True) if k and k not in _PIECES}
+    missing = {k: n for k, n in zip(keys, nodes, strict=True) if k not in _PIECES and k != _ITSELF}
     if len(missing) * _PIECE > site.spent:
         site.spent += program
         return None
     site.spent -= len(missing) * _PIECE
-    _make(missing, built)
+    _PIECES.update(_made(missing, built))
+    executors = tuple([_PIECES.get(k) for k in keys])
+    for key in [*_PIECES][: max(0, len(_PIECES) - _MOST_PIECES)]:
+        del _PIECES[key]
     EVENTS.add("piecewise_programs")
     log("compile", f"{len(nodes)} recorded ops, run one by one at {errors.describe(place)}")
     return PiecewiseExecutor(
         Pieces(
-            tuple([_PIECES[k] if k else None for k in keys]),
+            executors,
             tuple([tuple([x.index for x in _distinct(n) if x.op is not SCALAR]) for n in nodes]),
             tuple([tuple([x.index for x in _distinct(n) if x.op is SCALAR]) for n in nodes]),
             tuple([n.index for n in nodes]),
@@ -109,10 +113,10 @@ def _distinct(node: Node) -> Iterable[Node]:
 
 
 def _key(node: Node, is_output: bool) -> _Key:
-    """What the program of an op depends on; nothing, if its result is its input's memory."""
+    """What the program of an op depends on; ``_ITSELF`` if its result is its input's memory."""
     inputs = node.inputs
     if not is_output and isinstance(node.op, _SAME) and inputs[0].op is not SCALAR:
-        return ()
+        return _ITSELF
     kinds = [
         4 * x.spec_id + 2 * (x.op is SCALAR) + (x.requires_grad and not x.pending) for x in inputs
     ]
@@ -121,15 +125,14 @@ def _key(node: Node, is_output: bool) -> _Key:
     return (config.CONFIG.program_key, node.op.uid, *kinds)
 
 
-def _make(missing: dict[_Key, Node], built: Callable[[Graph], Executor]) -> None:
+def _made(missing: dict[_Key, Node], built: Callable[[Graph], Executor]) -> dict[_Key, Executor]:
+    """The programs of ops."""
     graphs = {k: _graph(n) for k, n in missing.items()}
     # Their kernels are compiled at the same time, and known as long as that program is.
     together = built(_together(graphs.values())) if len(graphs) > 1 else None
-    for key, graph in graphs.items():
-        while len(_PIECES) >= _MOST_PIECES:
-            del _PIECES[next(iter(_PIECES))]
-        _PIECES[key] = built(graph)
+    found: dict[_Key, Executor] = {k: built(graph) for k, graph in graphs.items()}
     del together
+    return found
 
 
 def _graph(node: Node) -> Graph:

@@ -10,6 +10,7 @@ from .growing import Interim
 from .ir.program import KernelInfo, Program, in_columns
 from .runtime.executor import Executor
 from .runtime.padded import PaddedExecutor
+from .runtime.piecewise import PiecewiseExecutor
 
 
 def programs() -> list[Program]:
@@ -49,6 +50,7 @@ def explain() -> str:
     for kind, text in (
         (Interim, "growing programs, run by numpy"),
         (PaddedExecutor, "sizes, run by programs with room for others"),
+        (PiecewiseExecutor, "structures, run op by op"),
     ):
         several = [x for x in lazy.executors() if isinstance(x, kind)]
         if several:
