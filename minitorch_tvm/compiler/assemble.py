@@ -71,15 +71,18 @@ class Place:
     written: bool = True
     alias: int | None = None
 
+    @property
+    def memory(self) -> int:
+        """The slot of what it is a part of."""
+        return self.slot if self.alias is None else self.alias
+
     def conflicts(self, other: Place) -> bool:
         """True if both may touch one byte and one of them writes it."""
-        mine, theirs = (p.slot if p.alias is None else p.alias for p in (self, other))
-        apart = (
-            mine != theirs
-            or self.offset + self.nbytes <= other.offset
-            or other.offset + other.nbytes <= self.offset
-        )
-        return not apart and (self.written or other.written)
+        if self.memory != other.memory:
+            return False
+        if self.offset + self.nbytes <= other.offset or other.offset + other.nbytes <= self.offset:
+            return False
+        return self.written or other.written
 
 
 @record
@@ -212,12 +215,13 @@ class _Step:
 def _waits(places: Sequence[Sequence[Place]]) -> list[bool]:
     """Per step, whether all threads must be done with it before any goes on to the next."""
     waits = [False] * len(places)
-    unfinished: list[Place] = []
+    unfinished: dict[int, list[Place]] = {}  # by what they are parts of
     for i, touched in enumerate(places):
-        if any(a.conflicts(b) for a in touched for b in unfinished):
+        if any(a.conflicts(b) for a in touched for b in unfinished.get(a.memory, ())):
             waits[i - 1] = True
-            unfinished = []
-        unfinished += touched
+            unfinished = {}
+        for a in touched:
+            unfinished.setdefault(a.memory, []).append(a)
     return waits
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ..core import config
+from ..core import collector, config
 from ..ir import graph as ir
 from ..ir.graph import Graph
 from ..ir.program import Program
@@ -45,7 +45,8 @@ def reference_program(graph: Graph) -> Program:
 def simplified(recorded: Graph) -> Graph:
     """The first stage, apart from the others: its result is what identifies a program."""
     show(3, "recorded", recorded)
-    graph = canonicalize(recorded)
+    with collector.put_off():
+        graph = canonicalize(recorded)
     show(3, "canonical", graph)
     if config.CONFIG.check:
         ir.verify(recorded)
