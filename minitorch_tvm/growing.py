@@ -61,7 +61,7 @@ class Interim(ReferenceExecutor):
 def interim(graph: Graph, history: History, place: Provenance | None) -> Interim | None:
     """What runs a program if those of its line grow; None if it is to be compiled."""
     settings = config.CONFIG
-    if not history.grows or not settings.growing or settings.validate or settings.profile:
+    if not history.grows or not settings.growing:
         return None
     running = sum(_seconds(graph, v) for v in graph.values)
     # Results are copied, to what is theirs.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import sys
 import threading
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import growing, sites
+from . import interim, sites
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
 from .core import collector, config, errors
@@ -36,8 +35,6 @@ from .plans import Key, Known, Plan, graph_of, kept, linearise, reachable, reusa
 from .runtime import disk
 from .runtime.executor import Executor, ReferenceExecutor
 from .runtime.memory import Buffer, buffer_of
-from .runtime.padded import PaddedExecutor
-from .runtime.piecewise import PiecewiseExecutor
 
 
 class Handle(Protocol):
@@ -65,12 +62,12 @@ class Check:
     writes: int  # how many of the trace's came before
 
 
-Runner = Executor | ReferenceExecutor | PaddedExecutor | PiecewiseExecutor
+Runner = Executor | ReferenceExecutor | interim.Runner
 """What runs a program."""
 
 _FLUSHING = threading.RLock()
 _CACHE: OrderedDict[Key, Executor | ReferenceExecutor] = OrderedDict()
-_INTERIM: OrderedDict[Key, growing.Interim | PaddedExecutor | PiecewiseExecutor] = OrderedDict()
+_INTERIM: OrderedDict[Key, interim.Runner] = OrderedDict()
 """Apart from compiled ones: those must not make way for what takes nothing to make."""
 _WORTH_COMPILING: set[Key] = set()
 """Of those that were among them, and have run so often that they are compiled."""
@@ -237,13 +234,13 @@ def executor_of(key: Key) -> Runner | None:
     if executor is not None:
         _CACHE.move_to_end(key)
         return executor
-    interim = _INTERIM.get(key)
-    if interim is None:
+    instead = _INTERIM.get(key)
+    if instead is None:
         return None
     # A captured call keeps its executors.
-    if not interim.over and MODE.trace.capture is None and getattr(config.CONFIG, interim.setting):
+    if not instead.over and MODE.trace.capture is None and getattr(config.CONFIG, instead.setting):
         _INTERIM.move_to_end(key)
-        return interim
+        return instead
     del _INTERIM[key]
     _WORTH_COMPILING.add(key)
     return None
@@ -594,10 +591,8 @@ def _made(plan: Plan) -> Runner:
     place = errors.user_place()
     # Captured calls keep their executors, and have been asked to be fast.
     new = plan.key not in _WORTH_COMPILING and MODE.trace.capture is None
-    interim: growing.Interim | PaddedExecutor | PiecewiseExecutor | None = None
-    if new:
-        interim = _in_pieces(plan, place)
-    if interim is None:
+    instead: interim.Runner | None = interim.in_pieces(plan, place, _alone) if new else None
+    if instead is None:
         with collector.put_off():
             recorded = graph_of(plan)
             history = sites.note(recorded, place) if new else None
@@ -607,17 +602,15 @@ def _made(plan: Plan) -> Runner:
             _remember(_CACHE, plan.key, reference)
             return reference
         if history is not None:
-            interim = _with_room(recorded, history, place)
-            if interim is None:
-                interim = growing.interim(recorded, history, place)
-            if interim is None:
+            instead = interim.as_others(recorded, history, place, _compiled)
+            if instead is None:
                 sites.compiling(recorded, place)
             else:
-                history.runs = _reference(interim)
-    if interim is not None:
-        _remember(_INTERIM, plan.key, interim)
-        return interim
-    executor = _built(simplified(recorded), len(recorded.values))
+                history.runs = _reference(instead)
+    if instead is not None:
+        _remember(_INTERIM, plan.key, instead)
+        return instead
+    executor = _alone(recorded)
     if history is not None:
         history.runs = _reference(executor)
     _WORTH_COMPILING.discard(plan.key)
@@ -625,43 +618,17 @@ def _made(plan: Plan) -> Runner:
     return executor
 
 
-def _in_pieces(plan: Plan, place: errors.Provenance | None) -> PiecewiseExecutor | None:
-    """What runs a plan op by op if its line has ever other structures; None: do not."""
-    settings = config.CONFIG
-    if not settings.changing or settings.target == "numpy":
-        return None
-    if settings.validate or settings.profile or place is None or not sites.changes(place):
-        return None
-    changing = importlib.import_module(f"{__package__}.changing")  # most programs do without
-    found: PiecewiseExecutor | None = changing.runner(plan, place, _compiled_alone)
-    return found
-
-
-def _compiled_alone(graph: Graph) -> Executor:
-    return _built(simplified(graph), len(graph.values))
-
-
-def _with_room(
-    recorded: Graph, history: sites.History, place: errors.Provenance | None
-) -> PaddedExecutor | None:
-    """What runs a graph if sizes vary on its line; None: compile it."""
-    settings = config.CONFIG
-    if not settings.varying or settings.validate or settings.profile:
-        return None
-    if not (history.recurs or history.grows):
-        return None
-    varying = importlib.import_module(f"{__package__}.varying")  # most programs do without
-    found: PaddedExecutor | None = varying.runner(recorded, history, place, _compiled)
-    return found
-
-
 def _compiled(graph: Graph, key: Key) -> Executor:
     executor = executor_of(key)
     if executor is None:
-        executor = _built(simplified(graph), len(graph.values))
+        executor = _alone(graph)
         _remember(_CACHE, key, executor)
     assert isinstance(executor, Executor)
     return executor
+
+
+def _alone(graph: Graph) -> Executor:
+    return _built(simplified(graph), len(graph.values))
 
 
 def _built(graph: Graph, nodes: int) -> Executor:
@@ -717,7 +684,4 @@ def clear_cache() -> None:
     _INTERIM.clear()
     _WORTH_COMPILING.clear()
     sites.forget()
-    growing.forget()
-    changing = sys.modules.get(f"{__package__}.changing")
-    if changing is not None:
-        changing.forget()
+    interim.forget()

@@ -37,7 +37,7 @@ class History:
     """The programs of one structure that a line has had."""
 
     last: Graph
-    structure: Hashable = ()
+    structure: _Structure | None = None
     grown: int = 0
     """How many times in a row they have grown by an element."""
     programs: int = 0
@@ -114,7 +114,7 @@ _Line = tuple[CodeType, int]
 _MOST_STRUCTURES = 64  # of a line
 _TRIED = 4
 """Structures of a line that a graph is compared with, latest first, before it is asked for its."""
-_HISTORIES: dict[_Line, OrderedDict[Hashable, History]] = {}
+_HISTORIES: dict[_Line, OrderedDict[_Structure | None, History]] = {}
 """What each line has computed, by structure."""
 _CHANGING: set[_Line] = set()
 """Lines that have ever other structures."""
@@ -161,7 +161,7 @@ def note(graph: Graph, place: Provenance | None) -> History:
         different = _differences(history.last, graph)
         if different is not None:
             break
-    structure = _structure(graph) if different is None else history.structure
+    structure = _Structure(graph) if different is None else history.structure
     known = seen.pop(structure, None)
     others = max((h.grown for h in seen.values()), default=0)
     if known is None:
@@ -182,9 +182,23 @@ def note(graph: Graph, place: Provenance | None) -> History:
     return known
 
 
-def _structure(graph: Graph) -> Hashable:
-    """What is alike in graphs that differ in sizes only."""
-    return tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
+class _Structure:
+    """What is alike in graphs that differ in sizes only.
+
+    Its hash is computed once: an ordered dictionary asks for that of every key it comes by.
+    """
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, graph: Graph) -> None:
+        self._parts = tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
+        self._hash = hash(self._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and self._parts == other._parts
 
 
 def _differences(a: Graph, b: Graph) -> list[Pair] | None:

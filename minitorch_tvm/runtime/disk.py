@@ -38,6 +38,11 @@ from ..ir.text import graph_text, text_of
 LIMIT_BYTES = 512 << 20
 """Size of the folder above which the entries that were not used for longest are deleted."""
 
+_SHARE = 32
+"""Such a part of that is written by a process before it looks again how large the folder is."""
+_WRITTEN: dict[str, int] = {}
+"""Bytes that this process has written to folders since it looked."""
+
 _SUFFIX, _TEMPORARY = ".mtvm", ".mtvm-tmp"
 _INDEX = "index"
 """The file that has, one after the other, hashes of names and the keys of their programs."""
@@ -133,10 +138,15 @@ class Entry:
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             _require_own(self.folder)
-            _write(self.folder, self.path, _encode(self.key, program))
+            content = _encode(self.key, program)
+            _write(self.folder, self.path, content)
             EVENTS.add("disk_writes")
             self._list(program.names)
-            _evict(self.folder, keep=self.path)
+            written = _WRITTEN.get(self.folder, LIMIT_BYTES) + len(content)
+            if written >= LIMIT_BYTES // _SHARE:
+                _evict(self.folder, keep=self.path)
+                written = 0
+            _WRITTEN[self.folder] = written
         except OSError as error:
             _complain(self.folder, error)
 
@@ -173,12 +183,18 @@ def _index(folder: str) -> _Index:
     try:
         status = os.lstat(path)
         now = status.st_ino, status.st_size, status.st_mtime_ns
-        before, index = _INDICES.get(path, (None, {}))
+        before, index = _INDICES.get(path, ((0, 0, 0), {}))
         if before != now:
-            content = _read(folder, path)
+            # Rows are added at the end; whoever deletes some writes another file.
+            start = before[1] - before[1] % (2 * _HASH) if before[0] == now[0] else 0
+            content = _read(folder, path, start)
             whole = range(0, len(content) - 2 * _HASH + 1, 2 * _HASH)
             # Of several programs of a name the last one.
-            index = {content[i : i + _HASH]: content[i + _HASH : i + 2 * _HASH] for i in whole}
+            rows = {content[i : i + _HASH]: content[i + _HASH : i + 2 * _HASH] for i in whole}
+            if start:
+                index.update(rows)
+            else:
+                index = rows
             _INDICES[path] = now, index
     except (OSError, _Refused):
         return {}
@@ -269,7 +285,7 @@ def _require_own(folder: str) -> None:
         raise PermissionError(reason)
 
 
-def _read(folder: str, path: str) -> bytes:
+def _read(folder: str, path: str, start: int = 0) -> bytes:
     _require_own(folder)
     descriptor = os.open(path, os.O_RDONLY | _CAREFUL)
     with open(descriptor, "rb") as file:
@@ -277,6 +293,7 @@ def _read(folder: str, path: str) -> bytes:
         reason = _foreign(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
         if reason:
             raise _Refused(reason)
+        file.seek(start)
         return file.read()
 
 
