@@ -606,13 +606,13 @@ def _made(plan: Plan) -> Runner:
             if instead is None:
                 sites.compiling(recorded, place)
             else:
-                history.runs = _reference(instead)
+                history.runner = _reference(instead)
     if instead is not None:
         _remember(_INTERIM, plan.key, instead)
         return instead
     executor = _alone(recorded)
     if history is not None:
-        history.runs = _reference(executor)
+        history.runner = _reference(executor)
     _WORTH_COMPILING.discard(plan.key)
     _remember(_CACHE, plan.key, executor)
     return executor

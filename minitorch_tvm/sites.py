@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import field
 from types import CodeType
 from typing import Any
@@ -50,8 +50,8 @@ class History:
     """Where slices and insertions begin that have, or their steps."""
     between: bool = False
     """No size of the last one was smaller, or larger, than all before (sums of sizes may be)."""
-    runs: Callable[[], Any] = lambda: None
-    """What runs the last one, as long as it is in memory."""
+    runner: Any = None
+    """A weak reference to what runs the last one."""
     roomy: list[Any] = field(default_factory=list)
     """Programs that have room for several sizes,"""
     refused: int = 0
@@ -74,7 +74,7 @@ class History:
     @property
     def uses(self) -> int:
         """How often they have run, at least."""
-        runner = self.runs()
+        runner = None if self.runner is None else self.runner()
         return self.programs + (1 if runner is None else int(runner.calls))
 
     def add(self, graph: Graph, different: Sequence[Pair]) -> None:
