@@ -9,19 +9,24 @@ each.  A structure that comes again and again is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 from .core import config, errors
 from .core.errors import Provenance
 from .core.events import EVENTS, log
 from .core.shape import numel
+from .core.strides import offset_of
 from .ir.graph import Graph, Value
 from .ir.node import SCALAR, Node, leaf
+from .ir.op import Kind, Op
+from .ops.composite import expansion
 from .ops.elementwise import Clone, Detach
-from .ops.movement import Reshape
+from .ops.movement import Reshape, Slice
 from .plans import Plan, graph_of, linearise
 from .runtime.executor import Executor
-from .runtime.piecewise import Pieces, PiecewiseExecutor, Runs
+from .runtime.piecewise import Pieces, PiecewiseExecutor, Runs, View
 from .sites import site_of
 
 _LEAST_RUNS, _MOST_RUNS = 2, 8
@@ -29,8 +34,8 @@ _LEAST_RUNS, _MOST_RUNS = 2, 8
 more: it will come again."""
 _MOST_STRUCTURES = 4096  # of a line, that are remembered
 _MOST_PIECES = 2048
-_SAME = (Reshape, Detach, Clone)
-"""Ops whose result may be their input's memory."""
+_VIEWS = (Reshape, Detach, Clone, Slice)
+"""Ops whose result may be in their input's memory."""
 
 # Seconds, estimated: of a program of known kernels, and each of its recorded values; of compiling
 # an op beside others; of running one, and of a byte that is stored and read again for it.
@@ -44,14 +49,17 @@ class _Site:
     def __init__(self) -> None:
         self.spent = 0.0
         """Seconds that programs took to compile that might have been run op by op."""
-        self.seen: dict[int, tuple[int, Runs]] = {}
-        """Of structures the sizes that they had, and how often they have run."""
+        self.shapes: dict[int, int] = {}
+        """Of structures the shapes that they had."""
+        self.runs: dict[int, Runs] = {}
+        """How often those have run that differ in more than shapes."""
 
 
 _Key = tuple[Hashable, ...]
 _SITES: dict[Hashable, _Site] = {}
-_ITSELF: _Key = ()
 _PIECES: dict[_Key, Executor] = {}
+_Shown = tuple[int, View]
+_SHOWN: dict[_Key, _Shown | None] = {}
 
 
 def runner(
@@ -61,40 +69,47 @@ def runner(
     site = _SITES.setdefault(site_of(place), _Site())
     nodes = [n for n in plan.entries if n.pending]
     structure = hash(tuple([(n.op.name, n.dtype, len(n.shape), *_numbers(n)) for n in nodes]))
-    sizes = plan.key.digest()
-    known = site.seen.get(structure)
-    if known is not None and known[0] != sizes:
+    shapes = hash(tuple([n.spec_id for n in plan.entries]))
+    if site.shapes.setdefault(structure, shapes) != shapes:
         return None  # see :mod:`.varying`
     program = _PROGRAM + _PROGRAM_NODE * len(nodes)
-    if known is None:
+    runs = site.runs.get(plan.key.digest())
+    if runs is None:
         extra = len(nodes) * _CALL + sum([numel(n.shape) * n.dtype.itemsize for n in nodes]) * _BYTE
-        known = sizes, Runs(min(program / extra, _MOST_RUNS))
-        if len(site.seen) >= _MOST_STRUCTURES:
-            site.seen.clear()
-        site.seen[structure] = known
-    runs = known[1]
+        runs = site.runs[plan.key.digest()] = Runs(min(program / extra, _MOST_RUNS))
+        for known in (site.shapes, site.runs):
+            _shorten(known, _MOST_STRUCTURES)
     if runs.most < _LEAST_RUNS:
         return None
     outputs = set(map(id, plan.outputs))
-    keys = [_key(n, id(n) in outputs) for n in nodes]
-    missing = {k: n for k, n in zip(keys, nodes, strict=True) if k not in _PIECES and k != _ITSELF}
+    keys = [_key(n) for n in nodes]
+    shown = [None if id(n) in outputs else _view(k, n) for k, n in zip(keys, nodes, strict=True)]
+    found = list(zip(keys, nodes, shown, strict=True))
+    missing = {k: n for k, n, view in found if view is None and k not in _PIECES}
     if len(missing) * _PIECE > site.spent:
         site.spent += program
         return None
     site.spent -= len(missing) * _PIECE
     _PIECES.update(_made(missing, built))
-    executors = tuple([_PIECES.get(k) for k in keys])
-    for key in [*_PIECES][: max(0, len(_PIECES) - _MOST_PIECES)]:
-        del _PIECES[key]
+    pieces = Pieces()
+    for key, n, view in found:
+        if view is None:
+            inputs = n.inputs if len(n.inputs) < 2 else dict.fromkeys(n.inputs)
+            pieces.add(
+                _PIECES[key],
+                tuple([x.index for x in inputs if x.op is not SCALAR]),
+                tuple([x.index for x in inputs if x.op is SCALAR]),
+                n.index,
+            )
+        else:
+            which, part = view
+            pieces.add(part, (n.inputs[which].index,), (), n.index)
+    for programs in (_PIECES, _SHOWN):
+        _shorten(programs, _MOST_PIECES)
     EVENTS.add("piecewise_programs")
     log("compile", f"{len(nodes)} recorded ops, run one by one at {errors.describe(place)}")
     return PiecewiseExecutor(
-        Pieces(
-            executors,
-            tuple([tuple([x.index for x in _distinct(n) if x.op is not SCALAR]) for n in nodes]),
-            tuple([tuple([x.index for x in _distinct(n) if x.op is SCALAR]) for n in nodes]),
-            tuple([n.index for n in nodes]),
-        ),
+        pieces,
         [n.index for n in plan.buffers],
         [n.index for n in plan.entries if n.op is SCALAR],
         [n.index for n in plan.outputs],
@@ -102,21 +117,53 @@ def runner(
     )
 
 
+def _shorten(known: dict[Any, Any], most: int) -> None:
+    for key in [*itertools.islice(known, max(0, len(known) - most))]:
+        del known[key]
+
+
 def _numbers(node: Node) -> list[int]:
     return [x.index for x in node.inputs]
 
 
-def _distinct(node: Node) -> Iterable[Node]:
-    """Its inputs, each once."""
-    inputs = node.inputs
-    return inputs if len(inputs) < 2 else dict.fromkeys(inputs)
+def _view(key: _Key, node: Node) -> _Shown | None:
+    """Which part of which input's memory the result may be; None: it has memory of its own."""
+    if key not in _SHOWN:
+        _SHOWN[key] = _looked_at(node)
+    return _SHOWN[key]
 
 
-def _key(node: Node, is_output: bool) -> _Key:
-    """What the program of an op depends on; ``_ITSELF`` if its result is its input's memory."""
+def _looked_at(node: Node) -> _Shown | None:
     inputs = node.inputs
-    if not is_output and isinstance(node.op, _SAME) and inputs[0].op is not SCALAR:
-        return _ITSELF
+    count, shapes = len(inputs), [x.shape for x in inputs]
+    steps: Sequence[tuple[Op, tuple[int, ...]]] = [(node.op, tuple(range(count)))]
+    place = count
+    if node.op.kind is Kind.COMPOSITE:
+        ops, chosen, made, _, place = expansion(node, _numbers(node))
+        steps = list(zip(ops, chosen, strict=True))
+        shapes += made
+    else:
+        shapes.append(node.shape)
+    offset = 0
+    while place >= count:
+        op, places = steps[place - count]
+        if type(op) not in _VIEWS:  # what is derived of one reads more
+            return None
+        if isinstance(op, Slice):
+            before = offset_of(shapes[places[0]], op.starts, shapes[place], op.steps)
+            if before is None:
+                return None
+            offset += before
+        (place,) = places
+    if inputs[place].op is SCALAR:
+        return None
+    itemsize = node.dtype.itemsize
+    return place, View(offset * itemsize, numel(node.shape) * itemsize)
+
+
+def _key(node: Node) -> _Key:
+    """What the program of an op depends on."""
+    inputs = node.inputs
     kinds = [
         4 * x.spec_id + 2 * (x.op is SCALAR) + (x.requires_grad and not x.pending) for x in inputs
     ]
@@ -173,3 +220,4 @@ def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _SITES.clear()
     _PIECES.clear()
+    _SHOWN.clear()

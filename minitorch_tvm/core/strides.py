@@ -38,6 +38,27 @@ def contiguous(shape: Shape, strides: Strides) -> bool:
 
 
 @remembered
+def offset_of(
+    shape: Shape, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
+) -> int | None:
+    """Elements of a row-major tensor before a region; None if that is not all in one piece.
+
+    >>> offset_of((4, 3), (2, 0), (2, 3), (1, 1)), offset_of((4, 3), (0, 1), (4, 2), (1, 1))
+    (6, None)
+    """
+    inside, offset = False, 0
+    for size, n, start, step in zip(sizes, shape, starts, steps, strict=True):
+        if inside and size != n:
+            return None
+        if size > 1:
+            if step > 1:
+                return None
+            inside = True
+        offset = offset * n + start
+    return offset
+
+
+@remembered
 def overlapping(shape: Shape, strides: Strides) -> bool:
     """True if elements are repeated, so that a write to one would be a write to another.
 

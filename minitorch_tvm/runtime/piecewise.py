@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..core.events import EVENTS
 from ..core.interrupts import interrupts_wait
@@ -20,18 +20,37 @@ class Runs:
     done: int = 0
 
 
-@record
+class View(NamedTuple):
+    """A result that is a part of its input's memory."""
+
+    offset: int  # in bytes
+    nbytes: int
+
+
 class Pieces:
     """Ops in the order of recording; values are numbers of the recording's.
 
     Apart, as there are thousands, and Python's garbage collector would visit an object per op.
     """
 
-    executors: tuple[Executor | None, ...]
-    """None: the result is the input's memory."""
-    inputs: tuple[tuple[int, ...], ...]
-    scalars: tuple[tuple[int, ...], ...]
-    results: tuple[int, ...]
+    def __init__(self) -> None:
+        self.made_by: list[Executor | View] = []
+        self.inputs: list[tuple[int, ...]] = []
+        self.scalars: list[tuple[int, ...]] = []
+        self.results: list[int] = []
+
+    def add(
+        self,
+        made_by: Executor | View,
+        inputs: tuple[int, ...],
+        scalars: tuple[int, ...],
+        result: int,
+    ) -> None:
+        """Behind those that there are."""
+        self.made_by.append(made_by)
+        self.inputs.append(inputs)
+        self.scalars.append(scalars)
+        self.results.append(result)
 
 
 class PiecewiseExecutor:
@@ -89,16 +108,16 @@ class PiecewiseExecutor:
         late: BaseException | None = None
         p = self._pieces
         with exclusive(), interrupts_wait():
-            for executor, taken, numbers, result, dead in zip(
-                p.executors, p.inputs, p.scalars, p.results, self._dead, strict=True
+            for made_by, taken, numbers, result, dead in zip(
+                p.made_by, p.inputs, p.scalars, p.results, self._dead, strict=True
             ):
-                if executor is None:
-                    values[result] = values[taken[0]]
-                else:
-                    (values[result],), raised = executor.launch(
+                if isinstance(made_by, Executor):
+                    (values[result],), raised = made_by.launch(
                         [values[i] for i in taken], [values[i] for i in numbers]
                     )
                     late = late or raised
+                else:
+                    values[result] = values[taken[0]].part(*made_by)
                 for i in dead:
                     del values[i]
             self._runs.done += 1

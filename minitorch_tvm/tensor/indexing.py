@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, split_sizes
-from ..core.strides import Strides, sliced
+from ..core.strides import Strides, offset_of, sliced
 from ..ir.node import Node
 from ..ops import build as b
 from . import at_once
@@ -65,16 +65,7 @@ class Region:
 
     def offset(self, shape: Shape) -> int | None:
         """Elements of a row-major tensor before the region; None if it is not all in one piece."""
-        inside, offset = False, 0
-        for size, n, start, step in zip(self.sizes, shape, self.starts, self.steps, strict=True):
-            if inside and size != n:
-                return None
-            if size > 1:
-                if step > 1:
-                    return None
-                inside = True
-            offset = offset * n + start
-        return offset
+        return offset_of(shape, self.starts, self.sizes, self.steps)
 
     def write(self, x: Node, value: Node) -> Node:
         """``x`` with the region replaced by ``value`` (shaped like the region)."""

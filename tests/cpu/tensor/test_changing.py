@@ -120,6 +120,8 @@ OPS: list[Callable[[mt.Tensor, mt.Tensor, Any], mt.Tensor]] = [
     lambda x, y, r: F.layer_norm(x, (4,)) * mt.full((4, 1), 2.0),
     lambda x, y, r: F.dropout(y, 0.5) + mt.rand(4, 4),
     lambda x, y, r: x.mean(1, keepdim=True).expand(4, 4) + y.amax(),
+    lambda x, y, r: mt.stack([x[int(r.integers(4))], y[3], x[:, 1], y[2:4, 0].repeat(2)]),
+    lambda x, y, r: x[1:3, None].expand(2, 2, 4).reshape(4, 4) - y[:, ::2].repeat(1, 2),
 ]
 
 
@@ -149,6 +151,27 @@ def test_random_programs(seed: int) -> None:
         return results
 
     events = both(run, 1e-4)
+    assert events["piecewise_programs"] >= 15
+
+
+def test_actions_of_episodes() -> None:
+    """Which entries are read is no other size: there is no program with room for several."""
+
+    def run() -> list[Any]:
+        rng = np.random.default_rng(2)
+        policy = nn.Linear(3, 2)
+
+        def loss(_: int) -> mt.Tensor:
+            chosen = []
+            for action in rng.integers(0, 2, rng.integers(3, 6)):
+                state = mt.from_numpy(rng.normal(size=3).astype("f"))
+                chosen.append(F.log_softmax(policy(state), -1)[int(action)])
+            return -(mt.stack(chosen) * mt.arange(len(chosen))).sum()
+
+        return trained(policy, loss, 30)
+
+    with config.override(varying=True):
+        events = both(run)
     assert events["piecewise_programs"] >= 15
 
 
@@ -329,6 +352,7 @@ def test_lines_that_are_remembered_are_not_too_many(monkeypatch: pytest.MonkeyPa
     for _ in range(30):
         evaluated(rng, x)
     (site,) = changing._SITES.values()
-    assert len(site.seen) <= 5
+    assert len(site.shapes) <= 5
+    assert len(site.runs) <= 5
     assert len(changing._PIECES) <= 4
     assert len(sites._CHANGING) == 1
