@@ -26,8 +26,9 @@ Pair = tuple[int, Value, Value]
 
 _SOME = 4
 """Programs of a structure behind which further sizes are expected."""
-_SEVERAL, _HARDLY = 4, 2
-"""Structures of a line, which have run so often at most, behind which others are expected."""
+_SEVERAL, _CHOICES, _HARDLY = 4, 6, 2
+"""Structures of a line, or programs of one with equal shapes, which have run so often at most,
+behind which others are expected."""
 _OFTEN = 3
 """Times in a row that programs must have grown to be expected to."""
 
@@ -50,6 +51,8 @@ class History:
     """Where slices and insertions begin that have, or their steps."""
     between: bool = False
     """No size of the last one was smaller, or larger, than all before (sums of sizes may be)."""
+    chosen: int = 0
+    """How many in a row have had the shapes of the one before, which had hardly run."""
     runner: Any = None
     """A weak reference to what runs the last one."""
     roomy: list[Any] = field(default_factory=list)
@@ -72,13 +75,15 @@ class History:
         return self.programs >= _SOME and between and bool(self.sizes)
 
     @property
-    def uses(self) -> int:
-        """How often they have run, at least."""
+    def calls(self) -> int:
+        """How often the last one has run, at least."""
         runner = None if self.runner is None else self.runner()
-        return self.programs + (1 if runner is None else int(runner.calls))
+        return 1 if runner is None else int(runner.calls)
 
     def add(self, graph: Graph, different: Sequence[Pair]) -> None:
         """There is another one, in which these values are not the last one's."""
+        alike = all(a.shape == b.shape for _, a, b in different)
+        self.chosen = self.chosen + 1 if alike and self.calls <= _HARDLY else 0
         self.last = graph
         self.programs += 1
         self.between = True
@@ -236,14 +241,16 @@ def compiling(graph: Graph, place: Provenance | None) -> None:
 
 
 def changes(place: Provenance) -> bool:
-    """Whether a line has had so many structures, hardly one of them twice, that others come."""
+    """Whether a line has ever other structures, or makes other choices, none of them again."""
     line = site_of(place)
     if line in _CHANGING:
         return True
     seen = _HISTORIES.get(line)
-    if seen is None or len(seen) < _SEVERAL or len(_CHANGING) >= _MOST_KINDS:
+    if seen is None or len(_CHANGING) >= _MOST_KINDS:
         return False
-    if any(h.uses > _HARDLY for h in itertools.islice(reversed(seen.values()), _SEVERAL)):
+    last = [*itertools.islice(reversed(seen.values()), _SEVERAL)]
+    several = len(last) == _SEVERAL and all(h.programs + h.calls <= _HARDLY for h in last)
+    if not several and last[0].chosen < _CHOICES:
         return False
     _CHANGING.add(line)
     return True
