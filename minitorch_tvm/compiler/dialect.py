@@ -352,6 +352,21 @@ class Scope:
         divisor = self.keep(t.Select(t.any(none, opposite), one, b))
         return t.Select(none, zero, t.Select(opposite, self.neg(a), t.truncdiv(a, divisor)))
 
+    def bitwise(self, how: str, a: Expr, b: Expr) -> Expr:
+        t = tvm().tirx
+        if how not in ("left", "right"):
+            return getattr(t, f"bitwise_{how}")(a, b)
+        # Of distances beyond the number of bits, processors and LLVM have ideas of their own.
+        dtype = dt.by_name(str(a.ty.dtype))
+        a, b = self.keep(a), self.keep(b)
+        width, zero = 8 * dtype.itemsize, self.zero_like(b)
+        inside = self.keep(t.all(b >= zero, b < const(width, dtype.name)))
+        if how == "left":
+            return t.Select(inside, t.shift_left(a, t.Select(inside, b, zero)), zero)
+        if dtype.is_unsigned:
+            return t.Select(inside, t.shift_right(a, t.Select(inside, b, zero)), zero)
+        return t.shift_right(a, t.Select(inside, b, const(width - 1, dtype.name)))
+
     def _elementary(self, name: str, x: Expr) -> Expr:
         x = self.keep(x)
         if str(x.ty.dtype) == "float32":

@@ -65,6 +65,19 @@ def unsupported(kernel: str, dtype: DType) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.torch_name}'")
 
 
+def uncastable(result: DType, output: DType) -> RuntimeError:
+    """The error for a result that is written to a tensor of a lesser kind of numbers.
+
+    >>> from minitorch_tvm.core.dtype import float32, int64
+    >>> print(uncastable(float32, int64))
+    result type Float can't be cast to the desired output type Long
+    """
+    return RuntimeError(
+        f"result type {result.torch_name} can't be cast to the desired output type "
+        f"{output.torch_name}"
+    )
+
+
 def floating(dtype: DType, kernel: str) -> None:
     """NotImplementedError, naming PyTorch's ``kernel``, unless ``dtype`` is floating point."""
     if not dtype.is_floating_point:

@@ -120,6 +120,14 @@ class TE(Protocol):
         """Of integers, rounded toward zero; 0 where b is 0, and the lowest by -1 is itself."""
         ...
 
+    def bitwise(self, how: str, a: Expr, b: Expr) -> Expr:
+        """and, or, xor of integers, or a shifted left or right by b bits.
+
+        What is shifted by fewer than none or by all bits is gone: the result is 0, or -1 of a
+        negative number to the right.
+        """
+        ...
+
     def bitcast(self, x: Expr, dtype: DType) -> Expr: ...
     def keep(self, x: Expr) -> Expr:
         """Name a value that is used more than once, so that it is computed once."""

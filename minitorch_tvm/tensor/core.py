@@ -158,10 +158,7 @@ class TensorBase(Copies):
             new = b.reshape(new, old.shape)
         if new.dtype is not old.dtype:
             if new.dtype.category > old.dtype.category:
-                raise RuntimeError(
-                    f"result type {new.dtype.torch_name} can't be cast to the desired output type "
-                    f"{old.dtype.torch_name}"
-                )
+                raise arg.uncastable(new.dtype, old.dtype)
             new = b.cast(new, old.dtype)
         if self._strides is not None and st.overlapping(old.shape, self._strides):
             raise RuntimeError(

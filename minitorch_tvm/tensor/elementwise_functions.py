@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import arguments as arg
+from ..ops import bits
 from . import division
 from .core import Number, TensorBase, tensor_of
 from .elementwise import accepts
@@ -21,6 +22,65 @@ def _pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
         forms = [f"(Tensor input, {kind} {name})" for kind in ("Tensor", "Number")]
         raise arg.no_such_form(function, [input, other], forms)
     return tensor_of(function, "input", 1, input)
+
+
+def _operands(function: str, input: Any, other: Any) -> tuple[Any, Any]:
+    """Both operands, of which one may be a number; TypeError if they are anything else."""
+    tensors = [isinstance(x, TensorBase) for x in (input, other)]
+    if not (any(tensors) and accepts(input) and accepts(other)):
+        forms = ["(Tensor input, Tensor other)", "(Number self, Tensor other)"]
+        raise arg.no_such_form(function, [input, other], [*forms, "(Tensor input, Number other)"])
+    either = input if tensors[0] else other
+    return either._operand(input), either._operand(other)
+
+
+# --- bits ---------------------------------------------------------------------------------------
+
+
+def bitwise_and(input: Any, other: Any) -> Tensor:
+    """input & other, of integers or bools; one of them may be a number.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.bitwise_and(mt.tensor([6, -2]), 3)
+    tensor([2, 2])
+    """
+    return Tensor._wrap(bits.bitwise("and", *_operands("bitwise_and", input, other)))
+
+
+def bitwise_or(input: Any, other: Any) -> Tensor:
+    """input | other, of integers or bools; one of them may be a number."""
+    return Tensor._wrap(bits.bitwise("or", *_operands("bitwise_or", input, other)))
+
+
+def bitwise_xor(input: Any, other: Any) -> Tensor:
+    """input ^ other, of integers or bools; one of them may be a number."""
+    return Tensor._wrap(bits.bitwise("xor", *_operands("bitwise_xor", input, other)))
+
+
+def bitwise_not(input: Tensor) -> Tensor:
+    """Every bit of integers, or bools, turned."""
+    return _tensor("bitwise_not", input).bitwise_not()
+
+
+def bitwise_left_shift(input: Any, other: Any) -> Tensor:
+    """input << other, of integers; see :meth:`Tensor.bitwise_left_shift`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.bitwise_left_shift(1, mt.tensor([0, 4, 63, 64]))
+    tensor([                   1,                   16, -9223372036854775808,
+                               0])
+    """
+    return Tensor._wrap(bits.bitwise("left", *_operands("bitwise_left_shift", input, other)))
+
+
+def bitwise_right_shift(input: Any, other: Any) -> Tensor:
+    """input >> other, of integers; see :meth:`Tensor.bitwise_right_shift`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.bitwise_right_shift(mt.tensor([7, -7]), 1)
+    tensor([ 3, -4])
+    """
+    return Tensor._wrap(bits.bitwise("right", *_operands("bitwise_right_shift", input, other)))
 
 
 # --- whole quotients and comparisons ------------------------------------------------------------

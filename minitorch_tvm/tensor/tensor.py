@@ -19,6 +19,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..ops import powers
 from . import advanced, division, formatting, gathering
+from .bits import Bits
 from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, wrong_keyword
@@ -36,7 +37,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(InPlace, Products, Reductions, Sorts, Placement, Draws):
+class Tensor(InPlace, Bits, Products, Reductions, Sorts, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -134,38 +135,6 @@ class Tensor(InPlace, Products, Reductions, Sorts, Placement, Draws):
 
     def __abs__(self) -> Tensor:
         return self._wrap(d.absolute(self.node))
-
-    def __invert__(self) -> Tensor:
-        if self.dtype is not dt.bool_:
-            raise TypeError("~ (operator.invert) is only implemented on bool tensors")
-        return self._wrap(b.logical_not(self.node))
-
-    def _logical(self, other: Operand, name: str, op: Any) -> Tensor:
-        if not self._accepts(other):
-            return NotImplemented
-        value = self._operand(other)
-        node = value if isinstance(value, Node) else b.full((), value, dt.of_number(value))
-        for operand in (self.node, node):
-            if operand.dtype.is_floating_point:
-                raise arg.unsupported(f"bitwise_{name}_cpu", operand.dtype)
-            if operand.dtype is not dt.bool_:
-                raise TypeError("&, | and ^ are only implemented on bool tensors")
-        return self._wrap(op(self.node, node))
-
-    def __and__(self, other: Operand) -> Tensor:
-        return self._logical(other, "and", b.logical_and)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Operand) -> Tensor:
-        return self._logical(other, "or", b.logical_or)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Operand) -> Tensor:
-        return self._logical(other, "xor", d.logical_xor)
-
-    __rxor__ = __xor__
 
     def _compare(self, kind: str, other: Operand) -> Tensor:
         return self._wrap(d.compare(kind, self.node, self._operand(other)))

@@ -149,6 +149,72 @@ m.exp2(m.arange(-10,11.))
 m.log2(2.**m.arange(-10,11.))
 m.log10(m.tensor([1.,10,100,1000,1e4,1e5,1e10]))
 """.strip().splitlines()
+_BITS = [f"bitwise_{how}" for how in ("and", "or", "xor", "left_shift", "right_shift")]
+_BIT_PAIRS = (*(("u", "i32"), ("p", "i"), ("p", "p"), ("i", "-3"), ("u", "300"), ("i32", "5")),)
+_BIT_PAIRS += (("3", "i"), ("i", "True"), ("x", "i"), ("p", "2.5"), ("3", "4"), ("i", "'a'"))
+BITS = [f"m.{f}({a},{b})" for f in _BITS for a, b in _BIT_PAIRS]
+BITS += [f"i.clone().{f}_({v})" for f in _BITS for v in ("3", "u", "x", "2.5", "'a'", "i32")]
+BITS += """
+i&3
+3&i
+True&p
+p|True
+p^p
+p&i
+u^-1
+i&2.5
+1|x
+x^i
+~i
+~u
+~p
+~x
+i<<2
+i>>1
+i<<m.tensor([1,70,-1])
+i>>m.tensor([1,70,-1])
+i<<63
+i>>63
+i>>64
+i32<<31
+i32<<32
+i32>>m.tensor([40,40,-40])
+u<<m.tensor([1,9,3],dtype=m.uint8)
+u>>m.tensor([1,9,3],dtype=m.uint8)
+u>>7
+u<<i
+2<<i
+-200>>i
+p<<1
+p<<p
+p>>p
+1.5<<i
+i<<2.5
+x>>1
+i&'a'
+None^i
+i<<[1]
+i32&2**40
+i.bitwise_not()
+m.bitwise_not(3)
+m.bitwise_not(x)
+i.clone().bitwise_not_()
+x.clone().bitwise_not_()
+i.bitwise_and('a')
+m.bitwise_and(i,2**70)
+i.clone().__iand__(3)
+i.clone().__ixor__(u)
+i.clone().__ior__(p)
+i.clone().__ilshift__(3)
+i.clone().__irshift__(3)
+p.clone().__iand__(i)
+p.clone().__ior__(~p)
+i.__rlshift__(2)
+i.__rrshift__(200)
+i[:,None]&i32
+e.long()|3
+z.int()^5
+""".strip().splitlines()
 REDUCTIONS = """
 m.norm(i)
 i.norm()

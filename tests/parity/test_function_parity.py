@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import ELEMENTWISE, PRODUCTS, REDUCTIONS, names
+from calls import BITS, ELEMENTWISE, PRODUCTS, REDUCTIONS, names
 from functions import POINTS
 from gradients import DIFFERENT, FUNCTIONS
 
@@ -47,7 +47,9 @@ def _same(want: Any, got: Any) -> bool:
     return near and bool((signs | (a != 0)).all())
 
 
-@pytest.mark.parametrize("calls", [ELEMENTWISE, REDUCTIONS, PRODUCTS], ids=["each", "all", "@"])
+@pytest.mark.parametrize(
+    "calls", [ELEMENTWISE, BITS, REDUCTIONS, PRODUCTS], ids=["each", "bits", "all", "@"]
+)
 def test_calls(calls: list[str]) -> None:
     pairs = {call: (_result(call, torch), _result(call, mt)) for call in calls}
     mt.eval(*[got for _, got in pairs.values() if isinstance(got, mt.Tensor)])

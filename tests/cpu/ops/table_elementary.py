@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from row import ONE, TWO, Bad, Row, ops
 from table_elementwise import EDGES, INF, LEFT, NAN, RIGHT, scalar
 
 from minitorch_tvm.ir.op import Op, intern
+from minitorch_tvm.ops import bits
 from minitorch_tvm.ops import elementary as el
 
 
@@ -86,6 +88,23 @@ def _not_floats(op: Op, count: int = 1) -> Bad:
 
 _LOG1P, _FLOOR = el.elementary("log1p"), el.stepwise("floor")
 _DOWN, _WHOLE = el.QUOTIENTS[True], el.INTEGER_QUOTIENT
+_AND = bits.OPS["and"]
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "left": lambda a, b: a << b if b >= 0 else 0,
+    "right": lambda a, b: a >> b if b >= 0 else -(a < 0),
+}
+
+
+def _bitwise(op: Any, *xs: Any) -> Any:
+    one = _BITS[op.how]
+    # Python's integers have no end: the lowest 64 bits, and of these as many as a type has.
+    low = np.vectorize(lambda *v: one(*map(int, v)) & (1 << 64) - 1, otypes=[np.uint64])
+    return low(*xs).view(np.int64)
+
+
 _SOME: tuple[Any, ...] = (((7,),), ((2, 3),))
 
 ROWS = (
@@ -144,6 +163,22 @@ ROWS = (
                 TypeError,
                 "IntegerQuotient expects integers, but got mt.float32",
             ),
+        ),
+    ),
+    Row(
+        bits.Bitwise,
+        _bitwise,
+        ops(_AND, *TWO)
+        + tuple(case for how in list(_BITS)[1:] for case in ops(bits.OPS[how], *TWO[:3])),
+        dtypes=("int32", "int64", "uint8"),
+        bad=(
+            Bad(
+                _AND,
+                ("float32 2", "float32 2"),
+                TypeError,
+                "Bitwise expects integers, but got mt.float32",
+            ),
+            Bad(_AND, ("bool 2", "bool 2"), TypeError, "Bitwise is not defined on bool tensors"),
         ),
     ),
 )
