@@ -16,7 +16,7 @@ def _tensor(function: str, x: Any) -> Tensor:
     return tensor_of(function, "input", 1, x)
 
 
-def _pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
+def pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
     """``input``, which must be a tensor; TypeError if ``other`` is no operand."""
     if not (isinstance(input, TensorBase) and accepts(other)):
         forms = [f"(Tensor input, {kind} {name})" for kind in ("Tensor", "Number")]
@@ -24,7 +24,7 @@ def _pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
     return tensor_of(function, "input", 1, input)
 
 
-def _operands(function: str, input: Any, other: Any) -> tuple[Any, Any]:
+def operands(function: str, input: Any, other: Any) -> tuple[Any, Any]:
     """Both operands, of which one may be a number; TypeError if they are anything else."""
     tensors = [isinstance(x, TensorBase) for x in (input, other)]
     if not (any(tensors) and accepts(input) and accepts(other)):
@@ -44,17 +44,17 @@ def bitwise_and(input: Any, other: Any) -> Tensor:
     >>> mt.bitwise_and(mt.tensor([6, -2]), 3)
     tensor([2, 2])
     """
-    return Tensor._wrap(bits.bitwise("and", *_operands("bitwise_and", input, other)))
+    return Tensor._wrap(bits.bitwise("and", *operands("bitwise_and", input, other)))
 
 
 def bitwise_or(input: Any, other: Any) -> Tensor:
     """input | other, of integers or bools; one of them may be a number."""
-    return Tensor._wrap(bits.bitwise("or", *_operands("bitwise_or", input, other)))
+    return Tensor._wrap(bits.bitwise("or", *operands("bitwise_or", input, other)))
 
 
 def bitwise_xor(input: Any, other: Any) -> Tensor:
     """input ^ other, of integers or bools; one of them may be a number."""
-    return Tensor._wrap(bits.bitwise("xor", *_operands("bitwise_xor", input, other)))
+    return Tensor._wrap(bits.bitwise("xor", *operands("bitwise_xor", input, other)))
 
 
 def bitwise_not(input: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def bitwise_left_shift(input: Any, other: Any) -> Tensor:
     tensor([                   1,                   16, -9223372036854775808,
                                0])
     """
-    return Tensor._wrap(bits.bitwise("left", *_operands("bitwise_left_shift", input, other)))
+    return Tensor._wrap(bits.bitwise("left", *operands("bitwise_left_shift", input, other)))
 
 
 def bitwise_right_shift(input: Any, other: Any) -> Tensor:
@@ -80,7 +80,7 @@ def bitwise_right_shift(input: Any, other: Any) -> Tensor:
     >>> mt.bitwise_right_shift(mt.tensor([7, -7]), 1)
     tensor([ 3, -4])
     """
-    return Tensor._wrap(bits.bitwise("right", *_operands("bitwise_right_shift", input, other)))
+    return Tensor._wrap(bits.bitwise("right", *operands("bitwise_right_shift", input, other)))
 
 
 # --- whole quotients and comparisons ------------------------------------------------------------
@@ -93,7 +93,7 @@ def floor_divide(input: Tensor, other: Any) -> Tensor:
     >>> mt.floor_divide(mt.tensor([-7.0, 7.0]), 2)
     tensor([-4.,  3.])
     """
-    return _pair("floor_divide", input, other).floor_divide(other)
+    return pair("floor_divide", input, other).floor_divide(other)
 
 
 def remainder(input: Any, other: Any) -> Tensor:
@@ -105,42 +105,42 @@ def remainder(input: Any, other: Any) -> Tensor:
     """
     if isinstance(other, Tensor) and isinstance(input, (bool, int, float)):
         return Tensor._wrap(division.remainder(input, other.node))
-    return _pair("remainder", input, other).remainder(other)
+    return pair("remainder", input, other).remainder(other)
 
 
 def fmod(input: Tensor, other: Any) -> Tensor:
     """What is left of input / other, with the sign of ``input``."""
-    return _pair("fmod", input, other).fmod(other)
+    return pair("fmod", input, other).fmod(other)
 
 
 def eq(input: Tensor, other: Any) -> Tensor:
     """input == other, elementwise."""
-    return _pair("eq", input, other).eq(other)
+    return pair("eq", input, other).eq(other)
 
 
 def ne(input: Tensor, other: Any) -> Tensor:
     """input != other, elementwise."""
-    return _pair("ne", input, other).ne(other)
+    return pair("ne", input, other).ne(other)
 
 
 def lt(input: Tensor, other: Any) -> Tensor:
     """input < other, elementwise."""
-    return _pair("lt", input, other).lt(other)
+    return pair("lt", input, other).lt(other)
 
 
 def le(input: Tensor, other: Any) -> Tensor:
     """input <= other, elementwise."""
-    return _pair("le", input, other).le(other)
+    return pair("le", input, other).le(other)
 
 
 def gt(input: Tensor, other: Any) -> Tensor:
     """input > other, elementwise."""
-    return _pair("gt", input, other).gt(other)
+    return pair("gt", input, other).gt(other)
 
 
 def ge(input: Tensor, other: Any) -> Tensor:
     """input >= other, elementwise."""
-    return _pair("ge", input, other).ge(other)
+    return pair("ge", input, other).ge(other)
 
 
 # --- rounding and elementary functions ----------------------------------------------------------
@@ -320,12 +320,12 @@ def nan_to_num(
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """The larger of ``input`` and ``min``; NaN stays NaN."""
-    return _pair("clamp_min", input, min, "min").clamp_min(min)
+    return pair("clamp_min", input, min, "min").clamp_min(min)
 
 
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """The smaller of ``input`` and ``max``; NaN stays NaN."""
-    return _pair("clamp_max", input, max, "max").clamp_max(max)
+    return pair("clamp_max", input, max, "max").clamp_max(max)
 
 
 def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:

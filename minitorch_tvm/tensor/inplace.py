@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import pointwise as pw
 from ..ops import powers
-from .core import Number
+from .core import Number, node_of
 from .elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class InPlace(Elementwise):
     def sigmoid_(self) -> Self:
         """1 / (1 + exp(-self)), in place."""
         return self._assign(d.unary_float(b.SIGMOID, self.node), "sigmoid_")
+
+    def erf_(self) -> Self:
+        """Error function, in place."""
+        return self._assign(d.unary_float(b.ERF, self.node), "erf_")
 
     def sin_(self) -> Self:
         """Sine, in place."""
@@ -171,6 +176,57 @@ class InPlace(Elementwise):
     __ipow__ = pow_
     __ifloordiv__ = floor_divide_
     __imod__ = remainder_
+
+    # --- tests: ones and zeros of the tensor's own type -----------------------------------------
+
+    def _told(self, kind: str, other: Operand, name: str) -> Self:
+        truth = d.compare(kind, self.node, self._other(name, other))
+        return self._assign(b.cast(truth, self.dtype), name)
+
+    def eq_(self, other: Operand) -> Self:
+        """self == other, in place."""
+        return self._told("eq", other, "eq_")
+
+    def ne_(self, other: Operand) -> Self:
+        """self != other, in place."""
+        return self._told("ne", other, "ne_")
+
+    def lt_(self, other: Operand) -> Self:
+        """self < other, in place."""
+        return self._told("lt", other, "lt_")
+
+    def le_(self, other: Operand) -> Self:
+        """self <= other, in place."""
+        return self._told("le", other, "le_")
+
+    def gt_(self, other: Operand) -> Self:
+        """self > other, in place."""
+        return self._told("gt", other, "gt_")
+
+    def ge_(self, other: Operand) -> Self:
+        """self >= other, in place."""
+        return self._told("ge", other, "ge_")
+
+    def logical_not_(self) -> Self:
+        """1 where an element is zero, else 0, in place."""
+        return self._told("eq", 0, "logical_not_")
+
+    def logical_and_(self, other: Tensor) -> Self:
+        """1 where neither element is zero, else 0, in place."""
+        truth = pw.logical_and(self.node, node_of("logical_and_", "other", 1, other))
+        return self._assign(b.cast(truth, self.dtype), "logical_and_")
+
+    def logical_or_(self, other: Tensor) -> Self:
+        """1 where at least one element is not zero, else 0, in place."""
+        truth = pw.logical_or(self.node, node_of("logical_or_", "other", 1, other))
+        return self._assign(b.cast(truth, self.dtype), "logical_or_")
+
+    def logical_xor_(self, other: Tensor) -> Self:
+        """1 where exactly one element is zero, else 0, in place."""
+        truth = pw.logical_xor(self.node, node_of("logical_xor_", "other", 1, other))
+        return self._assign(b.cast(truth, self.dtype), "logical_xor_")
+
+    # --- limits and blends ----------------------------------------------------------------------
 
     def clamp_min_(self, min: Operand) -> Self:
         """The larger of self and ``min``, in place."""

@@ -19,12 +19,12 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..ops import powers
 from . import advanced, division, formatting, gathering
+from .aliases import Aliases
 from .bits import Bits
 from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, wrong_keyword
 from .host import copied
-from .inplace import InPlace
 from .pairs import ValuesIndices
 from .placement import Placement
 from .products import Products
@@ -37,7 +37,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(InPlace, Bits, Products, Reductions, Sorts, Placement, Draws):
+class Tensor(Aliases, Bits, Products, Reductions, Sorts, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
@@ -131,7 +131,13 @@ class Tensor(InPlace, Bits, Products, Reductions, Sorts, Placement, Draws):
         return self._wrap(d.neg(self.node))
 
     def __pos__(self) -> Tensor:
+        if self.dtype is dt.bool_:
+            raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
         return self
+
+    def positive(self) -> Tensor:
+        """+self, which is self; RuntimeError for bool."""
+        return +self
 
     def __abs__(self) -> Tensor:
         return self._wrap(d.absolute(self.node))
@@ -537,6 +543,8 @@ class Tensor(InPlace, Bits, Products, Reductions, Sorts, Placement, Draws):
     def clamp_(self, min: Operand = None, max: Operand = None) -> Self:
         """Limit to [min, max] in place."""
         return self._assign(self.clamp(min, max).node, "clamp_")
+
+    clip_ = clamp_
 
     def masked_fill_(self, mask: Tensor, value: Operand) -> Self:
         """``value`` where ``mask`` holds, in place."""

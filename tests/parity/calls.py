@@ -154,6 +154,53 @@ _BIT_PAIRS = (*(("u", "i32"), ("p", "i"), ("p", "p"), ("i", "-3"), ("u", "300"),
 _BIT_PAIRS += (("3", "i"), ("i", "True"), ("x", "i"), ("p", "2.5"), ("3", "4"), ("i", "'a'"))
 BITS = [f"m.{f}({a},{b})" for f in _BITS for a, b in _BIT_PAIRS]
 BITS += [f"i.clone().{f}_({v})" for f in _BITS for v in ("3", "u", "x", "2.5", "'a'", "i32")]
+_ALIASES = ("subtract", "multiply", "divide", "true_divide")
+_COMPARE = ("greater", "greater_equal", "less", "less_equal", "not_equal")
+ALIASES = [
+    f"m.{f}({a},{b})"
+    for f in _ALIASES + _COMPARE
+    for a, b in (*_PAIRS, ("3", "i"), ("x", "'a'"), ("'a'", "x"), ("p", "p"))
+]
+ALIASES += [f"i.{f}({v})" for f in _ALIASES + _COMPARE for v in ("x", "-2", "'a'", "M")]
+ALIASES += [
+    f"{x}.clone().{f}_({v})"
+    for f in (*_ALIASES, *_COMPARE, "eq", "ne", "lt", "le", "gt", "ge")
+    for x in "ixup"
+    for v in ("1", "x", "p", "'a'", "M")
+]
+ALIASES += [
+    f"{x}.clone().{f}_({v})"
+    for f in ("logical_and", "logical_or", "logical_xor")
+    for x in "ixp"
+    for v in ("x", "u", "M", "3")
+]
+_OTHER = ("negative", "positive", "absolute", "fix", "arccos", "arcsin", "arctan")
+ALIASES += [f"m.{f}({v})" for f in _OTHER for v in ("y", "i", "p", "e", "3")]
+ALIASES += [f"{v}.clone().{f}_()" for f in (*_OTHER[:1], *_OTHER[2:], "erf") for v in "xip"]
+ALIASES += """
+m.subtract(x,1,alpha=2)
+m.subtract(3,x,alpha=2)
+m.subtract(x,1,alpha='a')
+m.subtract(i,i,alpha=2.5)
+x.subtract(1,alpha='a')
+x.clone().subtract_(i,alpha=3)
+x.subtract_(1,alpha='a')
+m.divide(x,2,rounding_mode='x')
+m.divide(x,2,rounding_mode=3)
+m.divide(3,i,rounding_mode='floor')
+x.divide(2,rounding_mode=3)
+x.clone().divide_(2,rounding_mode='trunc')
+x.clone().divide_(2,rounding_mode=3)
+x.clone().logical_not_()
+i.clone().logical_not_()
+p.clone().logical_not_()
++p
++x
+x.clone().clip_(0,1)
+x.clone().clip_(max=m.tensor(1))
+xg.eq_(1)
+(xg*1).gt_(1)
+""".strip().splitlines()
 BITS += """
 i&3
 3&i

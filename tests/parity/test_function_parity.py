@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import BITS, ELEMENTWISE, PRODUCTS, REDUCTIONS, names
+from calls import ALIASES, BITS, ELEMENTWISE, PRODUCTS, REDUCTIONS, names
 from functions import POINTS
 from gradients import DIFFERENT, FUNCTIONS
 
@@ -47,9 +47,16 @@ def _same(want: Any, got: Any) -> bool:
     return near and bool((signs | (a != 0)).all())
 
 
-@pytest.mark.parametrize(
-    "calls", [ELEMENTWISE, BITS, REDUCTIONS, PRODUCTS], ids=["each", "bits", "all", "@"]
-)
+CALLS = {
+    "each": ELEMENTWISE,
+    "aliases": ALIASES,
+    "bits": BITS,
+    "all": REDUCTIONS,
+    "@": PRODUCTS,
+}
+
+
+@pytest.mark.parametrize("calls", CALLS.values(), ids=CALLS.keys())
 def test_calls(calls: list[str]) -> None:
     pairs = {call: (_result(call, torch), _result(call, mt)) for call in calls}
     mt.eval(*[got for _, got in pairs.values() if isinstance(got, mt.Tensor)])
