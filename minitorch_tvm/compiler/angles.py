@@ -32,8 +32,8 @@ _ARCTANGENT = (  # (atan(x) / x - 1) / x**2 in x**2, to tan(pi / 8): relative er
     1.997771002e-1,
     -3.333294914e-1,
 )
-_QUARTER = 1.57079637050628662  # the nearest float32 to pi / 2
-_QUARTER_REST = -4.37113882867379e-8
+QUARTER = 1.57079637050628662  # the nearest float32 to pi / 2
+QUARTER_REST = -4.37113882867379e-8
 
 
 def _quarters(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
@@ -63,7 +63,7 @@ def _quarters(x: Expr, keep: Keep) -> tuple[Expr, Expr]:
     return t.reinterpret("int32", n.astype("float32") + f32(12582912.0)), r
 
 
-def _sine(n: Expr, r: Expr, keep: Keep) -> Expr:
+def sine(n: Expr, r: Expr, keep: Keep) -> Expr:
     """sin(n pi / 2 + r) where |r| <= pi / 4, but for the sign of -0."""
     t = tvm().tirx
     n, z = keep(n), keep(r * r)
@@ -76,13 +76,13 @@ def _sine(n: Expr, r: Expr, keep: Keep) -> Expr:
 
 def sin(x: Expr, keep: Keep) -> Expr:
     """The sine of x, by that or the cosine of what is left of quarters of a turn."""
-    return select(x == f32(0.0), x, _sine(*_quarters(x, keep), keep))
+    return select(x == f32(0.0), x, sine(*_quarters(x, keep), keep))
 
 
 def cos(x: Expr, keep: Keep) -> Expr:
     """The cosine of x, as :func:`sin`."""
     n, r = _quarters(x, keep)
-    return _sine(n + i32(1), r, keep)
+    return sine(n + i32(1), r, keep)
 
 
 def cos_turns(x: Expr, keep: Keep) -> Expr:
@@ -91,7 +91,7 @@ def cos_turns(x: Expr, keep: Keep) -> Expr:
     quarters = keep(x * f32(4.0))
     shifted = keep(quarters + f32(12582912.0))
     r = keep((quarters - (shifted - f32(12582912.0))) * f32(1.5707963267948966))
-    return _sine(t.reinterpret("int32", shifted) + i32(1), r, keep)
+    return sine(t.reinterpret("int32", shifted) + i32(1), r, keep)
 
 
 def tan(x: Expr, keep: Keep) -> Expr:
@@ -119,7 +119,7 @@ def asin(x: Expr, keep: Keep) -> Expr:
     """An odd polynomial to 1/2, and above by the root of (1 - x) / 2; NaN beyond 1."""
     above, u, v = _arcsine(keep(tvm().tirx.abs(x)), keep)
     value = keep(u + v)
-    far = f32(_QUARTER) - (keep(value + value) + f32(-_QUARTER_REST))
+    far = f32(QUARTER) - (keep(value + value) + f32(-QUARTER_REST))
     return with_sign(select(above, far, value), x)
 
 
@@ -129,10 +129,10 @@ def acos(x: Expr, keep: Keep) -> Expr:
     value = keep(u + v)
     twice = keep(value + value)
     negative = x < f32(0.0)
-    far = select(negative, f32(2 * _QUARTER) - (twice + f32(-2 * _QUARTER_REST)), twice)
+    far = select(negative, f32(2 * QUARTER) - (twice + f32(-2 * QUARTER_REST)), twice)
     # The nearest numbers to pi / 2 and to what is missing there: the sum is rounded once.
     signed = with_sign(value, x)
-    return select(above, far, f32(_QUARTER) - (signed + f32(-_QUARTER_REST)))
+    return select(above, far, f32(QUARTER) - (signed + f32(-QUARTER_REST)))
 
 
 def atan(x: Expr, keep: Keep) -> Expr:
@@ -144,6 +144,6 @@ def atan(x: Expr, keep: Keep) -> Expr:
     under = select(large, size, select(middle, size + f32(1.0), f32(1.0)))
     u = keep(over / under)
     z = keep(u * u)
-    turned = select(large, f32(_QUARTER), select(middle, f32(_QUARTER / 2), f32(0.0)))
-    rest = select(large, f32(_QUARTER_REST), select(middle, f32(_QUARTER_REST / 2), f32(0.0)))
+    turned = select(large, f32(QUARTER), select(middle, f32(QUARTER / 2), f32(0.0)))
+    rest = select(large, f32(QUARTER_REST), select(middle, f32(QUARTER_REST / 2), f32(0.0)))
     return with_sign(turned + ((polynomial(z, _ARCTANGENT) * (z * u) + rest) + u), x)

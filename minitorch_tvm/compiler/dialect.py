@@ -17,7 +17,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
-from . import angles, doubles, powers
+from . import angles, doubles, powers, special
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
@@ -51,6 +51,7 @@ _VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
         (elementary, "exp expm1 log log1p tanh erf sigmoid normal_cdf normal_density"),
         (powers, "exp2 log2 log10 sinh cosh"),
         (angles, "sin cos cos_turns tan asin acos atan"),
+        (special, "asinh acosh atanh logit erfc erfinv sinc sinc_slope"),
     )
     for name in names.split()
 }
@@ -58,6 +59,20 @@ _VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
 
 _DOUBLES = {name: getattr(doubles, name) for name in ("exp", "log", "tanh", "sigmoid")}
 """Those of float64; others call the C library."""
+
+_PAIRS = {name: getattr(special, name) for name in ("atan2", "hypot", "logaddexp", "logaddexp2")}
+"""Functions of two numbers of float32."""
+
+_DOUBLE_PAIRS = {
+    name: getattr(special, f"{name}_of_double") for name in ("logaddexp", "logaddexp2")
+}
+"""Those of float64, beside what the C library has."""
+
+_MADE_OF_CALLS = {
+    name: getattr(special, f"{name}_of_double")
+    for name in ("erfinv", "logit", "sinc", "sinc_slope")
+}
+"""Functions of float64 that the C library does not have, made of others that it has."""
 
 _KNOWN = ("erf", "sin", "cos")
 """Those that TVM hands on to the C library, or to LLVM, as they are."""
@@ -317,11 +332,13 @@ class Scope:
         return tvm().tirx.pow(x, y)
 
     def library(self, function: str, *xs: Expr) -> Expr:
-        if function != "fmod":
+        if len(xs) == 1:
             return self._elementary(function, xs[0])
-        if str(xs[0].ty.dtype) == "float32":
-            return self._fmod(*map(self.keep, xs))
-        return self._called(function, *xs)
+        single = str(xs[0].ty.dtype) == "float32"
+        if function == "fmod":
+            return self._fmod(*map(self.keep, xs)) if single else self._called(function, *xs)
+        made = (_PAIRS if single else _DOUBLE_PAIRS).get(function)
+        return made(*map(self.keep, xs), self.keep) if made else self._called(function, *xs)
 
     def _fmod(self, x: Expr, y: Expr) -> Expr:
         if self._calls:
@@ -351,6 +368,10 @@ class Scope:
         opposite = self.equal(b, const(-1, str(b.ty.dtype)))
         divisor = self.keep(t.Select(t.any(none, opposite), one, b))
         return t.Select(none, zero, t.Select(opposite, self.neg(a), t.truncdiv(a, divisor)))
+
+    def sign_bit(self, x: Expr) -> Expr:
+        bits = "int32" if str(x.ty.dtype) == "float32" else "int64"
+        return tvm().tirx.reinterpret(bits, x) < const(0, bits)
 
     def bitwise(self, how: str, a: Expr, b: Expr) -> Expr:
         t = tvm().tirx
@@ -385,6 +406,8 @@ class Scope:
         if name == "normal_density":
             scale = const(1.0 / math.sqrt(2.0 * math.pi), dtype)
             return doubles.exp(self.keep(x * x * const(-0.5, dtype)), self.keep) * scale
+        if name in _MADE_OF_CALLS:
+            return _MADE_OF_CALLS[name](x, self._called, self.keep)
         # TVM has rules of its own for some, which lose digits: tanh's those of a small x.
         return getattr(t, name)(x) if name in _KNOWN else self._called(name, x)
 

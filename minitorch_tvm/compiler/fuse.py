@@ -26,6 +26,7 @@ from ..ops import elementary as el
 from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import pool as pl
+from ..ops import special as sp
 from ..ops.attention import ATTENTION
 from ..ops.matmul import Matmul
 from ..ops.random import BoxMuller, RandomBits
@@ -47,6 +48,7 @@ _COST: dict[type, int] = {
     ew.Cos: 40,
     el.Elementary: 40,
     el.Fmod: 60,
+    sp.Special: 60,
     el.Quotient: 60,
     el.IntegerQuotient: 25,
     ew.Div: 5,

@@ -120,6 +120,10 @@ class TE(Protocol):
         """Of integers, rounded toward zero; 0 where b is 0, and the lowest by -1 is itself."""
         ...
 
+    def sign_bit(self, x: Expr) -> Expr:
+        """True of floating point numbers below 0, of -0 and of NaN with that sign."""
+        ...
+
     def bitwise(self, how: str, a: Expr, b: Expr) -> Expr:
         """and, or, xor of integers, or a shifted left or right by b bits.
 

@@ -50,7 +50,7 @@ _COTANGENTS: dict[str, Callable[[Node, Node, Node], Node]] = {
 _NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 
 
-class _Named(ew.Elementwise):
+class Named(ew.Elementwise):
     """Base of ops that are told apart by the name of their function."""
 
     function: str
@@ -64,7 +64,7 @@ class _Named(ew.Elementwise):
 
 
 @record(eq=False)
-class Elementary(_Named, ew.Float, kind=Kind.INJECTIVE):
+class Elementary(Named, ew.Float, kind=Kind.INJECTIVE):
     """elementary(x: f[*s]) -> f[*s]: the function of the C library that has this name."""
 
     function: str
@@ -80,7 +80,7 @@ class Elementary(_Named, ew.Float, kind=Kind.INJECTIVE):
 
 
 @record(eq=False)
-class Stepwise(_Named, ew.Float, kind=Kind.INJECTIVE):
+class Stepwise(Named, ew.Float, kind=Kind.INJECTIVE):
     """stepwise(x: f[*s]) -> f[*s]: floor, ceil, trunc, round (half to even) or sign.
 
     The gradient is 0, and so is the sign of NaN, as in PyTorch.

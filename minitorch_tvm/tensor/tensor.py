@@ -30,6 +30,7 @@ from .placement import Placement
 from .products import Products
 from .reductions import Reductions
 from .sorts import Sorts
+from .special import Special
 
 Operand = Any
 
@@ -37,7 +38,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(Aliases, Bits, Products, Reductions, Sorts, Placement, Draws):
+class Tensor(Aliases, Bits, Special, Products, Reductions, Sorts, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are

@@ -20,11 +20,20 @@ def written(m: Any, x: Any, y: Any) -> Any:
 _UNARY = (
     *("floor", "ceil", "trunc", "frac", "sign", "square", "reciprocal", "rsqrt", "round"),
     *("log1p", "expm1", "exp2", "log2", "log10", "tan", "asin", "acos", "atan", "sinh", "cosh"),
-    "nan_to_num",
+    *("nan_to_num", "asinh", "acosh", "atanh", "erfc", "erfinv", "logit", "sinc"),
+    *("deg2rad", "rad2deg"),
 )
+_TWO = ("atan2", "hypot", "logaddexp", "logaddexp2", "fmax", "fmin", "ldexp", "xlogy")
 
 FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     **{f: lambda m, x, y, f=f: getattr(m, f)(x) for f in _UNARY},  # type: ignore[misc]
+    **{f: lambda m, x, y, f=f: getattr(m, f)(x, y) for f in _TWO},  # type: ignore[misc]
+    "float_power": lambda m, x, y: m.float_power(x, y),
+    "logit eps": lambda m, x, y: m.logit(x, 0.2) * y,
+    "copysign": lambda m, x, y: m.copysign(x, -2) + m.copysign(y, x) * x,
+    "xlogy2": lambda m, x, y: m.xlogy(3, x) + m.xlogy(x, 3),
+    "hypot2": lambda m, x, y: m.hypot(x[0], y),
+    "eq_": lambda m, x, y: x * (y * 1).gt_(0),
     "written": written,
     "mod": lambda m, x, y: x % y,
     "fmod": lambda m, x, y: x.fmod(y),
@@ -81,3 +90,5 @@ DIFFERENT = {
         *("varmean", "cdistx"),
     )
 }
+# Where x is 0, x log(y) is 0 for all y, and so is its derivative by y: 0 / 0 in PyTorch.
+DIFFERENT |= {("plain", "xlogy"), ("ties", "xlogy")}

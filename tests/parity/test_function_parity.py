@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import ALIASES, BITS, ELEMENTWISE, PRODUCTS, REDUCTIONS, names
+from calls import ALIASES, BITS, ELEMENTWISE, PRODUCTS, REDUCTIONS, SPECIAL, names
 from functions import POINTS
 from gradients import DIFFERENT, FUNCTIONS
 
@@ -51,6 +51,7 @@ CALLS = {
     "each": ELEMENTWISE,
     "aliases": ALIASES,
     "bits": BITS,
+    "special": SPECIAL,
     "all": REDUCTIONS,
     "@": PRODUCTS,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,20 @@ from minitorch_tvm.compiler import target
 from minitorch_tvm.core import config
 
 Array = np.ndarray[Any, Any]
+
+
+def _logit(x: Array) -> Array:
+    near = 2 * np.arctanh(2 * x - 1)
+    return np.where((x > 0.25) & (x < 0.75), near, np.log(x) - np.log1p(-x))
+
+
+def _sinc(x: Array) -> Array:
+    whole = np.rint(x)
+    pi = WIDE("3.14159265358979323846264338327950288")
+    sign = np.where(np.mod(whole, 2) == 0, 1, -1)
+    return np.where(x == 0, 1, sign * np.sin(pi * (x - whole)) / (pi * x))
+
+
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "log1p": np.log1p,
     "expm1": np.expm1,
@@ -26,6 +41,11 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "atan": np.arctan,
     "sinh": np.sinh,
     "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "logit": _logit,
+    "sinc": _sinc,
 }
 
 
@@ -61,6 +81,52 @@ def _check(dtype: str) -> None:
         at = int(np.argmax(worst))
         assert worst[at] <= 4, f"{name}({x[at]!r}) = {got[at]!r}, not {want[at]!r}"
         same_zeros(got, want)
+
+
+@needs_wide
+@pytest.mark.parametrize("isa", ["host", "x86-64-v2"])
+def test_functions_of_two_numbers_within_four_ulp(isa: str, rng: np.random.Generator) -> None:
+    anything = rng.integers(0, 1 << 32, (2, 50_000), np.uint32).view(np.float32)
+    middle = rng.normal(size=(2, 50_000)).astype(np.float32)
+    scaled = middle * np.array([[1.0], [1e-6]], np.float32)
+    x, y = np.concatenate([anything, middle, middle * np.float32(1e3), scaled], 1)
+    with config.override(isa=isa):
+        a, c = mt.tensor(x), mt.tensor(y)
+        names = ("atan2", "hypot", "logaddexp", "logaddexp2")
+        results = {name: getattr(a, name)(c) for name in names}
+        mt.eval(*results.values())
+    wide = {"atan2": np.arctan2, **{name: getattr(np, name) for name in names[1:]}}
+    for name, got in results.items():
+        with np.errstate(all="ignore"):
+            want = wide[name](x.astype(WIDE), y.astype(WIDE))
+        worst = ulps(got.numpy(), want)
+        at = int(np.argmax(worst))
+        assert worst[at] <= 4, f"{name}({x[at]!r}, {y[at]!r}) = {got[at]!r}, not {want[at]!r}"
+
+
+def test_error_functions_against_float64() -> None:
+    """Of float32, by those of float64, which are the C library's or made of them."""
+    near = np.concatenate([np.geomspace(1e-12, 1, 20_000), 1 - np.geomspace(6e-8, 0.9, 20_000)])
+    more = np.concatenate([near, -near, np.linspace(0, 11, 20_000)]).astype(np.float32)
+    x = np.concatenate([singles()[::5], more])
+    t = mt.tensor(x)
+    for name in ("erfc", "erfinv"):
+        got, want = getattr(t, name)().numpy(), getattr(t.double(), name)().numpy()
+        worst = ulps(got, want)
+        at = int(np.argmax(worst))
+        assert worst[at] <= 4, f"{name}({x[at]!r}) = {got[at]!r}, not {want[at]!r}"
+        same_zeros(got, want)
+
+
+def test_erfinv_of_float64_inverts_erf() -> None:
+    """To what a step of Halley's method from there would change."""
+    y = np.concatenate([np.geomspace(1e-300, 0.4, 2000), np.linspace(0.4, 5.8, 2000)])
+    x = np.vectorize(math.erf)(y)
+    got = mt.tensor(x).erfinv().numpy()
+    slope = 2 / math.sqrt(math.pi) * np.exp(-got * got)
+    off = np.where(x < 0.5, np.vectorize(math.erf)(got) - x, (1 - x) - np.vectorize(math.erfc)(got))
+    inside = x < 1
+    assert (np.abs(off / slope)[inside] <= 4 * np.spacing(got)[inside]).all()
 
 
 def test_powers_are_exact() -> None:

@@ -7,12 +7,14 @@ import table_gather
 import table_movement
 import table_recurrent
 import table_scan
+import table_special
 import table_windows
 from row import Row
 
 ROWS: tuple[Row, ...] = (
     table_elementwise.ROWS
     + table_elementary.ROWS
+    + table_special.ROWS
     + table_movement.ROWS
     + table_windows.ROWS
     + table_gather.ROWS

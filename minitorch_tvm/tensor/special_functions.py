@@ -1,0 +1,245 @@
+"""Free functions of :mod:`.special` with PyTorch's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ops import pairs
+from .core import tensor_of
+from .elementwise_functions import operands, pair
+from .tensor import Tensor
+
+
+def _tensor(function: str, x: Any) -> Tensor:
+    return tensor_of(function, "input", 1, x)
+
+
+def _two(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
+    """``input``; TypeError unless both are tensors."""
+    x = tensor_of(function, "input", 1, input)
+    tensor_of(function, name, 2, other)
+    return x
+
+
+# --- of one number --------------------------------------------------------------------------------
+
+
+def acosh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    return _tensor("acosh", input).acosh()
+
+
+def asinh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic sine."""
+    return _tensor("asinh", input).asinh()
+
+
+def atanh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
+    return _tensor("atanh", input).atanh()
+
+
+def arccosh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    return _tensor("arccosh", input).arccosh()
+
+
+def arcsinh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic sine."""
+    return _tensor("arcsinh", input).arcsinh()
+
+
+def arctanh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
+    return _tensor("arctanh", input).arctanh()
+
+
+def erfc(input: Tensor) -> Tensor:
+    """1 - erf(input), accurate where that is small.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.erfc(mt.tensor([0.0, 1.0, 9.0]))
+    tensor([1.0000e+00, 1.5730e-01, 4.1370e-37])
+    """
+    return _tensor("erfc", input).erfc()
+
+
+def erfinv(input: Tensor) -> Tensor:
+    """The number of which input is the error function; NaN outside of [-1, 1].
+
+    >>> import minitorch_tvm as mt
+    >>> mt.erfinv(mt.erf(mt.tensor([0.5, -1.5])))
+    tensor([ 0.5000, -1.5000])
+    """
+    return _tensor("erfinv", input).erfinv()
+
+
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi input) / (pi input), 1 at 0.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.sinc(mt.tensor([0.0, 0.5, 1.5]))
+    tensor([ 1.0000,  0.6366, -0.2122])
+    """
+    return _tensor("sinc", input).sinc()
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(input / (1 - input)), of input limited to [eps, 1 - eps]; NaN outside of [0, 1].
+
+    >>> import minitorch_tvm as mt
+    >>> mt.logit(mt.tensor([0.25, 0.5, 1.0])), mt.logit(mt.tensor([0.0, 1.0]), eps=0.25)
+    (tensor([-1.0986,  0.0000,     inf]), tensor([-1.0986,  1.0986]))
+    """
+    return _tensor("logit", input).logit(eps)
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Radians of degrees.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.deg2rad(mt.tensor([180, 90]))
+    tensor([3.1416, 1.5708])
+    """
+    return _tensor("deg2rad", input).deg2rad()
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Degrees of radians."""
+    return _tensor("rad2deg", input).rad2deg()
+
+
+# --- signs ----------------------------------------------------------------------------------------
+
+
+def sgn(input: Tensor) -> Tensor:
+    """-1, 0 or 1; 0 of NaN."""
+    return _tensor("sgn", input).sgn()
+
+
+def signbit(input: Tensor) -> Tensor:
+    """True where an element is negative, -0 or a NaN of that sign.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.signbit(mt.tensor([-0.0, 0.0, -1.0]))
+    tensor([ True, False,  True])
+    """
+    return _tensor("signbit", input).signbit()
+
+
+def isposinf(input: Tensor) -> Tensor:
+    """True where an element is infinite and positive."""
+    return _tensor("isposinf", input).isposinf()
+
+
+def isneginf(input: Tensor) -> Tensor:
+    """True where an element is infinite and negative."""
+    return _tensor("isneginf", input).isneginf()
+
+
+def copysign(input: Tensor, other: Any) -> Tensor:
+    """|input| with the sign of ``other``, a tensor or a number.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.copysign(mt.tensor([1.0, -2.0]), mt.tensor([-0.0, 3.0]))
+    tensor([-1.,  2.])
+    """
+    return pair("copysign", input, other).copysign(other)
+
+
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 below 0, 1 above, ``values`` (of the same dtype) at 0.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.heaviside(mt.tensor([-1.5, 0.0, 2.0]), mt.tensor(0.5))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    return _two("heaviside", input, values, "values").heaviside(values)
+
+
+# --- of two numbers -------------------------------------------------------------------------------
+
+
+def atan2(input: Tensor, other: Tensor) -> Tensor:
+    """The angle, from -pi to pi, of the point that is ``other`` to the right and input up.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.atan2(mt.tensor([1.0, 1.0, -0.0]), mt.tensor([1.0, -1.0, -1.0]))
+    tensor([ 0.7854,  2.3562, -3.1416])
+    """
+    return _two("atan2", input, other).atan2(other)
+
+
+def arctan2(input: Tensor, other: Tensor) -> Tensor:
+    """The angle of the point that is ``other`` to the right and input up."""
+    return _two("arctan2", input, other).arctan2(other)
+
+
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    """sqrt(input**2 + other**2), whose squares may overflow; not of two integers.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.hypot(mt.tensor([3e30]), mt.tensor([4e30]))
+    tensor([5.0000e+30])
+    """
+    return _two("hypot", input, other).hypot(other)
+
+
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    """log(exp(input) + exp(other)), whose powers may overflow; not of two integers.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.logaddexp(mt.tensor([-200.0, 200.0]), mt.tensor([-200.0, 0.0]))
+    tensor([-199.3069,  200.0000])
+    """
+    return _two("logaddexp", input, other).logaddexp(other)
+
+
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """log2(2**input + 2**other), whose powers may overflow; not of two integers."""
+    return _two("logaddexp2", input, other).logaddexp2(other)
+
+
+def xlogy(input: Any, other: Any) -> Tensor:
+    """input * log(other), 0 where input is 0 (unless ``other`` is NaN); one may be a number.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.xlogy(mt.tensor([0.0, 2.0]), mt.tensor([0.0, 1.0]))
+    tensor([0., 0.])
+    """
+    return Tensor._wrap(pairs.xlogy(*operands("xlogy", input, other)))
+
+
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """Elementwise larger; NaN only if both are.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.fmax(mt.tensor([1.0, float('nan')]), mt.tensor([3.0, 2.0]))
+    tensor([3., 2.])
+    """
+    return _two("fmax", input, other).fmax(other)
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """Elementwise smaller; NaN only if both are."""
+    return _two("fmin", input, other).fmin(other)
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """input ** exponent in float64; one of them may be a number.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.float_power(mt.tensor([2, 3]), -1)
+    tensor([0.5000, 0.3333], dtype=mt.float64)
+    """
+    return Tensor._wrap(pairs.float_power(*operands("float_power", input, exponent)))
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """input * 2**other, also where that power is too large or too small for itself.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.ldexp(mt.tensor([1.0, 1e-10]), mt.tensor([3, 130]))
+    tensor([8.0000e+00, 1.3611e+29])
+    """
+    return _two("ldexp", input, other).ldexp(other)
