@@ -39,6 +39,7 @@ from .core.limits import (
 )
 from .core.shape import Size
 from .lazy import no_sync
+from .nn.functional import celu, hardshrink, prelu, selu, threshold
 from .random import (
     Generator,
     default_generator,
@@ -388,6 +389,7 @@ __all__ = [
     "cat",
     "cdist",
     "ceil",
+    "celu",
     "chunk",
     "clamp",
     "clamp_max",
@@ -459,6 +461,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "gt",
+    "hardshrink",
     "heaviside",
     "hstack",
     "hypot",
@@ -552,6 +555,7 @@ __all__ = [
     "pi",
     "positive",
     "pow",
+    "prelu",
     "prod",
     "promote_types",
     "rad2deg",
@@ -577,6 +581,7 @@ __all__ = [
     "scatter_add",
     "seed",
     "select",
+    "selu",
     "set_default_device",
     "set_default_dtype",
     "set_grad_enabled",
@@ -611,6 +616,7 @@ __all__ = [
     "tensor",
     "tensordot",
     "testing",
+    "threshold",
     "tile",
     "topk",
     "transpose",

@@ -9,10 +9,9 @@ from ..core.arguments import floating
 from ..core.shape import wrap_dim
 from ..ir.node import Node
 from ..ops import activations as act
-from ..ops import build as b
 from ..ops import derived as d
 from ..tensor import Tensor
-from ..tensor.core import node_of
+from ..tensor.core import node_of, tensor_of
 
 
 def _given(function: str, kernel: str, input: Tensor) -> Node:
@@ -140,7 +139,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where |input| <= ``lambd``, else input."""
-    return Tensor._wrap(act.hardshrink(_given("hardshrink", "hardshrink_cpu", input), lambd))
+    return tensor_of("hardshrink", "input", 1, input).hardshrink(lambd)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -175,30 +174,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     >>> prelu(mt.tensor([[-1.0, -1.0]]), mt.tensor([0.5, 2.0]))
     tensor([[-0.5000, -2.0000]])
     """
-    x, w = node_of("prelu", "input", 1, input), node_of("prelu", "weight", 2, weight)
-    if x.dtype is not w.dtype:
-        raise RuntimeError(
-            f"prelu: Type promoting not supported. Got {x.dtype.torch_name} and "
-            f"{w.dtype.torch_name}"
-        )
-    if len(w.shape) > 1:
-        raise RuntimeError(
-            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {len(w.shape)}"
-        )
-    floating(x.dtype, "prelu_cpu")
-    if w.shape not in ((), (1,)):
-        if not x.shape:
-            raise RuntimeError("Not allow zero-dim input tensor.")
-        channels = x.shape[1] if len(x.shape) > 1 else 1
-        if channels != w.shape[0]:
-            raise RuntimeError(
-                "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                f"{w.shape[0]} and channel size = {channels}."
-            )
-        w = b.reshape(w, (channels, *(1,) * (len(x.shape) - 2)))
-    else:
-        w = b.reshape(w, ())
-    return Tensor._wrap(act.prelu(x, w))
+    tensor_of("prelu", "weight", 2, weight)
+    return tensor_of("prelu", "input", 1, input).prelu(weight)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

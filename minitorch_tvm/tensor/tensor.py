@@ -19,6 +19,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..ops import powers
 from . import advanced, division, formatting, gathering
+from .activations import Activations
 from .aliases import Aliases
 from .bits import Bits
 from .core import Number, TensorBase, node_of
@@ -38,7 +39,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(Aliases, Bits, Special, Products, Reductions, Sorts, Placement, Draws):
+class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Sorts, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are
