@@ -17,7 +17,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
-from . import angles, doubles, powers, special
+from . import angles, doubles, gamma, powers, special
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
 
@@ -52,19 +52,26 @@ _VECTORS: dict[str, Callable[[Expr, Callable[[Expr], Expr]], Expr]] = {
         (powers, "exp2 log2 log10 sinh cosh"),
         (angles, "sin cos cos_turns tan asin acos atan"),
         (special, "asinh acosh atanh logit erfc erfinv sinc sinc_slope"),
+        (gamma, "lgamma digamma trigamma"),
     )
     for name in names.split()
 }
 """Elementary functions of float32, by name."""
 
 _DOUBLES = {name: getattr(doubles, name) for name in ("exp", "log", "tanh", "sigmoid")}
+_DOUBLES |= {name: getattr(gamma, f"{name}_of_double") for name in ("digamma", "trigamma")}
 """Those of float64; others call the C library."""
 
-_PAIRS = {name: getattr(special, name) for name in ("atan2", "hypot", "logaddexp", "logaddexp2")}
+_PAIRS: dict[str, Callable[..., Expr]] = {
+    name: getattr(special, name)
+    for name in ("atan2", "hypot", "logaddexp", "logaddexp2", "nextafter")
+}
 """Functions of two numbers of float32."""
 
-_DOUBLE_PAIRS = {
-    name: getattr(special, f"{name}_of_double") for name in ("logaddexp", "logaddexp2")
+_DOUBLE_PAIRS: dict[str, Callable[..., Expr]] = {
+    "logaddexp": special.logaddexp_of_double,
+    "logaddexp2": special.logaddexp2_of_double,
+    "nextafter": special.nextafter,
 }
 """Those of float64, beside what the C library has."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,3 +92,14 @@ def of_positive(x: Expr, result: Expr) -> Expr:
     result = select(x == number(0.0), -infinity, result)
     bad = select(x < number(0.0), number(float("nan")), result)
     return select(t.any(is_nan(x), x == infinity), x, bad)
+
+
+def in_doubles(f: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A function of float64 for float32: its operands and its result are converted."""
+
+    @functools.wraps(f)
+    def narrow(*operands: Expr) -> Expr:
+        *xs, keep = operands
+        return f(*[keep(x.astype("float64")) for x in xs], keep).astype("float32")
+
+    return narrow

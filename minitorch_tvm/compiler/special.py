@@ -12,8 +12,9 @@ from collections.abc import Callable
 from ..core.tvm_api import tvm
 from . import doubles
 from .angles import QUARTER, QUARTER_REST, atan, sine
+from .loops import is_nan
 from .math import log, log1p
-from .scalars import Expr, Keep, f32, f64, i32, polynomial, select, with_sign
+from .scalars import Expr, Keep, f32, f64, i32, i64, in_doubles, polynomial, select, with_sign
 
 _ERFCX = (  # e**(x**2) erfc(x) in (x - 3) / (x + 3), to x = 10.3: relative error 2e-9
     5.59683050807e-05,
@@ -64,16 +65,6 @@ Call = Callable[..., Expr]
 """A function of the C library, by its name, of operands."""
 
 
-def _in_doubles(f: Callable[..., Expr]) -> Callable[..., Expr]:
-    """A function of float64 for float32: its operands and its result are converted."""
-
-    def narrow(*operands: Expr) -> Expr:
-        *xs, keep = operands
-        return f(*[keep(x.astype("float64")) for x in xs], keep).astype("float32")
-
-    return narrow
-
-
 # --- inverse hyperbolic functions ---------------------------------------------------------------
 
 _LARGE = 1e9  # from there on, a square and one more are that square
@@ -118,6 +109,7 @@ def logit(x: Expr, keep: Keep) -> Expr:
 
 
 def _erfc(x: Expr, keep: Keep) -> Expr:
+    """e**(-x**2) times a polynomial, and 2 less that of a negative number."""
     t = tvm().tirx
     size = keep(t.min(f64(_FARTHEST), t.abs(x)))
     shifted = keep((size - f64(3.0)) / (size + f64(3.0)))
@@ -125,11 +117,14 @@ def _erfc(x: Expr, keep: Keep) -> Expr:
     return select(x < f64(0.0), f64(2.0) - value, value)
 
 
-erfc = _in_doubles(_erfc)
-"""e**(-x**2) times a polynomial, and 2 less that of a negative number."""
+erfc = in_doubles(_erfc)
 
 
 def _erfinv(x: Expr, keep: Keep) -> Expr:
+    """x times a polynomial in w = -log(1 - x**2), or in its root where that is large.
+
+    The idea is M. Giles's (Approximating the erfinv function, GPU Computing Gems, 2011).
+    """
     t = tvm().tirx
     one, size = f64(1.0), keep(t.abs(x))
     w = keep(-doubles.log(keep((one - size) * (one + size)), keep))
@@ -141,11 +136,7 @@ def _erfinv(x: Expr, keep: Keep) -> Expr:
     return select(size > one, f64(float("nan")), inside)
 
 
-erfinv = _in_doubles(_erfinv)
-"""x times a polynomial in w = -log(1 - x**2), or in its root where that is large.
-
-The idea is M. Giles's (Approximating the erfinv function, GPU Computing Gems, 2011).
-"""
+erfinv = in_doubles(_erfinv)
 
 
 def erfinv_of_double(x: Expr, call: Call, keep: Keep) -> Expr:
@@ -244,14 +235,14 @@ def atan2(y: Expr, x: Expr, keep: Keep) -> Expr:
 
 
 def _hypot(x: Expr, y: Expr, keep: Keep) -> Expr:
+    """The root of x**2 + y**2, which float64 has room for."""
     t = tvm().tirx
     infinity = t.infinity("float64")
     either = t.any(t.abs(x) == infinity, t.abs(y) == infinity)  # the other one may be NaN
     return select(either, infinity, t.sqrt(keep(x * x) + y * y))
 
 
-hypot = _in_doubles(_hypot)
-"""The root of x**2 + y**2, which float64 has room for."""
+hypot = in_doubles(_hypot)
 
 
 def _log_of_sum(x: Expr, y: Expr, scale: float, keep: Keep) -> Expr:
@@ -276,5 +267,19 @@ def logaddexp2_of_double(x: Expr, y: Expr, keep: Keep) -> Expr:
     return _log_of_sum(x, y, _LOG2, keep)
 
 
-logaddexp = _in_doubles(logaddexp_of_double)
-logaddexp2 = _in_doubles(logaddexp2_of_double)
+logaddexp = in_doubles(logaddexp_of_double)
+logaddexp2 = in_doubles(logaddexp2_of_double)
+
+
+def nextafter(x: Expr, y: Expr, keep: Keep) -> Expr:
+    """x moved by one in its bits, away from 0 or towards it; from 0, the smallest number."""
+    t, dtype = tvm().tirx, str(x.ty.dtype)
+    kind, number, whole = ("int32", f32, i32) if dtype == "float32" else ("int64", f64, i64)
+    zero, one = number(0.0), whole(1)
+    outwards = t.any(t.all(y > x, x > zero), t.all(y < x, x < zero))
+    bits = t.reinterpret(kind, x)
+    moved = t.reinterpret(dtype, keep(select(outwards, bits + one, bits - one)))
+    least = with_sign(t.reinterpret(dtype, one), y)
+    value = select(x == zero, least, moved)
+    value = select(x == y, y, value)
+    return select(t.any(is_nan(x), is_nan(y)), x + y, value)

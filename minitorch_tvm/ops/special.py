@@ -65,7 +65,7 @@ def _share(x: Node, other: Node, scale: float) -> Node:
     return apply(b.SIGMOID, b.mul(b.sub(x, other), b.full_like(x, scale)))
 
 
-_SLOPES: dict[str, tuple[Callable[..., Node], ...]] = {
+_SLOPES: dict[str, tuple[Callable[..., Node] | None, ...]] = {
     "asinh": (lambda y, x: b.div(_one(x), apply(special("hypot"), x, _one(x))),),
     "acosh": (lambda y, x: _acosh_slope(x),),
     "atanh": (lambda y, x: b.div(_one(x), _between(x)),),
@@ -74,6 +74,10 @@ _SLOPES: dict[str, tuple[Callable[..., Node], ...]] = {
     "erfinv": (lambda y, x: b.mul(b.full_like(y, _ROOT_OF_PI / 2.0), b.exp(b.mul(y, y))),),
     "sinc": (lambda y, x: apply(special("sinc_slope"), x),),
     "sinc_slope": (_sinc_bend,),
+    "lgamma": (lambda y, x: apply(special("digamma"), x),),
+    "digamma": (lambda y, x: apply(special("trigamma"), x),),
+    "trigamma": (),
+    "nextafter": (lambda y, a, c: b.cast(b.ne(a, c), y.dtype), None),
     "atan2": (
         lambda y, up, right: _over_square(right, up, right),
         lambda y, up, right: b.neg(_over_square(up, up, right)),
@@ -85,7 +89,7 @@ _SLOPES: dict[str, tuple[Callable[..., Node], ...]] = {
         lambda y, a, c: _share(c, a, math.log(2.0)),
     ),
 }
-"""The derivatives by each operand, of the result and the operands."""
+"""The derivatives by each operand, of the result and the operands; None if it is 0."""
 
 
 def _one_by_one(function: Callable[[float], float]) -> Callable[..., Any]:
@@ -105,6 +109,36 @@ def _erfinv(x: float) -> float:
         if abs(step) <= 1e-16 * y:
             break
     return math.copysign(y, x)
+
+
+def _lgamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # a pole, or too large
+        return math.inf
+
+
+def _polygamma(x: float) -> tuple[float, float]:
+    """The first two derivatives of log(gamma(x)), far from 0 by their asymptotic series."""
+    if x == 0.0:
+        return math.copysign(math.inf, -x), math.inf
+    if not abs(x) < math.inf:
+        return (x, 0.0) if x > 0 else (math.nan, math.nan)
+    if x < 0.5:
+        if x == math.floor(x):
+            return math.nan, math.inf
+        first, second = _polygamma(1.0 - x)
+        angle = math.pi * math.remainder(x, 1.0)
+        ratio = math.pi / math.sin(angle)
+        return first - math.pi / math.tan(angle), ratio * ratio - second
+    first = second = 0.0
+    while x < 20.0:
+        first, second, x = first - 1.0 / x, second + 1.0 / (x * x), x + 1.0
+    y = 1.0 / x
+    z = y * y
+    first += math.log(x) - 0.5 * y - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z / 240)))
+    second += y + 0.5 * z + z * y * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z / 30)))
+    return first, second
 
 
 def _logit(np: ModuleType, x: Any) -> Any:
@@ -130,6 +164,10 @@ _REFERENCES: dict[str, Callable[..., Any]] = {
     "erfinv": _one_by_one(_erfinv),
     "sinc": lambda np, x: np.sinc(x),
     "sinc_slope": _sinc_slope,
+    "lgamma": _one_by_one(_lgamma),
+    "digamma": _one_by_one(lambda x: _polygamma(x)[0]),
+    "trigamma": _one_by_one(lambda x: _polygamma(x)[1]),
+    "nextafter": lambda np, x, y: np.nextafter(x, y),
     "atan2": lambda np, y, x: np.arctan2(y, x),
     "hypot": lambda np, x, y: np.hypot(x, y),
     "logaddexp": lambda np, x, y: np.logaddexp(x, y),
@@ -153,10 +191,17 @@ class Special(Named, ew.Float, kind=Kind.INJECTIVE):
         return _REFERENCES[self.function](np, *xs)
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
-        return tuple(
-            f.unbroadcast(f.mul(ct, slope(y, *xs)), x.shape) if x.requires_grad else None
-            for slope, x in zip(_SLOPES[self.function], xs, strict=True)
-        )
+        if not _SLOPES[self.function]:
+            return super().vjp(f, ct, y, *xs)
+        cotangents: list[Node | None] = []
+        for slope, x in zip(_SLOPES[self.function], xs, strict=True):
+            if slope is None:
+                cotangents.append(f.full(x.shape, 0.0, x.dtype))
+            elif x.requires_grad:
+                cotangents.append(f.unbroadcast(f.mul(ct, slope(y, *xs)), x.shape))
+            else:
+                cotangents.append(None)
+        return tuple(cotangents)
 
 
 def special(function: str) -> Special:

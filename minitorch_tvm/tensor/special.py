@@ -89,6 +89,23 @@ class Special(Elementwise):
         """The inverse of the error function, in place."""
         return self._assign(self._special("erfinv"), "erfinv_")
 
+    def lgamma(self) -> Tensor:
+        """Logarithm of the absolute value of the gamma function; infinite at its poles."""
+        return self._wrap(self._special("lgamma"))
+
+    def lgamma_(self) -> Self:
+        """Logarithm of the absolute value of the gamma function, in place."""
+        return self._assign(self._special("lgamma"), "lgamma_")
+
+    def digamma(self) -> Tensor:
+        """Derivative of :meth:`lgamma`; NaN at negative integers.  It can be
+        differentiated once."""
+        return self._wrap(self._special("digamma"))
+
+    def digamma_(self) -> Self:
+        """Derivative of :meth:`lgamma`, in place."""
+        return self._assign(self._special("digamma"), "digamma_")
+
     def sinc(self) -> Tensor:
         """sin(pi self) / (pi self), 1 at 0."""
         return self._wrap(self._special("sinc"))
@@ -206,6 +223,14 @@ class Special(Elementwise):
     def logaddexp2(self, other: Tensor) -> Tensor:
         """log2(2**self + 2**other), whose powers may overflow; not of two integers."""
         return self._wrap(self._two_floats("logaddexp2", "logaddexp2", other))
+
+    def nextafter(self, other: Tensor) -> Tensor:
+        """The next number from self towards ``other``; not of two integers."""
+        return self._wrap(self._two_floats("nextafter", "nextafter", other))
+
+    def nextafter_(self, other: Tensor) -> Self:
+        """The next number towards ``other``, in place."""
+        return self._assign(self._two_floats("nextafter", "nextafter_", other), "nextafter_")
 
     def xlogy(self, other: Operand) -> Tensor:
         """self * log(other), 0 where self is 0 (unless ``other`` is NaN)."""

@@ -74,6 +74,26 @@ def erfinv(input: Tensor) -> Tensor:
     return _tensor("erfinv", input).erfinv()
 
 
+def lgamma(input: Tensor) -> Tensor:
+    """Logarithm of the absolute value of the gamma function; infinite at its poles.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.lgamma(mt.tensor([0.5, 5.0, -1.0]))
+    tensor([0.5724, 3.1781,    inf])
+    """
+    return _tensor("lgamma", input).lgamma()
+
+
+def digamma(input: Tensor) -> Tensor:
+    """Derivative of :func:`lgamma`; NaN at negative integers.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.digamma(mt.tensor([1.0, 0.5]))
+    tensor([-0.5772, -1.9635])
+    """
+    return _tensor("digamma", input).digamma()
+
+
 def sinc(input: Tensor) -> Tensor:
     """sin(pi input) / (pi input), 1 at 0.
 
@@ -198,6 +218,16 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2**input + 2**other), whose powers may overflow; not of two integers."""
     return _two("logaddexp2", input, other).logaddexp2(other)
+
+
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The next number from input towards ``other``; not of two integers.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nextafter(mt.tensor([1.0]), mt.tensor([2.0])) - 1
+    tensor([1.1921e-07])
+    """
+    return _two("nextafter", input, other).nextafter(other)
 
 
 def xlogy(input: Any, other: Any) -> Tensor:

@@ -104,13 +104,13 @@ def test_functions_of_two_numbers_within_four_ulp(isa: str, rng: np.random.Gener
         assert worst[at] <= 4, f"{name}({x[at]!r}, {y[at]!r}) = {got[at]!r}, not {want[at]!r}"
 
 
-def test_error_functions_against_float64() -> None:
-    """Of float32, by those of float64, which are the C library's or made of them."""
+def test_error_and_gamma_functions_against_float64() -> None:
+    """Of float32, by those of float64, which the op table compares with others."""
     near = np.concatenate([np.geomspace(1e-12, 1, 20_000), 1 - np.geomspace(6e-8, 0.9, 20_000)])
     more = np.concatenate([near, -near, np.linspace(0, 11, 20_000)]).astype(np.float32)
     x = np.concatenate([singles()[::5], more])
     t = mt.tensor(x)
-    for name in ("erfc", "erfinv"):
+    for name in ("erfc", "erfinv", "lgamma", "digamma"):
         got, want = getattr(t, name)().numpy(), getattr(t.double(), name)().numpy()
         worst = ulps(got, want)
         at = int(np.argmax(worst))

@@ -41,6 +41,34 @@ def _erfinv(x: float) -> float:
     return NormalDist().inv_cdf((1 + x) / 2) / math.sqrt(2) if abs(x) > 1e-8 else x * 0.886226925
 
 
+def _lgamma(x: float) -> float:
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+        return INF
+    return math.lgamma(x)
+
+
+def _digamma(x: float) -> float:
+    """By the recurrence, to where the first terms of the asymptotic series are enough."""
+    if x == 0 or not abs(x) < INF:
+        return math.copysign(INF, -x) if x == 0 else x if x > 0 else NAN
+    if x < 0:
+        return NAN if x == math.floor(x) else _digamma(1 - x) - math.pi / math.tan(math.pi * x)
+    y = x + 1000.0
+    series = math.log(y) - 0.5 / y - 1 / (12 * y**2)
+    return math.fsum([series, *(-1 / (x + k) for k in range(1000))])
+
+
+def _trigamma(x: float) -> float:
+    if math.isinf(x):
+        return 0.0 if x > 0 else NAN
+    if x <= 0:
+        pole = x == math.floor(x)
+        return INF if pole else (math.pi / math.sin(math.pi * x)) ** 2 - _trigamma(1 - x)
+    y = x + 1000.0
+    series = 1 / y + 0.5 / y**2 + 1 / (6 * y**3)
+    return math.fsum([series, *((x + k) ** -2 for k in range(1000))])
+
+
 def _log_of_sum(base: float) -> Callable[[float, float], float]:
     def log_of_sum(x: float, y: float) -> float:
         if x != x or y != y:
@@ -60,12 +88,16 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "erfinv": _inside(_erfinv, {1.0: INF, -1.0: -INF}),
     "sinc": _inside(_sinc, {0.0: 1.0}),
     "sinc_slope": _inside(_sinc_slope, {0.0: 0.0}),
+    "lgamma": _lgamma,
+    "digamma": _digamma,
+    "trigamma": _trigamma,
     "atan2": math.atan2,
     "hypot": math.hypot,
     "logaddexp": _log_of_sum(math.e),
     "logaddexp2": _log_of_sum(2.0),
+    "nextafter": math.nextafter,
 }
-_PAIRS = ("atan2", "hypot", "logaddexp", "logaddexp2")
+_PAIRS = ("atan2", "hypot", "logaddexp", "logaddexp2", "nextafter")
 _ALONE = [name for name in FUNCTIONS if name not in _PAIRS]
 
 
@@ -91,7 +123,7 @@ ROWS = (
             (sp.special(name), ([*EDGES[:9], *EDGES[10:], 0.5, -0.5, 0.25, 1.5, 1.0001, 7.25],))
             for name in _ALONE
         )
-        + tuple((sp.special(name), (LEFT, RIGHT)) for name in _PAIRS),
+        + tuple((sp.special(name), (LEFT, RIGHT)) for name in _PAIRS if name != "nextafter"),
         bad=(_bad(sp.special("asinh"), 1), _bad(sp.special("hypot"), 2)),
     ),
     Row(

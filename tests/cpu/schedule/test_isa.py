@@ -364,8 +364,10 @@ def test_transposes_beside_others_are_finished_in_vectors(monkeypatch: pytest.Mo
 
 ELEMENTARY = (
     *("exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    *("erfc", "erfinv", "logit", "sinc", "lgamma", "digamma"),
 )
+PAIRS = ("atan2", "hypot", "logaddexp", "logaddexp2", "nextafter")
 
 
 @pytest.mark.parametrize("name", ISAS)
@@ -377,10 +379,12 @@ def test_elementary_functions_call_nobody(name: str, monkeypatch: pytest.MonkeyP
 
     def made() -> list[mt.Tensor]:
         powers = [x**1.5, x**x, 3.0**x, wide.exp(), wide.log(), wide.tanh(), wide.sigmoid()]
-        return [*(getattr(mt, function)(x) for function in ELEMENTARY), *powers]
+        pairs = [getattr(mt, function)(x, x.T) for function in PAIRS]
+        return [*(getattr(mt, function)(x) for function in ELEMENTARY), *pairs, *powers]
 
     text = assembly(made, ISAS[name].cpu, monkeypatch)
-    library = {function + "f" for function in (*ELEMENTARY, "pow")} | {"exp", "log", "tanh"}
+    library = {function + "f" for function in (*ELEMENTARY, *PAIRS, "pow")}
+    library |= {"exp", "log", "tanh", "sin", "cos", "erf", "erfc"}
     assert not library & set(re.findall(r"[a-z]\w*", text))
 
 
