@@ -32,7 +32,7 @@ def subtract(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
         raise wrong_keyword("subtract", "alpha", alpha, forms, (input, other))
     if isinstance(input, Tensor):
         return input.subtract(other, alpha=alpha)
-    return Tensor._wrap(d.sub(x, other.mul(alpha).node))
+    return Tensor._wrap(d.sub(x, other._scaled("subtract", other, alpha).node))
 
 
 def multiply(input: Any, other: Any) -> Tensor:

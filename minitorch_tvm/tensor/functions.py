@@ -12,6 +12,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
+from . import division
 from .at_once import joined
 from .core import Number, TensorBase, tensor_of
 from .tensor import Tensor
@@ -105,28 +106,46 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return _tensor("bmm", input).bmm(mat2)
 
 
-def add(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
-    """input + alpha * other."""
-    _operand("add", other)
-    return _tensor("add", input).add(other, alpha=alpha)
+def _first(function: str, input: Any, other: Any) -> Any:
+    """``input``, a tensor, or a number where ``other`` is a tensor; TypeError otherwise."""
+    _operand(function, other)
+    plain = isinstance(input, (bool, int, float)) and isinstance(other, Tensor)
+    return input if plain else _tensor(function, input)
 
 
-def sub(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
-    """input - alpha * other."""
-    _operand("sub", other)
-    return _tensor("sub", input).sub(other, alpha=alpha)
+def add(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
+    """input + alpha * other; one of them may be a number."""
+    x = _first("add", input, other)
+    if isinstance(x, Tensor):
+        return x.add(other, alpha=alpha)
+    return Tensor._wrap(d.add(x, other._scaled("add", other, alpha).node))
 
 
-def mul(input: Tensor, other: Any) -> Tensor:
-    """input * other."""
-    _operand("mul", other)
-    return _tensor("mul", input) * other
+def sub(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
+    """input - alpha * other; one of them may be a number.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.sub(1, mt.tensor([0.25, 2.0]))
+    tensor([ 0.7500, -1.0000])
+    """
+    x = _first("sub", input, other)
+    if isinstance(x, Tensor):
+        return x.sub(other, alpha=alpha)
+    return Tensor._wrap(d.sub(x, other._scaled("sub", other, alpha).node))
 
 
-def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def mul(input: Any, other: Any) -> Tensor:
+    """input * other; one of them may be a number."""
+    product: Tensor = _first("mul", input, other) * other
+    return product
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """input / other, rounded down ("floor"), toward zero ("trunc") or not at all (None)."""
-    _operand("div", other)
-    return _tensor("div", input).div(other, rounding_mode=rounding_mode)
+    x = _first("div", input, other)
+    if isinstance(x, Tensor):
+        return x.div(other, rounding_mode=rounding_mode)
+    return Tensor._wrap(division.divide(x, other.node, rounding_mode))
 
 
 def pow(input: Any, exponent: Any) -> Tensor:

@@ -229,27 +229,27 @@ class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Sorts, P
 
     def eq(self, other: Operand) -> Tensor:
         """self == other, elementwise."""
-        return self == other
+        return self._wrap(d.compare("eq", self.node, self._other("eq", other)))
 
     def ne(self, other: Operand) -> Tensor:
         """self != other, elementwise."""
-        return self != other
+        return self._wrap(d.compare("ne", self.node, self._other("ne", other)))
 
     def lt(self, other: Operand) -> Tensor:
         """self < other, elementwise."""
-        return self < other
+        return self._wrap(d.compare("lt", self.node, self._other("lt", other)))
 
     def le(self, other: Operand) -> Tensor:
         """self <= other, elementwise."""
-        return self <= other
+        return self._wrap(d.compare("le", self.node, self._other("le", other)))
 
     def gt(self, other: Operand) -> Tensor:
         """self > other, elementwise."""
-        return self > other
+        return self._wrap(d.compare("gt", self.node, self._other("gt", other)))
 
     def ge(self, other: Operand) -> Tensor:
         """self >= other, elementwise."""
-        return self >= other
+        return self._wrap(d.compare("ge", self.node, self._other("ge", other)))
 
     def logical_not(self) -> Tensor:
         """True where an element is zero (or False)."""
