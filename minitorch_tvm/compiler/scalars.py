@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core import config
 from ..core.tvm_api import tvm
-from .loops import is_nan
+from . import loops
 
 Expr = Any
 Keep = Callable[[Expr], Expr]
@@ -31,6 +32,17 @@ def f64(value: float) -> Expr:
 def i64(value: int) -> Expr:
     """An integer of 64 bits."""
     return tvm().tirx.const(value, "int64")
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a number is NaN, in a form that is left as it is where TVM's simplifier runs.
+
+    To that, what is not <= is >.
+    """
+    if config.CONFIG.schedule != "default":
+        return loops.is_nan(x)
+    t = tvm().tirx
+    return t.Select(x <= t.infinity(str(x.ty.dtype)), i32(0), i32(1)) > i32(0)
 
 
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:

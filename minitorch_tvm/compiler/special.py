@@ -12,9 +12,20 @@ from collections.abc import Callable
 from ..core.tvm_api import tvm
 from . import doubles
 from .angles import QUARTER, QUARTER_REST, atan, sine
-from .loops import is_nan
 from .math import log, log1p
-from .scalars import Expr, Keep, f32, f64, i32, i64, in_doubles, polynomial, select, with_sign
+from .scalars import (
+    Expr,
+    Keep,
+    f32,
+    f64,
+    i32,
+    i64,
+    in_doubles,
+    is_nan,
+    polynomial,
+    select,
+    with_sign,
+)
 
 _ERFCX = (  # e**(x**2) erfc(x) in (x - 3) / (x + 3), to x = 10.3: relative error 2e-9
     5.59683050807e-05,
@@ -252,9 +263,8 @@ def _log_of_sum(x: Expr, y: Expr, scale: float, keep: Keep) -> Expr:
     apart = select(x == y, f64(0.0), t.abs(x - y))  # also of two infinities
     e = keep(doubles.exp(keep(apart * f64(-scale)), keep))
     u = keep(e + f64(1.0))
-    return (
-        doubles.log(u, keep) * f64(1.0 / scale) + (e - (u - f64(1.0))) / (u * f64(scale)) + larger
-    )
+    more = doubles.log(u, keep) * f64(1.0 / scale) + (e - (u - f64(1.0))) / (u * f64(scale))
+    return select(t.any(is_nan(x), is_nan(y)), x + y, larger + more)
 
 
 def logaddexp_of_double(x: Expr, y: Expr, keep: Keep) -> Expr:

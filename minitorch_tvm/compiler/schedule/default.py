@@ -13,6 +13,7 @@ from ...core.dtype import DType
 from ...core.shape import Shape
 from ...core.tvm_api import tvm
 from ...ops.random import RandomBits
+from ...ops.special import Special
 from ..dialect import Lazy, Reduce, Scope
 from ..loops import Stage, const, var
 from ..lower import KernelCode
@@ -104,9 +105,9 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
     """One serial stage: the kernel as TVM lowers it."""
     graph, kernel = code.graph, code.kernel
     computed = sorted({*kernel.inlined, *kernel.members})
-    if any(isinstance(graph.values[i].op, RandomBits) for i in computed):
-        # Twenty rounds on shared values: tensor expressions cannot name a value inside an element,
-        # so written out it would double with every round.
+    if any(isinstance(graph.values[i].op, (RandomBits, Special)) for i in computed):
+        # Many steps on shared values: tensor expressions cannot name a value inside an element,
+        # so written out it would double with every step.
         stages = elementwise(code, cpu)
         assert stages is not None
         return "default", stages

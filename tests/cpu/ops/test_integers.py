@@ -37,6 +37,12 @@ BOTH: dict[str, Function] = {
     "compared sums": lambda x, y: x.sum(0) + x.sum(0) > x.sum(0),
     "product": lambda x, y: x @ y.T,
     "compared product": lambda x, y: x @ y.T + 1 > x @ y.T,
+    "bits": lambda x, y: (x & y) | (x ^ 5),
+    "every other bit": lambda x, y: ~x,
+    "shifted by anything": lambda x, y: x << y,
+    "shifted back by anything": lambda x, y: x >> y,
+    "shifted there and back": lambda x, y: (x << 3) >> 3,
+    "compared shift": lambda x, y: (x << 1) > x,
 }
 SIGNED: dict[str, Function] = {
     "neg": lambda x, y: -x,

@@ -41,6 +41,14 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = 
     "true": (lambda x, y: x.to(mt.bool), lambda x, y: x.astype(bool)),
     "small tangents": (lambda x, y: (x * 1e-9).tanh(), lambda x, y: np.tanh(x * np.float32(1e-9))),
     "exponential": (lambda x, y: x.exp(), lambda x, y: np.exp(x)),
+    "angle": (mt.atan2, np.arctan2),
+    "distance": (mt.hypot, np.hypot),
+    "logarithm of a sum": (mt.logaddexp, np.logaddexp),
+    "next number": (mt.nextafter, np.nextafter),
+    "sign": (mt.copysign, np.copysign),
+    "sign bit": (lambda x, y: x.signbit(), lambda x, y: np.signbit(x)),
+    "inverse hyperbolic sine": (lambda x, y: x.asinh(), lambda x, y: np.arcsinh(x)),
+    "larger number": (mt.fmax, np.fmax),
     "softmax": (lambda x, y: F.softmax(x, 1), lambda x, y: x * np.nan),
 }
 
