@@ -27,7 +27,7 @@ from .ops.movement import Expand, Permute, Slice
 from .ops.picking import LastPosition
 from .ops.pool import PoolBase
 from .ops.random import RandomBits
-from .ops.scan import ArgSort, Scan
+from .ops.scan import ArgSort, Leader, Scan
 from .runtime.executor import ReferenceExecutor
 from .sites import History
 
@@ -112,6 +112,6 @@ def _seconds(graph: Graph, v: Value) -> float:
         return found + written * _LONG
     if isinstance(op, (ArgSort, ScatterAdd, LastPosition)):
         return found + elements * _LONG
-    if isinstance(op, Scan):
+    if isinstance(op, (Scan, Leader)):
         return found + v.shape[op.dim] * _STEP
     return math.inf if op.kind in (Kind.COMPLEX, Kind.OPAQUE) else found

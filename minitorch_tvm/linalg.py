@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, as ``torch.linalg`` has them.
+"""Norms of vectors and matrices, and cross products, as ``torch.linalg`` has them.
 
 >>> import minitorch_tvm as mt
 >>> mt.linalg.norm(mt.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -15,10 +15,20 @@ from .core.arguments import Dims
 from .core.dtype import DType
 from .ops import norms
 from .tensor import Tensor
-from .tensor.core import node_of
+from .tensor.core import node_of, tensor_of
 from .tensor.reductions import power_of
 
-__all__ = ["matrix_norm", "norm", "vector_norm"]
+__all__ = ["cross", "matrix_norm", "norm", "vector_norm"]
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Cross products of vectors of three elements along ``dim``; other dimensions broadcast.
+
+    Raises RuntimeError unless both have three elements there.
+    """
+    x = tensor_of("linalg_cross", "input", 1, input)
+    y = tensor_of("linalg_cross", "other", 2, other)
+    return x._cross(y, arg.integer("linalg_cross", "dim", 3, dim))
 
 
 def vector_norm(

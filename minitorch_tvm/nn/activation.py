@@ -445,6 +445,30 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
+class RReLU(Module):
+    """Slopes on the left are drawn from [lower, upper] in training; see :func:`functional.rrelu`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.RReLU(0.0, 0.5).eval()(mt.tensor([-8.0, 8.0]))
+    tensor([-2.,  8.])
+    """
+
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + ", inplace=True" * self.inplace
+
+
 class Softmax(Module):
     """exp(x) normalised to sum to one along ``dim``.
 
@@ -463,6 +487,23 @@ class Softmax(Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of [n, c, h, w] (or [c, h, w]), at each place by itself.
+
+    Raises ValueError for other ranks.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.Softmax2d()(mt.zeros(1, 4, 1, 1)).flatten()
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        return F.softmax(input, -3)
 
 
 class LogSoftmax(Module):

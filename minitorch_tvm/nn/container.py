@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from ..core import config
 from ..ir import passage
@@ -313,13 +314,164 @@ class ParameterList(Module):
     __iadd__ = extend
 
     def __repr__(self) -> str:
-        lines = []
-        for position, value in enumerate(self):
-            if isinstance(value, Tensor):
-                kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
-                size = "x".join(map(str, value.shape))
-                dtype = f"torch.{value.dtype.name}"
-                lines.append(f"  ({position}): {kind} containing: [{dtype} of size {size}]")
-            else:
-                lines.append(f"  ({position}): Object of type: {type(value).__name__}")
+        lines = [
+            f"  ({position}): {_described(value, value.dtype.name)}"
+            if isinstance(value, Tensor)
+            else f"  ({position}): Object of type: {type(value).__name__}"
+            for position, value in enumerate(self)
+        ]
         return "ParameterList(\n  " + "\n  ".join(lines) + "\n)" if lines else "ParameterList()"
+
+
+def _described(value: Tensor, dtype: str) -> str:
+    """What PyTorch prints of a tensor in a container of parameters."""
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"{kind} containing: [torch.{dtype} of size {'x'.join(map(str, value.shape))}]"
+
+
+class ParameterDict(Module):
+    """A dictionary of parameters; tensors are made parameters, other values are only kept.
+
+    Keys are strings, in order of insertion; TypeError is raised for others.
+
+    >>> import minitorch_tvm as mt
+    >>> scales = mt.nn.ParameterDict({"a": mt.ones(2), "b": mt.zeros(3)})
+    >>> [name for name, _ in scales.named_parameters()]
+    ['a', 'b']
+    """
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self._keys: dict[str, None] = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    def _known(self, key: Any) -> str:
+        if not isinstance(key, str):
+            raise TypeError(
+                "Index given to ParameterDict cannot be used as a key as it is not a string (type "
+                f"is '{type(key).__name__}'). Open an issue on github if you need non-string keys."
+            )
+        return key
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, self._known(key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._keys[self._known(key)] = None
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        setattr(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        del self._keys[self._known(key)]
+        delattr(self, key)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        copied = self.copy()
+        copied.update(other)
+        return copied
+
+    def __ror__(self, other: ParameterDict) -> ParameterDict:
+        copied = other.copy()
+        copied.update(self)
+        return copied
+
+    def __ior__(self, other: ParameterDict) -> Self:
+        self.update(other)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError("ParameterDict should not be called.")
+
+    def copy(self) -> ParameterDict:
+        """Another dictionary with the same parameters."""
+        return ParameterDict(OrderedDict(self.items()))
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value of ``key``, which is ``default`` from now on if there was none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of ``key``, or ``default`` if there is none."""
+        return getattr(self, key) if key in self._keys else default
+
+    def pop(self, key: str) -> Any:
+        """Remove and return the value of ``key``."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove and return the latest (key, value) pair."""
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Remove all."""
+        for key in list(self._keys):
+            del self[key]
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dictionary with these keys and one value."""
+        return ParameterDict((key, default) for key in keys)
+
+    def keys(self) -> Any:
+        """The keys."""
+        return self._keys.keys()
+
+    def values(self) -> Any:
+        """The values."""
+        return (self[key] for key in self._keys)
+
+    def items(self) -> Any:
+        """(key, value) pairs."""
+        return ((key, self[key]) for key in self._keys)
+
+    def update(self, parameters: Any) -> None:
+        """Add or replace values from pairs, or from a mapping: by its keys' order if plain."""
+        if not isinstance(parameters, Iterable):
+            raise TypeError(
+                "ParametersDict.update should be called with an iterable of key/value pairs, but "
+                f"got {type(parameters).__name__}"
+            )
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            parameters = sorted(parameters.items())
+        elif isinstance(parameters, (Mapping, ParameterDict)):
+            parameters = parameters.items()
+        for position, pair in enumerate(parameters):
+            if not isinstance(pair, Iterable):
+                raise TypeError(
+                    f"ParameterDict update sequence element #{position} should be Iterable; "
+                    f"is{type(pair).__name__}"
+                )
+            parts = tuple(pair)
+            if len(parts) != 2:
+                raise ValueError(
+                    f"ParameterDict update sequence element #{position} has length {len(parts)}; 2 "
+                    "is required"
+                )
+            self[parts[0]] = parts[1]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"    ({key}): {_described(value, f'{value.dtype.torch_name}Tensor')}"
+            if isinstance(value, Tensor)
+            else f"    ({key}): Object of type: {type(value).__name__}"
+            for key, value in self.items()
+        ]
+        return "ParameterDict(\n" + "\n".join(lines) + "\n)" if lines else "ParameterDict()"

@@ -54,3 +54,24 @@ class Dropout2d(_Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """Same shape as ``input``."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance behind SELU; see :func:`functional.alpha_dropout`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.AlphaDropout(0.5).eval()(mt.ones(3))
+    tensor([1., 1., 1.])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """As :class:`AlphaDropout`, of whole channels [n, c, ...]."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

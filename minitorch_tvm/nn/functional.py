@@ -16,6 +16,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from ..tensor.statistics_functions import pdist
 from .activation_functions import (
     celu,
     elu,
@@ -60,6 +61,14 @@ from .functions import (
     rms_norm,
     scaled_dot_product_attention,
 )
+from .image_functions import (
+    affine_grid,
+    channel_shuffle,
+    fold,
+    grid_sample,
+    local_response_norm,
+    unfold,
+)
 from .likelihoods import (
     binary_cross_entropy,
     gaussian_nll_loss,
@@ -84,6 +93,12 @@ from .losses import (
     one_hot,
 )
 from .pad_functions import pad, padded
+from .random_functions import (
+    alpha_dropout,
+    feature_alpha_dropout,
+    gumbel_softmax,
+    rrelu,
+)
 from .resize import (
     interpolate,
     pixel_shuffle,
@@ -96,12 +111,16 @@ __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_max_pool2d",
+    "affine_grid",
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv_transpose1d",
@@ -114,10 +133,14 @@ __all__ = [
     "dropout2d",
     "elu",
     "embedding",
+    "feature_alpha_dropout",
+    "fold",
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -131,6 +154,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
     "margin_ranking_loss",
@@ -143,6 +167,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -150,6 +175,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "rrelu",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -165,6 +191,7 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "triplet_margin_loss",
+    "unfold",
     "upsample",
 ]
 
@@ -219,6 +246,21 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         x, w = node_of("linear", "input", 1, input), node_of("linear", "weight", 2, weight)
         offset = None if bias is None else node_of("linear", "bias", 3, bias)
     return Tensor._wrap(net.linear(x, w, offset))
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1 [..., n] @ weight [out, n, m] @ input2 [..., m] for each output, + bias [out].
+
+    Raises RuntimeError if the shapes do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> bilinear(mt.tensor([[1.0, 2.0]]), mt.tensor([[3.0]]), mt.ones(1, 2, 1))
+    tensor([[9.]])
+    """
+    x, y = node_of("bilinear", "input1", 1, input1), node_of("bilinear", "input2", 2, input2)
+    w = node_of("bilinear", "weight", 3, weight)
+    offset = None if bias is None else node_of("bilinear", "bias", 4, bias)
+    return Tensor._wrap(net.bilinear(x, y, w, offset))
 
 
 def _batched(x: Node) -> Node:

@@ -68,6 +68,53 @@ def _check_sum(x: Node, weight: Node, bias: Node) -> None:
 _LINEAR = composite("Linear", _linear)
 
 
+def _bilinear(x: Node, y: Node, weight: Node, bias: Node | None = None) -> Node:
+    out, n, m = weight.shape
+    lead = x.shape[:-1]
+    count = numel(lead)
+    columns = b.reshape(weight, (out * n, m))
+    halves = b.matmul(b.reshape(y, (count, m)), columns, False, True)
+    terms = b.mul(b.reshape(halves, (count, out, n)), b.reshape(x, (count, 1, n)))
+    total = b.sum(terms, (2,), False)
+    return b.reshape(total if bias is None else b.add(total, bias), (*lead, out))
+
+
+def bilinear(x: Node, y: Node, weight: Node, bias: Node | None) -> Node:
+    """x [..., n] times weight [out, n, m] times y [..., m], + bias [out]."""
+    if len(x.shape) != len(y.shape):
+        raise RuntimeError(
+            f"bilinear(): input dimensions do not match: got {len(x.shape)} and {len(y.shape)}"
+        )
+    for k, (n, m) in enumerate(zip(x.shape[:-1], y.shape[:-1], strict=True)):
+        if n != m:
+            raise RuntimeError(
+                f"bilinear(): input batch dimensions do not match at dim {k}: got {n} and {m}"
+            )
+    if len(weight.shape) != 3 or not x.shape:
+        raise RuntimeError(
+            "bilinear(): expected inputs with dimensions and a weight of three, but got "
+            f"{list(x.shape)}, {list(y.shape)} and {list(weight.shape)}"
+        )
+    for name, node, size in (("input1", x, weight.shape[1]), ("input2", y, weight.shape[2])):
+        if node.shape[-1] != size:
+            raise RuntimeError(
+                f"bilinear(): {name} size does not match weight size: got {node.shape[-1]} but "
+                f"expected {size}"
+            )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise RuntimeError(
+            f"bilinear(): bias size does not match weight size: got {numel(bias.shape)} but "
+            f"expected {weight.shape[0]}"
+        )
+    given = [n for n in (x, y, weight, bias) if n is not None]
+    for node in given:
+        if node.dtype is not x.dtype:
+            raise RuntimeError(
+                f"expected scalar type {x.dtype.torch_name} but found {node.dtype.torch_name}"
+            )
+    return apply(composite("Bilinear", _bilinear), *given)
+
+
 def softmax(x: Node, dim: int) -> Node:
     """exp(x - max) / sum of the same, along ``dim``; NotImplementedError for integers."""
     axis = _softmax_axis(x, dim, "softmax")

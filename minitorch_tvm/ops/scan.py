@@ -1,7 +1,8 @@
-"""Running sums and products along one dimension, and sorting: what needs its elements in order."""
+"""Running sums and extremes along one dimension, and sorting: what needs elements in order."""
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -13,6 +14,8 @@ from ..ir.node import Node, apply
 from ..ir.op import Kind, Op, Spec, intern, op_of
 from ..ir.te import TE, Tensor
 from . import build as b
+from .composite import composite
+from .picking import gather
 
 
 @record(eq=False)
@@ -72,6 +75,36 @@ class Scan(Op, kind=Kind.REDUCTION):
 
 
 @record(eq=False)
+class Leader(Op, kind=Kind.REDUCTION):
+    """leader(x: t[*s]) -> int64[*s]: where the largest of the elements up to each is along ``dim``.
+
+    Or the ``lowest``.  Of equal ones the last; NaN counts as larger, and as lower, than all.
+    """
+
+    dim: int
+    lowest: bool
+    differentiable: ClassVar[bool] = False
+
+    def infer(self, *inputs: Spec) -> Spec:
+        if inputs[0].dtype is dt.bool_:
+            raise TypeError("Leader expects numbers; cast bool to an integer first")
+        return Spec(inputs[0].shape, dt.int64)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} has a schedule of its own")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        line = np.moveaxis(xs[0], self.dim, 0)
+        out = np.zeros(line.shape, np.int64)
+        for k in range(1, len(out)):
+            best = np.take_along_axis(line, out[k - 1 : k], 0)[0]
+            further = line[k] <= best if self.lowest else line[k] >= best
+            leads = (line[k] != line[k]) | (further & (best == best))
+            out[k] = np.where(leads, k, out[k - 1])
+        return np.moveaxis(out, 0, self.dim)
+
+
+@record(eq=False)
 class ArgSort(Op, kind=Kind.OPAQUE):
     """argsort(x: t[*a, n, *c]) -> int64[*a, count, *c]: positions in ascending order of x.
 
@@ -120,6 +153,33 @@ def cumulative_product(x: Node, dim: int) -> Node:
     nothing = b.full((), -0.0 if x.dtype.is_floating_point else 0, x.dtype)
     terms, factors = b.where(first, x, nothing), b.where(first, nothing, x)
     return apply(op_of(Scan, dim, False), terms, factors)
+
+
+def leader(x: Node, dim: int, lowest: bool) -> Node:
+    """Where the largest (or lowest) element up to each is along ``dim``; of equal ones the last."""
+    return apply(op_of(Leader, dim, lowest), b.cast(x, dt.uint8) if x.dtype is dt.bool_ else x)
+
+
+def _cumulative_logsumexp(x: Node, top: Node, dim: int) -> Node:
+    # s[k] = e**(top[k - 1] - top[k]) * s[k - 1] + e**(x[k] - top[k]), where nothing overflows.
+    # The tops cancel from log(s) + top, so that no gradient goes to them.
+    n = x.shape[dim]
+    one = b.full_like(x, 1.0)
+    first = b.narrow(top, dim, 0, 1)
+    before = b.cat([first, b.narrow(top, dim, 0, n - 1)], dim) if n > 1 else first
+    same = b.eq(before, top)
+    factor = b.where(same, one, b.exp(b.where(same, b.full_like(x, 0.0), b.sub(before, top))))
+    # An infinite element is its own top, from which it is not NaN away.
+    infinite = b.logical_and(b.eq(x, top), b.eq(apply(b.ABS, x), b.full_like(x, math.inf)))
+    terms = b.exp(b.where(infinite, b.full_like(x, 0.0), b.sub(x, top)))
+    return b.add(b.log(apply(op_of(Scan, dim, False), terms, factor)), top)
+
+
+def cumulative_logsumexp(x: Node, dim: int) -> Node:
+    """log(e**x[0] + ... + e**x[k]) for each k along ``dim``, without overflow."""
+    line = apply(b.DETACH, x)
+    top = apply(b.DETACH, gather(line, leader(line, dim, False), dim))
+    return apply(composite("Logcumsumexp", _cumulative_logsumexp, dim), x, top)
 
 
 def argsort(x: Node, dim: int, descending: bool, count: int | None = None) -> Node:

@@ -13,3 +13,10 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """Result of ``aminmax``."""
+
+    min: Tensor
+    max: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -43,6 +44,10 @@ def _integers(function: str, index: Node) -> None:
 def _lines(*nodes: Node) -> list[Node]:
     """Nodes of which 0-d ones become vectors of one element."""
     return [x if x.shape else b.reshape(x, (1,)) for x in nodes]
+
+
+_overwrite = functools.partial(pk.scatter, add=False)
+_add = functools.partial(pk.scatter, add=True)
 
 
 def _same_rank(x: Node, index: Node, name: str) -> None:
@@ -159,14 +164,15 @@ class Picks(Views):
         together[axis] = places.shape[axis]
         return wide.gather(axis, self._wrap(b.expand(places, tuple(together))))
 
-    def _scattered(self, name: str, dim: int, index: Any, source: Node, add: bool) -> Tensor:
+    def _scattered(self, name: str, dim: int, index: Any, source: Node, write: Any) -> Tensor:
+        """What ``write`` makes of (this, positions, source, dimension), which are checked."""
         x, places = self.node, node_of(name, "index", 2, index)
         axis = wrap_dim(arg.integer(name, "dim", 1, dim), len(x.shape))
         _integers(name, places)
         if x.dtype is not source.dtype:
             raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
         if not numel(places.shape):
-            return self._wrap(pk.scatter(x, places, source, axis, add))
+            return self._wrap(write(x, places, source, axis))
         shape = x.shape
         _same_rank(x, places, "self")
         x, places = _lines(x, places)
@@ -186,7 +192,7 @@ class Picks(Views):
         elif bad:
             raise RuntimeError(text)
         places = checked(places, _out_of_bounds(axis, x.shape[axis]))
-        return self._wrap(b.reshape(pk.scatter(x, places, source, axis, add), shape))
+        return self._wrap(b.reshape(write(x, places, source, axis), shape))
 
     def scatter(
         self,
@@ -217,13 +223,13 @@ class Picks(Views):
                 raise RuntimeError(
                     "Index tensor must have the same number of dimensions as src tensor"
                 )
-            return self._scattered("scatter", dim, index, node, False)
+            return self._scattered("scatter", dim, index, node, _overwrite)
         if not isinstance(given, (bool, int, float)):
             forms = ("Tensor src", "Number value")
             texts = [f"(int dim, Tensor index, {form})" for form in forms]
             raise arg.no_such_form("scatter", [dim, index, given], texts)
         number = d.lift(given, self.dtype)
-        return self._scattered("scatter", dim, index, number, False)
+        return self._scattered("scatter", dim, index, number, _overwrite)
 
     def scatter_(
         self,
@@ -241,34 +247,33 @@ class Picks(Views):
     def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """A copy with ``src`` added at ``index`` along ``dim``, as of :meth:`scatter`."""
         source = node_of("scatter_add", "src", 3, src)
-        return self._scattered("scatter", dim, index, source, True)
+        return self._scattered("scatter", dim, index, source, _add)
 
     def scatter_add_(self, dim: int, index: Tensor, src: Tensor) -> Self:
         """:meth:`scatter_add` in place."""
         return self._assign(self.scatter_add(dim, index, src).node, "scatter_add_")
 
-    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
-        """A copy with alpha * ``source`` added to the entries ``index`` (a vector) of ``dim``.
-
-        Raises IndexError for positions outside [0, size).
-        """
-        x, places = self.node, node_of("index_add", "index", 2, index)
-        terms = node_of("index_add", "source", 3, source)
-        axis = wrap_dim(arg.integer("index_add", "dim", 1, dim), len(x.shape))
+    def _by_index(
+        self, name: str, dim: int, index: Any, source: Any
+    ) -> tuple[Node, Node, Node, int]:
+        """(this, positions, what goes there, dimension), checked, of which none is 0-d."""
+        x, places = self.node, node_of(name, "index", 2, index)
+        terms = node_of(name, "source", 3, source)
+        axis = wrap_dim(arg.integer(name, "dim", 1, dim), len(x.shape))
         if len(places.shape) > 1:
             raise IndexError(
-                "index_add_(): Index is supposed to be a vector, but got dim: "
+                f"{name}_(): Index is supposed to be a vector, but got dim: "
                 f"{len(places.shape)} with type: {places.dtype.torch_name} and size: "
                 f"{list(places.shape)}"
             )
         if places.dtype not in (dt.int32, dt.int64):
             raise RuntimeError(
-                "index_add_(): Expected dtype int32/int64 for index but got: "
+                f"{name}_(): Expected dtype int32/int64 for index but got: "
                 f"{places.dtype.torch_name}"
             )
         if x.dtype is not terms.dtype:
             raise RuntimeError(
-                f"index_add_(): self ({x.dtype.torch_name}) and source "
+                f"{name}_(): self ({x.dtype.torch_name}) and source "
                 f"({terms.dtype.torch_name}) must have the same scalar type"
             )
         shape = x.shape
@@ -277,7 +282,7 @@ class Picks(Views):
         if len(terms.shape) <= axis or terms.shape[axis] != count:
             size = terms.shape[axis] if axis < len(terms.shape) else 1
             raise RuntimeError(
-                f"index_add_(): Number of indices ({count}) should be equal to source.size(dim): "
+                f"{name}_(): Number of indices ({count}) should be equal to source.size(dim): "
                 f"({size}), for dim: {axis}"
             )
         if (*x.shape[:axis], count, *x.shape[axis + 1 :]) != terms.shape:
@@ -286,6 +291,14 @@ class Picks(Views):
                 f"dimension. Got self.shape = {list(shape)} source.shape = {list(terms.shape)}"
             )
         places = checked(places, Bounds(0, x.shape[axis], out_of_range))
+        return x, places, terms, axis
+
+    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+        """A copy with alpha * ``source`` added to the entries ``index`` (a vector) of ``dim``.
+
+        Raises IndexError for positions outside [0, size).
+        """
+        x, places, terms, axis = self._by_index("index_add", dim, index, source)
         if alpha != 1:
             terms = d.mul(terms, alpha)
             if terms.dtype is not x.dtype:
@@ -294,7 +307,7 @@ class Picks(Views):
                     "number."
                 )
         new = pk.put(x, terms, [places], [(axis, 1)], True)
-        return self._wrap(b.reshape(new, shape))
+        return self._wrap(b.reshape(new, self._node.shape))
 
     def index_add_(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Self:
         """:meth:`index_add` in place."""

@@ -21,7 +21,8 @@ def _tensor(function: str, x: Any) -> Tensor:
     return tensor_of(function, "input", 1, x)
 
 
-def _tensors(function: str, tensors: Any) -> list[Tensor]:
+def tensors_of(function: str, tensors: Any) -> list[Tensor]:
+    """The elements of a sequence of tensors; TypeError for others, RuntimeError for none."""
     if not isinstance(tensors, (tuple, list)):
         raise arg.wrong_kind(function, "tensors", 1, "tuple of Tensors", tensors)
     for i, t in enumerate(tensors):
@@ -226,7 +227,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors joined along dimension 1; vectors and numbers along dimension 0."""
-    parts = [t if t.ndim else t.reshape(1) for t in _tensors("hstack", tensors)]
+    parts = [t if t.ndim else t.reshape(1) for t in tensors_of("hstack", tensors)]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
@@ -238,7 +239,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     tensor([[1, 2],
             [3, 4]])
     """
-    parts = _tensors("vstack", tensors)
+    parts = tensors_of("vstack", tensors)
     return cat([t if t.ndim > 1 else t.reshape(1, t.numel()) for t in parts], 0)
 
 
@@ -254,7 +255,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             [0, 1, 2]])
     """
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    lines = _tensors("meshgrid", list(given))
+    lines = tensors_of("meshgrid", list(given))
     if indexing is None:
         warn(
             "meshgrid: newer versions of PyTorch require the argument indexing; without it, "

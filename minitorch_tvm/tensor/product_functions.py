@@ -33,6 +33,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return _wrap(pr.outer(x, y))
 
 
+ger = outer
+
+
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Product of a matrix and a vector."""
     return _wrap(pr.mv(node_of("mv", "input", 1, input), node_of("mv", "vec", 2, vec)))

@@ -26,11 +26,11 @@ from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, wrong_keyword
 from .host import copied
+from .ordering import Ordering
 from .pairs import ValuesIndices
 from .placement import Placement
 from .products import Products
 from .reductions import Reductions
-from .sorts import Sorts
 from .special import Special
 
 Operand = Any
@@ -39,7 +39,7 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Sorts, Placement, Draws):
+class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Ordering, Placement, Draws):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are

@@ -40,6 +40,19 @@ def _argsort(op: Any, x: Any) -> Any:
     return np.take(out, range(op.count), op.dim)
 
 
+def _leader(op: Any, x: Any) -> Any:
+    """The last of the largest elements of each beginning; the last NaN, if there is one."""
+    out = np.zeros(x.shape, np.int64)
+    for i in np.ndindex(*x.shape):
+        k = i[op.dim]
+        line = x[(*i[: op.dim], slice(0, k + 1), *i[op.dim + 1 :])].tolist()
+        sign = -1 if op.lowest else 1
+        out[i] = max(
+            range(k + 1), key=lambda r: (1, 0, r) if line[r] != line[r] else (0, sign * line[r], r)
+        )
+    return out
+
+
 def _scans() -> tuple[tuple[Op, Shapes], ...]:
     shapes = [(0, (7,)), (1, (3, 5)), (0, (4, 2)), (1, (2, 3, 67)), (0, (0, 3)), (1, (2, 1))]
     ops: list[tuple[Op, Shapes]] = []
@@ -70,6 +83,36 @@ ROWS = (
                 ("bool 2",),
                 TypeError,
                 "Scan expects numbers; cast bool to an integer first",
+            ),
+        ),
+    ),
+    Row(
+        sc.Leader,
+        _leader,
+        tuple(
+            (intern(sc.Leader(dim, lowest)), (shape,))
+            for dim, shape in (
+                *((0, (9,)), (1, (3, 50)), (0, (37, 3)), (1, (2, 5, 2)), (1, (2, 3, 67))),
+                *((0, (0, 2)), (1, (2, 1))),
+            )
+            for lowest in (False, True)
+        ),
+        dtypes=NUMBERS,
+        result="int64",
+        specials=tuple(
+            (intern(sc.Leader(0, lowest)), (column,))
+            for column in (
+                [-0.0, 0.0, 1.0, 0.0, -np.inf, 1.0, np.inf, -1.0, np.inf, -np.inf],
+                [-np.inf, np.nan, np.inf, -np.inf, -np.nan, 1.0],
+            )
+            for lowest in (False, True)
+        ),
+        bad=(
+            Bad(
+                intern(sc.Leader(0, False)),
+                ("bool 2",),
+                TypeError,
+                "Leader expects numbers; cast bool to an integer first",
             ),
         ),
     ),

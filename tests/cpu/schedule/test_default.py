@@ -18,6 +18,13 @@ X = np.array(
 )
 Y = np.roll(X, 2, 1)
 
+
+def _places_so_far(x: Any, y: Any) -> Any:
+    """The last NaN, or the last of the largest elements, of each beginning of a row."""
+    keys = [[(v != v, 0.0 if v != v else v, k) for k, v in enumerate(row)] for row in x]
+    return np.array([[max(row[: k + 1])[2] for k in range(len(row))] for row in keys])
+
+
 # What is computed, and the same by numpy.
 CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     "maximum": (mt.maximum, np.maximum),
@@ -49,6 +56,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = 
     "sign bit": (lambda x, y: x.signbit(), lambda x, y: np.signbit(x)),
     "inverse hyperbolic sine": (lambda x, y: x.asinh(), lambda x, y: np.arcsinh(x)),
     "larger number": (mt.fmax, np.fmax),
+    "place of the largest so far": (lambda x, y: x.cummax(1).indices, _places_so_far),
     "softmax": (lambda x, y: F.softmax(x, 1), lambda x, y: x * np.nan),
 }
 

@@ -16,7 +16,7 @@ from .generic import generic
 from .product import product
 from .reduction import reduction
 from .rows import rows
-from .scan import scan
+from .scan import leader, scan
 from .scatter import scatter
 from .sort import sort
 from .transpose import transpose
@@ -31,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     reduction,  # one reduction over whole dimensions: long rows, columns
     scatter,  # gradients of gathers
     scan,  # running sums
+    leader,  # running extremes
     sort,
     attention,  # of many positions
     recurrence,  # layers that go on from step to step
