@@ -137,8 +137,9 @@ def saved(roots: dict[int, Node]) -> None:
                 seen.add(id(past))
                 stack.append(past)
             continue
-        for x in node.inputs:
-            if x.pending:
+        read = len(node.inputs) if node.call is None else node.call.saved
+        for place, x in enumerate(node.inputs):
+            if x.pending and place < read:
                 roots[id(x)] = x
             if x.requires_grad and id(x) not in seen:
                 seen.add(id(x))

@@ -90,6 +90,8 @@ class Node:
     history: Node | None = None
     """The value that takes this one's cotangent, where its own inputs do not: what a tensor stood
     for before something was written to it unrecorded."""
+    call: Call | None = None
+    """Of a node that stands for a call of a function of the user's: what makes its cotangents."""
     value: float | int | bool | None = None
     """Of a runtime scalar."""
     place: errors.Provenance | None = None
@@ -135,7 +137,8 @@ class Node:
     @property
     def origin(self) -> Node:
         """The value that hooks and gradients of a tensor on this one belong to."""
-        return self if self.history is None else self.history
+        past = self.history
+        return self if past is None or past.call is not None else past
 
     @property
     def is_scalar(self) -> bool:
@@ -149,6 +152,19 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.spec}>"
+
+
+class Call(Protocol):
+    """A call of a function whose gradient the user defines (``autograd.Function``)."""
+
+    saved: int
+    """How many of the call's inputs, the first ones, are what its gradient reads."""
+
+    def cotangents(self, cts: dict[int, Node]) -> Sequence[Node | None]:
+        """Those of the call's inputs, from those of its results by number."""
+
+    def release(self) -> None:
+        """Let go of what was saved: no gradient is asked for again."""
 
 
 class Capture(Protocol):

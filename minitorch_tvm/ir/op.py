@@ -70,6 +70,11 @@ class Op:
         """Name used in text forms and messages: the class name."""
         return type(self).__name__
 
+    @property
+    def grad_name(self) -> str:
+        """What PyTorch calls the derivative, where tensors are printed."""
+        return f"{self.name}Backward0"
+
     def attributes(self) -> dict[str, object]:
         """Attribute names and values, in declaration order."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]

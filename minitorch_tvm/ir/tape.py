@@ -434,9 +434,11 @@ def remember(
     """
     if trace.prefix is start or not trace.whole:
         return
-    # What is behind a value that was computed before is not part of the recording.
+    # What is behind a value that was computed before is not part of the recording.  A function of
+    # the user's may do something else the next time.
     plain = all(
-        n.history is None and n.hooks is None and (n.pending or n.grad_leaf) for n in history
+        n.history is None and n.hooks is None and n.call is None and (n.pending or n.grad_leaf)
+        for n in history
     )
     results = trace.places(n for n in history if not n.grad_leaf)
     leaves = trace.places(n for n in history if n.grad_leaf)

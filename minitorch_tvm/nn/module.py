@@ -15,7 +15,7 @@ from ..tensor import Tensor
 from ..tensor.conversion import target
 from ..tensor.host import host_array, set_value
 from . import state
-from .hooks import Hook, attach
+from .hooks import BackwardHooks, Hook, WatchedCall, attach
 from .parameter import Parameter
 
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -87,7 +87,7 @@ class Module:
             capture = MODE.trace.capture
             if capture is not None:
                 self._seen_by(capture)
-        if self._forward_hooks or self._forward_pre_hooks:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
@@ -110,6 +110,8 @@ class Module:
     _calls_children: ClassVar[bool] = False
     """That is: nothing but call them in turn."""
 
+    _backward_hooks: BackwardHooks | None = None  # a module has its own once it has one
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "_plain" not in vars(cls):  # what is inherited is of another forward()
@@ -127,9 +129,14 @@ class Module:
                     changed = hook.function(self, args)
                     if changed is not None:
                         args = changed if isinstance(changed, tuple) else (changed,)
+            watched = WatchedCall(self, self._backward_hooks) if self._backward_hooks else None
+            if watched is not None:
+                args = watched.entered(args)
             result = self.forward(*args, **kwargs)
             for key in list(pending):
                 result = self._after(pending.pop(key), args, kwargs, result)
+            if watched is not None:
+                result = watched.left(result)
         except BaseException:
             for hook in pending.values():
                 if hook.always_call:
@@ -169,6 +176,30 @@ class Module:
         return attach(
             self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend, self._changed
         )
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` when both are known.
+
+        They are tuples, as long as the positional arguments and the results, with None for what is
+        no tensor; a returned tuple replaces ``grad_input``.  Where no argument requires grad, the
+        hook is called with Nones for them, and a warning.
+        """
+        hooks = self._hooks_on_gradients().full
+        return attach(hooks, Hook(hook), prepend, self._changed)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_output)`` when that is known; a returned tuple replaces it."""
+        hooks = self._hooks_on_gradients().before
+        return attach(hooks, Hook(hook), prepend, self._changed)
+
+    def _hooks_on_gradients(self) -> BackwardHooks:
+        if self._backward_hooks is None:
+            self.__dict__["_backward_hooks"] = BackwardHooks()
+        return self.__dict__["_backward_hooks"]
 
     # --- attributes -------------------------------------------------------------------------
 
@@ -542,6 +573,7 @@ def reads_of(modules: Iterable[Module | None], choices: list[object], tensors: l
             plain is None
             or own["_forward_hooks"]
             or own["_forward_pre_hooks"]
+            or module._backward_hooks
             or "forward" in own
             or kind.__call__ is not _CALL
         ):

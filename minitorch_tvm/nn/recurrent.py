@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -18,6 +19,7 @@ from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter, new_parameter
+from .utils.rnn import Layout, PackedSequence
 
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 
@@ -25,7 +27,7 @@ _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 class RNNBase(Module):
     """What :class:`RNN`, :class:`LSTM` and :class:`GRU` share: parameters, checks, layers.
 
-    Packed sequences and ``proj_size`` are not supported (TypeError, NotImplementedError).
+    ``proj_size`` is not supported (NotImplementedError).
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class RNNBase(Module):
         name = self._get_name()
         if not isinstance(input, Tensor):
             raise TypeError(
-                f"{name} expects a Tensor, but got {type(input).__name__} (packed sequences are "
-                "not supported)"
+                f"{name} expects a Tensor or a PackedSequence, but got {type(input).__name__}"
             )
         if input.ndim not in (2, 3):
             found = f"{input.ndim}D tensor" if name == "RNN" else f"{input.ndim}D"
             raise ValueError(f"{name}: Expected input to be 2D or 3D, got {found} instead")
+        self._check_features(input)
+
+    def _check_features(self, input: Tensor) -> None:
         kind = self._weights("_l0")[0].dtype
         if input.dtype is not kind:
             raise ValueError(
@@ -136,26 +140,13 @@ class RNNBase(Module):
         steps, n = x.shape[:2]
         if not steps:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
-        cell = _MODES[self.mode]
         count, h = self.num_layers * self._directions, self.hidden_size
         if states is None:
-            zeros = b.expand(b.full_like(x, 0.0), (count, n, h))
-            given = [zeros] * (2 if cell == "lstm" else 1)
+            given = self._zeros(n, x.dtype)
         else:
             self._check_states(states, n, batched)
             given = [b.reshape(s.node, (count, n, h)) for s in states]
-        last: list[list[Node]] = []
-        for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                x = F.dropout(Tensor._wrap(x), self.dropout).node
-            outputs = []
-            for way, suffix in enumerate(self._suffixes(layer)):
-                own = [rc.row(s, layer * self._directions + way) for s in given]
-                y, after = _sequence(cell, way == 1, x, self._weights(suffix), own)
-                outputs.append(y)
-                last.append(after)
-            x = outputs[0] if len(outputs) == 1 else b.cat(outputs, 2)
-        finals = [d.stack([after[i] for after in last]) for i in range(len(given))]
+        x, finals = self._layers(x, given, None)
         if not batched:
             x = b.reshape(x, (steps, x.shape[2]))
             finals = [b.reshape(f, (count, h)) for f in finals]
@@ -163,8 +154,51 @@ class RNNBase(Module):
             x = b.permute(x, (1, 0, 2))
         return Tensor._wrap(x), [Tensor._wrap(f) for f in finals]
 
-    def _single(self, input: Tensor, hx: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _zeros(self, batch: int, dtype: DType) -> list[Node]:
+        shape = (self.num_layers * self._directions, batch, self.hidden_size)
+        return [b.full(shape, 0.0, dtype)] * (2 if self.mode == "LSTM" else 1)
+
+    def _layers(self, x: Node, given: list[Node], layout: Layout | None) -> tuple[Node, list[Node]]:
+        """(states of the last layer, final ones of all) for sequences [t, n, ...], or packed."""
+        cell, last = _MODES[self.mode], list[list[Node]]()
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                x = F.dropout(Tensor._wrap(x), self.dropout).node
+            outputs = []
+            for way, suffix in enumerate(self._suffixes(layer)):
+                own = [rc.row(s, layer * self._directions + way) for s in given]
+                y, after = _sequence(cell, way == 1, x, self._weights(suffix), own, layout)
+                outputs.append(y)
+                last.append(after)
+            x = outputs[0] if len(outputs) == 1 else b.cat(outputs, len(x.shape) - 1)
+        return x, [d.stack([after[i] for after in last]) for i in range(len(given))]
+
+    def _run_packed(
+        self, input: PackedSequence, states: Sequence[Tensor] | None
+    ) -> tuple[PackedSequence, list[Tensor]]:
+        """As :meth:`_run`, for sequences of different lengths."""
+        data, sizes, order, back = input
+        if data.ndim != 2:
+            raise RuntimeError(f"input must have 2 dimensions, got {data.ndim}")
+        self._check_features(data)
+        layout = Layout(sizes)
+        if states is None:
+            given = self._zeros(layout.batch, data.dtype)
+        else:
+            for state in states:
+                self._check_states([state], layout.batch, True)
+            given = [(s if order is None else s.index_select(1, order)).node for s in states]
+        x, finals = self._layers(data.node, given, layout)
+        after = [Tensor._wrap(f) for f in finals]
+        if back is not None:
+            after = [f.index_select(1, back) for f in after]
+        return PackedSequence(Tensor._wrap(x), sizes, order, back), after
+
+    def _single(self, input: Any, hx: Tensor | None) -> tuple[Any, Tensor]:
         """What the layers of one state do."""
+        if isinstance(input, PackedSequence):
+            packed, (final,) = self._run_packed(input, None if hx is None else [hx])
+            return packed, final
         self._check_input(input)
         if hx is not None and hx.ndim != input.ndim:
             batch = "batched 3-D" if input.ndim == 3 else "unbatched 2-D"
@@ -220,17 +254,43 @@ def _draw(module: Module, hidden_size: int) -> None:
         init.uniform_(p, -bound, bound)
 
 
+_FAR = 1e30
+"""A sum at which gates are shut, or open, whatever is added to it."""
+_PADDING = {
+    "tanh": (0.0,),
+    "relu": (-_FAR,),
+    "lstm": (-_FAR, _FAR, 0.0, 0.0),
+    "gru": (0.0, _FAR, 0.0),
+}
+"""By gate, the sums at steps behind the end of a sequence: they keep an LSTM's cell and a GRU's
+state as they are, and gradients at zero."""
+
+
 def _sequence(
-    cell: str, reverse: bool, x: Node, weights: Sequence[Parameter], state: list[Node]
+    cell: str,
+    reverse: bool,
+    x: Node,
+    weights: Sequence[Parameter],
+    state: list[Node],
+    layout: Layout | None,
 ) -> tuple[Node, list[Node]]:
-    """(states [t, n, h], those after the last step) of one layer in one direction."""
+    """(states [t, n, h], those after the last step) of one layer in one direction.
+
+    With a ``layout`` x and the states are packed; those after the last step are each sequence's.
+    """
     w, own, *biases = [p.node for p in weights]
     if cell == "gru":  # whose biases of the states are multiplied by a gate
         sums = net.linear(x, w, biases[0] if biases else None)
-        offset = biases[1] if biases else b.full((own.shape[0],), 0.0, own.dtype)
-        return rc.recurrence(cell, reverse, sums, own, *state, offset)
-    sums = net.linear(x, w, d.add(*biases) if biases else None)
-    return rc.recurrence(cell, reverse, sums, own, *state)
+        state = [*state, biases[1] if biases else b.full((own.shape[0],), 0.0, own.dtype)]
+    else:
+        sums = net.linear(x, w, d.add(*biases) if biases else None)
+    if layout is None:
+        return rc.recurrence(cell, reverse, sums, own, *state)
+    gate = (1, own.shape[1])
+    padding = b.cat([b.full(gate, value, x.dtype) for value in _PADDING[cell]], 1)
+    # Backwards is forwards from each sequence's end, so that padding always comes last.
+    y, after = rc.recurrence(cell, False, layout.padded(sums, padding, reverse), own, *state)
+    return layout.packed(y, reverse), [layout.last(y), *after[1:]]
 
 
 class RNN(RNNBase):
@@ -277,7 +337,7 @@ class RNN(RNNBase):
         )
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """(output, h_n): all states of the last layer, and the last states of all layers."""
         return self._single(input, hx)
 
@@ -321,7 +381,7 @@ class GRU(RNNBase):
             dtype,
         )
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """(output, h_n): all states of the last layer, and the last states of all layers."""
         return self._single(input, hx)
 
@@ -333,7 +393,8 @@ class LSTM(RNNBase):
     order i, f, g, o): c' = f c + i g and h' = o tanh(c').  ``num_layers`` layers read each other's
     states, with ``dropout`` between them in training; ``bidirectional`` layers also read from the
     end, and join both.  Inputs are [length, batch, input_size] (with ``batch_first`` [batch,
-    length, input_size]), or [length, input_size].
+    length, input_size]), or [length, input_size], or an ``nn.utils.rnn.PackedSequence``, for which
+    the output is one, too, and the last states are those at each sequence's end.
 
     >>> import minitorch_tvm as mt
     >>> y, (h, c) = mt.nn.LSTM(3, 4, num_layers=2)(mt.zeros(5, 2, 3))
@@ -369,12 +430,15 @@ class LSTM(RNNBase):
         )
 
     def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, input: Any, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Any, tuple[Tensor, Tensor]]:
         """(output, (h_n, c_n)): all states of the last layer, and the last ones of all layers.
 
         ``hx`` is (h_0, c_0), zeros by default.
         """
+        if isinstance(input, PackedSequence):
+            packed, (h, c) = self._run_packed(input, hx)
+            return packed, (h, c)
         self._check_input(input)
         if hx is not None and (hx[0].ndim != input.ndim or hx[1].ndim != input.ndim):
             batch = "batched 3-D" if input.ndim == 3 else "unbatched 2-D"

@@ -214,7 +214,7 @@ class Adagrad(RuleOptimizer):
         lr = group["lr"] / (1.0 + (state["step"] - 1) * group["lr_decay"])
         return group["weight_decay"], group["eps"], lr
 
-    def _first(self, name: str) -> float:
+    def _first(self, name: str, group: Group) -> float:
         return float(self.defaults["initial_accumulator_value"])
 
     def buffers(self, group: Group) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from .. import lazy
 from ..autograd import enable_grad
 from ..core import errors
 from ..core.dtype import DType
-from ..core.shape import numel
+from ..core.shape import Shape, numel
 from ..ir.node import MODE, Node, effect, leaf, numbers
 from ..runtime.memory import Buffer, buffer_of
 from ..tensor import Tensor
@@ -30,12 +30,14 @@ def check_hyperparameter(name: str, value: Any, what: str) -> None:
         raise ValueError(f"Invalid {what}: {value}")
 
 
-def full_for(node: Node, value: float = 0.0) -> Tensor:
-    """Realised memory in the shape of ``node``: no program is compiled or run to fill it."""
-    buffer = Buffer(numel(node.shape) * node.dtype.itemsize)
+def full_for(node: Node, value: float = 0.0, shape: Shape | None = None) -> Tensor:
+    """Realised memory in the dtype and shape of ``node``, or another shape: no program is compiled
+    or run to fill it."""
+    shape = node.shape if shape is None else shape
+    buffer = Buffer(numel(shape) * node.dtype.itemsize)
     if buffer.nbytes:
-        buffer.numpy(node.shape, node.dtype)[...] = value
-    return Tensor._wrap(leaf(buffer, node.shape, node.dtype))
+        buffer.numpy(shape, node.dtype)[...] = value
+    return Tensor._wrap(leaf(buffer, shape, node.dtype))
 
 
 class Optimizer:
@@ -295,13 +297,17 @@ class Optimizer:
         state = {number[id(p)]: self._packed(s) for p, s in self.state.items() if id(p) in number}
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
+    def _shape(self, p: Tensor, name: str) -> Shape:
+        """That of a tensor in a parameter's state."""
+        return tuple(p.shape)
+
     def _packed(self, state: dict[str, Any]) -> dict[str, Any]:
         """One parameter's state in PyTorch's format."""
         return dict(state)
 
     def _unpacked(self, p: Tensor, state: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse of :meth:`_packed`: copies of the tensors, in the parameter's dtype."""
-        return {k: _copied(v, p.dtype) if isinstance(v, Tensor) else v for k, v in state.items()}
+        return {k: copied(v, p.dtype) if isinstance(v, Tensor) else v for k, v in state.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` returned (tensors are copied).
@@ -328,7 +334,8 @@ class Optimizer:
             if p is None:
                 continue
             for name, value in state.items():
-                if isinstance(value, Tensor) and value.ndim and value.shape != p.shape:
+                wanted = self._shape(p, name)
+                if isinstance(value, Tensor) and value.ndim and value.shape != wanted:
                     raise ValueError(
                         f"loaded state {name!r} of parameter {index} has shape {value.shape}, but "
                         f"the parameter has shape {p.shape}"
@@ -368,6 +375,7 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
     return rounds
 
 
-def _copied(t: Tensor, dtype: DType) -> Tensor:
+def copied(t: Tensor, dtype: DType) -> Tensor:
+    """A tensor of its own with these values."""
     array = t.detach().numpy()
     return Tensor._wrap(leaf(buffer_of(array, dtype), array.shape, dtype))

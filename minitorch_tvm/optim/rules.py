@@ -97,10 +97,10 @@ class RuleOptimizer(Optimizer):
             state.setdefault(name, value)
         for name in self.buffers(group):
             if name not in state:
-                state[name] = full_for(p.node, self._first(name))
+                state[name] = full_for(p.node, self._first(name, group), self._shape(p, name))
         return state
 
-    def _first(self, name: str) -> float:
+    def _first(self, name: str, group: Group) -> float:
         """What a buffer is filled with at first."""
         return 0.0
 

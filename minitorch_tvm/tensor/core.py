@@ -223,12 +223,17 @@ class TensorBase(Copies):
             new = d.clone(new) if keep else history.without_history(new)
         if old.grad_leaf:
             self._mark_leaf(new, old)
-        elif new.history is None:
+        elif new.origin is new:
             history.move_owner(old, new)
         new.donor = donor
         old.donor = None  # one value at most takes over memory
         self._node = new
         self._version += 1
+        lazy.track(self, new)
+
+    def _adopt(self, new: Node) -> None:
+        """Stand for ``new``, the same value with another history."""
+        self._node = new
         lazy.track(self, new)
 
     def _unwritten(self, old: Node) -> None:
@@ -387,7 +392,7 @@ class TensorBase(Copies):
     @property
     def grad_fn(self) -> str | None:
         """Name of the operation that made this tensor, as PyTorch prints it; None for leaves."""
-        return None if self.is_leaf else f"<{self.node.origin.op.name}Backward0>"
+        return None if self.is_leaf else f"<{self.node.origin.op.grad_name}>"
 
     def backward(
         self,
@@ -419,14 +424,17 @@ class TensorBase(Copies):
 
         Returns a handle whose ``remove()`` detaches the hook.
         """
-        node = self.node.origin
-        if not node.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
 
         def call(ct: Node) -> Node | None:
             result = hook(self._wrap(ct))
             return None if result is None else result.node
 
+        return self._hooked(call)
+
+    def _hooked(self, call: Callable[[Node], Node | None]) -> RemovableHandle:
+        node = self.node.origin
+        if not node.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if node.hooks is None:
             node.hooks = []
         # A leaf hands this list on when it is updated in place, so removal works after updates.

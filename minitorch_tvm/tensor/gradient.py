@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import autograd, lazy
+from ..autograd.engine import Afterwards
 from ..core.dtype import DType
+from ..core.handle import RemovableHandle
 from ..core.shape import Size
 from ..ir.node import MODE, Node
 from ..ir.tape import Promise
@@ -27,6 +30,8 @@ class Gradient:
 
     if TYPE_CHECKING:  # of the tensor
         _wrap: Any
+        _hooked: Any
+        is_leaf: Any
 
         @property
         def shape(self) -> Size: ...
@@ -89,6 +94,24 @@ class Gradient:
                     "the tensor's grad_dtype (defaults to the tensor's dtype)."
                 )
         self._grad = value
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call ``hook(self)`` when ``backward()`` has added to this leaf's :attr:`grad`.
+
+        Returns a handle whose ``remove()`` detaches the hook.  Raises RuntimeError for results of
+        operations and for tensors that require no grad.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.ones(2, requires_grad=True)
+        >>> _ = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+        >>> (x * 3).sum().backward()
+        tensor([3., 3.])
+        """
+        if not self.is_leaf:
+            raise RuntimeError(
+                "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            )
+        return self._hooked(Afterwards(hook))
 
     def _clear_grad(self, set_to_none: bool) -> None:
         """Drop ``.grad``, or set it to zero and make it forget how it was computed."""

@@ -1,5 +1,6 @@
-"""Helpers around training: ``utils.data`` holds datasets, samplers and the DataLoader."""
+"""Helpers around training: ``utils.data`` holds datasets, samplers and the DataLoader,
+``utils.checkpoint`` what stands for recomputation."""
 
-from minitorch_tvm.utils import data
+from minitorch_tvm.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

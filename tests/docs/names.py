@@ -29,10 +29,12 @@ def names(space: str) -> list[str]:
     found = {
         "mt": lambda: [n for n in mt.__all__ if not isinstance(getattr(mt, n), types.ModuleType)],
         "Tensor": lambda: [n for n in dir(mt.Tensor) if not n.startswith("_")],
+        "autograd": lambda: [n for n in mt.autograd.__all__ if n != "function"],
         "nn": lambda: [n for n in nn.__all__ if n not in ("functional", "init", "utils")],
         "nn.functional": lambda: nn.functional.__all__,
         "nn.init": lambda: _defined(nn.init),
         "nn.utils": lambda: _defined(nn.utils),
+        "nn.utils.rnn": lambda: [n for n in _defined(nn.utils.rnn) if n != "Layout"],
         "optim": lambda: [n for n in optim.__all__ if n not in ("lr_scheduler", "swa_utils")],
         "optim.lr_scheduler": lambda: optim.lr_scheduler.__all__,
         "optim.swa_utils": lambda: _defined(optim.swa_utils),

@@ -88,6 +88,13 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("RAdam", {}),
     ("RAdam", {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
     ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.3, "etas": (0.3, 1.5), "step_sizes": (0.05, 0.4), "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 2, "weight_decay": 0.1, "maximize": True}),
+    ("Adafactor", {}),
+    ("Adafactor", {"lr": 0.3, "weight_decay": 0.1, "d": 1.5, "eps": (1e-3, 0.1)}),
+    ("Adafactor", {"lr": 0.9, "beta2_decay": -0.3, "maximize": True}),
 ]
 NAMES = sorted({name for name, _ in OPTIONS})
 
@@ -104,6 +111,22 @@ def test_trajectory_and_state_equal_torchs(name: str, options: dict[str, Any]) -
     ours, theirs = (o.state_dict()["state"].get(0, {}) for o in (opt, topt))
     assert list(ours) == list(theirs)
     assert opt.state_dict()["param_groups"][0].keys() == topt.state_dict()["param_groups"][0].keys()
+
+
+@pytest.mark.parametrize("name", ["Rprop", "ASGD", "Adafactor"])
+def test_twenty_steps_in_single_precision(name: str) -> None:
+    found = []
+    for lib in (mt, torch):
+        ps = [lib.tensor(a.astype(np.float32), requires_grad=True) for a in START]
+        targets = [lib.tensor(t.astype(np.float32)) for t in TARGETS]
+        opt = getattr(lib.optim, name)(ps, lr=0.1)
+        for _ in range(20):
+            opt.zero_grad()
+            sum(((p - t) ** 2).sum() for p, t in zip(ps, targets, strict=True)).backward()
+            opt.step()
+        found.append([p.detach().numpy() for p in ps])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,9 +147,7 @@ def test_schedule_signature(name: str) -> None:
     assert described(ours) == described(getattr(torch.optim.lr_scheduler, name).__init__)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [OPTIONS[3], OPTIONS[10], OPTIONS[17], OPTIONS[20], OPTIONS[27]]
-)
+@pytest.mark.parametrize(("name", "options"), [OPTIONS[i] for i in (3, 10, 17, 20, 27, -7, -4, -2)])
 def test_state_of_torch_continues_here(name: str, options: dict[str, Any]) -> None:
     def make(lib: Any, ps: list[Any]) -> Any:
         return getattr(lib.optim, name)(ps, **options)
@@ -186,6 +207,16 @@ MISTAKES: list[Any] = [
     lambda t, p: t.optim.Adamax(p, betas=(0.5, 1)),
     lambda t, p: t.optim.NAdam(p, momentum_decay=-1),
     lambda t, p: t.optim.RAdam(p, weight_decay=-1),
+    lambda t, p: t.optim.Rprop(p, lr=-1),
+    lambda t, p: t.optim.Rprop(p, etas=(1.0, 2.0)),
+    lambda t, p: t.optim.ASGD(p, lr=-1),
+    lambda t, p: t.optim.ASGD(p, weight_decay=-1),
+    lambda t, p: t.optim.Adafactor(p, lr=-1),
+    lambda t, p: t.optim.Adafactor(p, beta2_decay=0.1),
+    lambda t, p: t.optim.Adafactor(p, eps=(-1.0, 0.1)),
+    lambda t, p: t.optim.Adafactor(p, eps=(None, -0.1)),
+    lambda t, p: t.optim.Adafactor(p, d=0.5),
+    lambda t, p: t.optim.Adafactor(p, weight_decay=-1),
     lambda t, p: t.optim.SGD([]),
     lambda t, p: t.optim.SGD(p[0]),
     lambda t, p: t.optim.SGD([3]),

@@ -26,6 +26,9 @@ MAKERS: dict[str, Any] = {
     "adamax": lambda p: mt.optim.Adamax(p, lr=0.1, weight_decay=0.01),
     "nadam": lambda p: mt.optim.NAdam(p, lr=0.1, weight_decay=0.01),
     "radam": lambda p: mt.optim.RAdam(p, lr=0.1, betas=(0.9, 0.8), weight_decay=0.01),
+    "rprop": lambda p: mt.optim.Rprop(p, lr=0.1),
+    "asgd": lambda p: mt.optim.ASGD(p, lr=0.1, lambd=0.01, t0=3),
+    "adafactor": lambda p: mt.optim.Adafactor(p, lr=0.1, weight_decay=0.01),
 }
 
 

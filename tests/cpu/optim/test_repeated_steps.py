@@ -36,6 +36,9 @@ _RULES: list[tuple[str, dict[str, Any]]] = [
     ("Adadelta", {"lr": 0.1, "weight_decay": 0.1}),
     ("NAdam", {"lr": 0.01}),
     ("RAdam", {"lr": 0.01, "betas": (0.9, 0.8)}),
+    ("Rprop", {"lr": 0.01}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 2}),
+    ("Adafactor", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
 

@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .. import lazy
-from ..autograd import no_grad
-from ..ir.node import Node
-from ..ir.tape import Amending
-from ..ops import build as b
-from ..ops import derived as d
-from ..ops import powers
-from ..tensor import Tensor
-from ..tensor.creation import tensor
-from ..tensor.functions import cat
+from ... import lazy
+from ...autograd import no_grad
+from ...ir.node import Node
+from ...ir.tape import Amending
+from ...ops import build as b
+from ...ops import derived as d
+from ...ops import powers
+from ...tensor import Tensor
+from ...tensor.creation import tensor
+from ...tensor.functions import cat
+from . import rnn
 
 
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:

@@ -14,16 +14,17 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from . import lazy
-from .core import dtype as dt
-from .core import errors
-from .core.arguments import wrong_kind
-from .core.record import record
-from .ir.node import MODE, Node, apply
-from .ir.op import Kind, Op, Spec, intern
-from .ir.tape import remember, tape_of
-from .ops import build
-from .ops.composite import Expandable
+from .. import lazy
+from ..core import dtype as dt
+from ..core import errors
+from ..core.arguments import wrong_kind
+from ..core.record import record
+from ..ir.node import MODE, Node, apply
+from ..ir.op import Kind, Op, Spec, intern
+from ..ir.tape import remember, tape_of
+from ..ops import build
+from ..ops.composite import Expandable
+from .function import TWICE, Returned
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -124,12 +125,14 @@ def _history(roots: Iterable[Node]) -> list[Node]:
     return sorted(found.values(), key=lambda n: n.sequence, reverse=True)
 
 
-_TWICE = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
+def _leading(history: Sequence[Node], wanted: Callable[[Node], bool]) -> set[int]:
+    """Ids of those of a history from which cotangents go on to a wanted value."""
+    found: set[int] = set()
+    for node in reversed(history):  # inputs first
+        before = node.inputs if node.history is None else (node.history,)
+        if wanted(node) or any(id(x) in found for x in before):
+            found.add(id(node))
+    return found
 
 
 def cotangents(
@@ -146,12 +149,15 @@ def cotangents(
             )
     found: dict[int, tuple[Node, Node]] = {}
     flowing: dict[int, Node] = {}
+    returned: dict[int, dict[int, Node]] = {}  # to calls of users' functions, by result
+    leading: set[int] | None = None
     place_before, errors.OVERRIDE.place = errors.OVERRIDE.place, errors.user_place()
     grad_before, MODE.trace.grad_enabled = MODE.trace.grad_enabled, create_graph
     try:
         for node, ct in roots:
             _accumulate(flowing, node, ct)
-        for node in _history(n for n, _ in roots):
+        history = _history(n for n, _ in roots)
+        for node in history:
             if id(node) not in flowing:
                 continue
             ct = flowing.pop(id(node))
@@ -164,11 +170,22 @@ def cotangents(
             if node.grad_leaf:
                 continue
             if node.freed:
-                raise RuntimeError(_TWICE)
+                raise RuntimeError(TWICE)
             inputs = node.inputs
             grads: Sequence[Node | None]
-            if node.history is not None:
+            if isinstance(node.op, Returned) and node.history is not None:
+                call, inputs, grads = node.history, (), ()
+                cts, index = returned.setdefault(id(call), {}), node.op.index
+                cts[index] = build.add(cts[index], ct) if index in cts else ct
+                flowing[id(call)] = ct  # its turn comes behind that of all of its results
+            elif node.history is not None:
                 inputs, grads = (node.history,), (ct,)
+            elif node.call is not None:
+                if leading is None:
+                    leading = _leading(history, wanted)
+                if id(node) not in leading:  # PyTorch does not ask it, either
+                    continue
+                grads = node.call.cotangents(returned[id(node)])
             elif node.op.kind is Kind.COMPOSITE:
                 grads = _later(node.op, ct, inputs)
             else:
@@ -179,6 +196,8 @@ def cotangents(
             if not retain_graph:
                 node.freed = True
                 node.history = None
+                if node.call is not None:
+                    node.call.release()
                 if not node.pending:
                     node.inputs = ()
     except BaseException:
@@ -291,6 +310,24 @@ def _initial(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[
     return pairs
 
 
+class Afterwards:
+    """A hook that is called when a leaf's ``.grad`` is there; it changes no gradient on its way."""
+
+    def __init__(self, hook: Callable[[Any], None]) -> None:
+        self._hook = hook
+
+    def __call__(self, ct: Node) -> None:
+        return None
+
+    def done(self, leaf: Any) -> None:
+        """Tell it."""
+        answer = self._hook(leaf)
+        if hasattr(answer, "node"):
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if answer is not None:
+            raise TypeError(f"expected Variable, but hook returned '{type(answer).__name__}'")
+
+
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -343,6 +380,9 @@ def backward(
         owner: Any = chosen(node) if chosen is not None else node.owner and node.owner()
         if owner is not None:
             owner._accumulate_grad(ct)
+            for hook in tuple(node.hooks or ()):
+                if isinstance(hook, Afterwards):
+                    hook.done(owner)
 
 
 def grad(

@@ -1,0 +1,29 @@
+"""Gradients: modes, ``backward`` and ``grad``, and functions whose gradient users define."""
+
+from . import function
+from .engine import (
+    GradcheckError,
+    backward,
+    enable_grad,
+    grad,
+    gradcheck,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from .function import Function
+
+__all__ = [
+    "Function",
+    "GradcheckError",
+    "backward",
+    "enable_grad",
+    "function",
+    "grad",
+    "gradcheck",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
