@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..core import errors
@@ -18,6 +19,7 @@ from ..core.record import record
 from ..core.shape import Shape
 from ..ir.node import MODE, Node, apply, new_sequence
 from ..ir.op import Kind, Op, Spec, intern
+from ..ir.te import TE, Tensor
 from ..ops import build
 from ..ops.composite import Expandable
 
@@ -37,6 +39,12 @@ class Called(Op, kind=Kind.OPAQUE):
 
     def infer(self, *inputs: Spec) -> Spec:
         return Spec((), float32)
+
+    def compute(self, te: TE, *xs: Tensor) -> Tensor:
+        raise AssertionError(f"{self} reached the compiler")
+
+    def reference(self, np: ModuleType, *xs: Any) -> Any:
+        raise AssertionError(f"{self} reached the executor")
 
 
 @record(eq=False)
