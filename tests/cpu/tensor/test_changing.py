@@ -1,5 +1,6 @@
 """Lines whose operations are others each time are run op by op."""
 
+import itertools
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,9 @@ import minitorch_tvm.nn.functional as F
 from minitorch_tvm import changing, lazy, nn, optim, sites
 from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir.node import Node, apply, leaf
+from minitorch_tvm.ops import build
+from minitorch_tvm.ops.composite import composite
 
 Run = Callable[[], Any]
 
@@ -173,6 +177,48 @@ def test_actions_of_episodes() -> None:
     with config.override(varying=True):
         events = both(run)
     assert events["piecewise_programs"] >= 10
+
+
+def test_choices_that_are_made_several_times_are_compiled() -> None:
+    x = mt.from_numpy(np.ones((3, 8), np.float32))
+
+    def run() -> None:
+        for dims in itertools.islice(itertools.permutations(range(4)), 10):
+            for _ in range(4):
+                (x.reshape(3, 2, 2, 2).permute(dims) * 2.0).sum().item()
+
+    _, events = counted(run)
+    assert not events["piecewise_programs"]
+    assert events["compiles"] == 10
+
+
+def test_parts_of_parts() -> None:
+    """A composite that only takes parts is one part."""
+    x = leaf(None, (6, 4), mt.float32)
+
+    def inner(x: Node) -> Node:
+        rows = build.slice(x, [2, 0], [6, 4], [1, 1])
+        return build.reshape(build.slice(rows, [1, 0], [3, 4], [1, 1]), (8,))
+
+    node = apply(composite("Inner", inner), x)
+    x.index = 0
+    assert changing._looked_at(node) == (0, (3 * 4 * 4, 8 * 4))
+    node = apply(composite("Column", lambda x: build.slice(x, [0, 1], [6, 2], [1, 1])), x)
+    assert changing._looked_at(node) is None
+
+
+def test_results_have_memory_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    x = mt.from_numpy(np.ones((3, 4), np.float32))
+    for _ in range(12):
+        first = several(rng, x)
+        second = first.clone()
+        mt.eval(first, second)
+        before = first.numpy().copy()
+        second += 1.0
+        mt.eval(second)
+        assert (first.numpy() == before).all()
+        np.testing.assert_allclose(second.numpy(), before + 1.0)
 
 
 def several(rng: np.random.Generator, x: mt.Tensor) -> mt.Tensor:
