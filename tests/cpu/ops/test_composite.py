@@ -92,3 +92,18 @@ def test_an_error_in_a_composite_names_the_line() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as caught:
         F.linear(mt.ones(2, 3), mt.ones(4, 5))
     assert "F.linear(mt.ones(2, 3), mt.ones(4, 5))" in caught.value.__notes__[0]
+
+
+def test_inputs_that_are_one_are_told_from_others() -> None:
+    """What a composite stands for is remembered for inputs of equal shapes."""
+    both = composite("Both", lambda x, y: b.sub(b.mul(x, y), b.mul(y, y)))
+    x, y = mt.tensor([1.0, 2.0]), mt.tensor([3.0, 5.0])
+
+    def made(x: mt.Tensor, y: mt.Tensor) -> list[float]:
+        return mt.Tensor._wrap(apply(both, x.node, y.node)).tolist()
+
+    assert [made(x, x), made(x, y), made(y, x), made(y, y)] == [[0, 0], [-6, -15], [2, 6], [0, 0]]
+    # So are inputs that become one when others are expanded.
+    same = composite("Same", lambda x: x)
+    z = mt.Tensor._wrap(apply(same, x.node))
+    assert (made(z, x), made(z, y)) == ([0, 0], [-6, -15])

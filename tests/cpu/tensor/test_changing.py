@@ -180,12 +180,12 @@ def test_actions_of_episodes() -> None:
 
 
 def test_choices_that_are_made_several_times_are_compiled() -> None:
-    x = mt.from_numpy(np.ones((3, 8), np.float32))
+    x = mt.from_numpy(np.ones((2, 8), np.float32))
 
     def run() -> None:
-        for dims in itertools.islice(itertools.permutations(range(4)), 10):
+        for dims in itertools.islice(itertools.permutations(range(4)), 1, 11):
             for _ in range(4):
-                (x.reshape(3, 2, 2, 2).permute(dims) * 2.0).sum().item()
+                (x.reshape(2, 2, 2, 2).permute(dims) * 2.0).sum().item()
 
     _, events = counted(run)
     assert not events["piecewise_programs"]
