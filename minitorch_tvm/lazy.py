@@ -590,31 +590,35 @@ def _made(plan: Plan) -> Runner:
     """The executor of a structure that is not in memory; from now on it is."""
     place = errors.user_place()
     # Captured calls keep their executors, and have been asked to be fast.
-    new = plan.key not in _WORTH_COMPILING and MODE.trace.capture is None
-    instead: interim.Runner | None = interim.in_pieces(plan, place, _alone) if new else None
+    worth = plan.key in _WORTH_COMPILING
+    compiled = worth or MODE.trace.capture is not None
+    instead: interim.Runner | None = None
+    history: sites.History | None = None
+    if not compiled:
+        instead = interim.in_pieces(plan, place, _alone)
     if instead is None:
         with collector.put_off():
             recorded = graph_of(plan)
-            history = sites.note(recorded, place) if new else None
+            if not worth:
+                history = sites.note(recorded, place)
         if config.CONFIG.target == "numpy":
             EVENTS.add("reference_programs")
             reference = ReferenceExecutor(reference_program(recorded))
             _remember(_CACHE, plan.key, reference)
             return reference
-        if history is not None:
+        if history is not None and not compiled:
             instead = interim.as_others(recorded, history, place, _compiled)
-            if instead is None:
-                sites.compiling(recorded, place)
-            else:
-                history.runner = _reference(instead)
     if instead is not None:
+        executor: Runner = instead
         _remember(_INTERIM, plan.key, instead)
-        return instead
-    executor = _alone(recorded)
+    else:
+        if history is not None:
+            sites.compiling(recorded, place)
+        executor = _alone(recorded)
+        _WORTH_COMPILING.discard(plan.key)
+        _remember(_CACHE, plan.key, executor)
     if history is not None:
         history.runner = _reference(executor)
-    _WORTH_COMPILING.discard(plan.key)
-    _remember(_CACHE, plan.key, executor)
     return executor
 
 

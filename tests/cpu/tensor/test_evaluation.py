@@ -179,6 +179,13 @@ def test_a_line_that_compiles_again_and_again_warns_once() -> None:
         many()
 
 
+def test_a_captured_call_that_compiles_again_and_again_warns() -> None:
+    captured = mt.compile(lambda x: (x + 1.0).sum())
+    with pytest.warns(UserWarning, match="compiled 9 different programs"):
+        for n in range(1, 10):
+            assert captured(mt.from_numpy(np.ones(n, np.float32))).item() == 2 * n
+
+
 def test_eager_mode_gives_the_same_values() -> None:
     def run() -> list[Any]:
         x = mt.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
