@@ -181,9 +181,13 @@ def test_a_line_that_compiles_again_and_again_warns_once() -> None:
 
 def test_a_captured_call_that_compiles_again_and_again_warns() -> None:
     captured = mt.compile(lambda x: (x + 1.0).sum())
-    with pytest.warns(UserWarning, match="compiled 9 different programs"):
+
+    def many() -> None:
         for n in range(1, 10):
             assert captured(mt.from_numpy(np.ones(n, np.float32))).item() == 2 * n
+
+    with pytest.warns(UserWarning, match="compiled 9 different programs"):
+        many()
 
 
 def test_eager_mode_gives_the_same_values() -> None:
