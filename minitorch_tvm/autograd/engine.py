@@ -150,6 +150,7 @@ def cotangents(
     found: dict[int, tuple[Node, Node]] = {}
     flowing: dict[int, Node] = {}
     returned: dict[int, dict[int, Node]] = {}  # to calls of users' functions, by result
+    empty: set[int] = set()  # whose readers gave no cotangent: users' functions are asked even so
     leading: set[int] | None = None
     place_before, errors.OVERRIDE.place = errors.OVERRIDE.place, errors.user_place()
     grad_before, MODE.trace.grad_enabled = MODE.trace.grad_enabled, create_graph
@@ -157,9 +158,15 @@ def cotangents(
         for node, ct in roots:
             _accumulate(flowing, node, ct)
         history = _history(n for n, _ in roots)
+        asked = any([n.call is not None for n in history])  # noqa: C419
         for node in history:
             if id(node) not in flowing:
-                continue
+                if id(node) in empty and node.call is None and not node.grad_leaf:
+                    before = node.inputs if node.history is None else (node.history,)
+                    empty.update(id(x) for x in before if x.requires_grad)
+                if id(node) not in empty or node.call is None:
+                    continue
+                flowing[id(node)] = node  # of a call only whether there is something matters
             ct = flowing.pop(id(node))
             for hook in tuple(node.hooks or ()):
                 replaced = hook(ct)
@@ -185,7 +192,7 @@ def cotangents(
                     leading = _leading(history, wanted)
                 if id(node) not in leading:  # PyTorch does not ask it, either
                     continue
-                grads = node.call.cotangents(returned[id(node)])
+                grads = node.call.cotangents(returned.get(id(node), {}))
             elif node.op.kind is Kind.COMPOSITE:
                 grads = _later(node.op, ct, inputs)
             else:
@@ -193,6 +200,8 @@ def cotangents(
             for x, g in zip(inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
+                elif asked and x.requires_grad:
+                    empty.add(id(x))
             if not retain_graph:
                 node.freed = True
                 node.history = None
@@ -396,8 +405,9 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``, as a tuple; ``.grad`` is untouched.
+    """Gradients of ``outputs`` with respect to ``inputs``, as a tuple.
 
+    ``.grad`` is untouched, but of results that retain theirs.
     With ``create_graph`` the results can be differentiated again.  An input that the outputs do
     not depend on gives None if ``allow_unused``, zeros if ``materialize_grads``, else RuntimeError.
 
@@ -432,8 +442,17 @@ def grad(
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     history = _history([node for node, _ in pairs]) if call else []
     found: dict[int, Node] = {}
-    ends = cotangents(pairs, lambda n: source(n) is not None, keep, create_graph)
+
+    def wanted(node: Node) -> bool:
+        return source(node) is not None or (node.owner is not None and not node.grad_leaf)
+
+    ends = cotangents(pairs, wanted, keep, create_graph)
     for node, ct in ends.values():
+        retaining: Any = None if node.owner is None or node.grad_leaf else node.owner()
+        if retaining is not None:
+            retaining._accumulate_grad(ct)
+        if source(node) is None:
+            continue
         key = id(source(node))
         if key in found:
             with set_grad_enabled(create_graph):

@@ -32,8 +32,12 @@ def _search(line: Node, values: Node, right: bool) -> Node:
         inside = b.le(ahead, b.full((), n, dt.int64))
         last = b.where(inside, b.sub(ahead, b.full((), 1, dt.int64)), b.full((), n - 1, dt.int64))
         element = take(line, last, 0) if rank == 1 else pk.gather(line, last, rank - 1)
-        # Elements that are before a value: of NaN all, as it is the largest.
-        stops = b.lt(values, element) if right else b.le(values, element)
+        # NaN is the largest, in the line as well as among the values.
+        known, missing = b.eq(values, values), b.ne(element, element)
+        if right:
+            stops = b.where(missing, known, b.lt(values, element))
+        else:
+            stops = b.logical_or(missing, b.le(values, element))
         found = b.where(b.logical_and(inside, b.logical_not(stops)), ahead, found)
     return found
 

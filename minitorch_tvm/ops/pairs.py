@@ -6,11 +6,13 @@ import math
 
 from ..core import dtype as dt
 from ..core.arguments import unsupported
+from ..core.record import record
 from ..ir.node import Node, apply
+from ..ir.op import Kind, Spec, intern
 from . import build as b
 from . import derived as d
 from . import powers
-from .composite import composite
+from .composite import Expandable, composite
 from .elementary import elementary, stepwise
 from .special import special
 
@@ -29,15 +31,34 @@ def of_two_floats(name: str, x: Node, y: Node) -> Node:
     return of_two(name, x, y)
 
 
-def _xlogy(x: Node, y: Node) -> Node:
-    zero = b.full_like(x, 0.0)
-    # 0 log(y) is 0 also of y <= 0; where y is NaN, so is the product.
-    gone = b.logical_and(b.eq(x, zero), b.eq(y, y))
-    product = b.mul(x, b.log(b.where(gone, b.full_like(y, 1.0), y)))
-    return b.where(gone, zero, product)
+@record(eq=False)
+class Xlogy(Expandable, kind=Kind.COMPOSITE):
+    """x log(y), 0 where x is 0 and y is not NaN: [*s], [*t] -> their broadcast shape.
+
+    The gradient by x is log(y) also where x is 0, but where log(y) is none.
+    """
+
+    def infer(self, *inputs: Spec) -> Spec:
+        return b.MUL.infer(*inputs)
+
+    def expand(self, *xs: Node) -> Node:
+        x, y = xs
+        zero = b.full_like(x, 0.0)
+        # 0 log(y) is 0 also of y <= 0; where y is NaN, so is the product.
+        gone = b.logical_and(b.eq(x, zero), b.eq(y, y))
+        product = b.mul(x, b.log(b.where(gone, b.full_like(y, 1.0), y)))
+        return b.where(gone, zero, product)
+
+    def cotangent(self, index: int, ct: Node, *inputs: Node) -> Node:
+        x, y = inputs
+        if index:
+            return b.unbroadcast(b.div(b.mul(ct, x), y), y.shape)
+        none = b.logical_and(b.eq(x, b.full_like(x, 0.0)), b.le(y, b.full_like(y, 0.0)))
+        slope = apply(self, ct, y)
+        return b.unbroadcast(b.where(none, b.full_like(slope, 0.0), slope), x.shape)
 
 
-_XLOGY = composite("Xlogy", _xlogy)
+_XLOGY = intern(Xlogy())
 
 
 def xlogy(x: d.Operand, y: d.Operand) -> Node:

@@ -135,7 +135,11 @@ class Arranging(Sorts):
             raise RuntimeError(
                 f"size {{{list(wanted)}}} is not expandable to size {{{list(x.shape)}}}."
             )
-        return self._wrap(d.clone(x) if wanted == x.shape else b.unbroadcast(x, wanted))
+        if wanted == x.shape:
+            return self._wrap(d.clone(x))
+        if not x.dtype.is_floating_point:  # as sums are
+            x = b.cast(x, dt.int64)
+        return self._wrap(b.unbroadcast(x, wanted))
 
     # --- diagonals --------------------------------------------------------------------------
 

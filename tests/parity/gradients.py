@@ -93,5 +93,3 @@ DIFFERENT = {
         *("varmean", "cdistx"),
     )
 }
-# Where x is 0, x log(y) is 0 for all y, and so is its derivative by y: 0 / 0 in PyTorch.
-DIFFERENT |= {("plain", "xlogy"), ("ties", "xlogy")}

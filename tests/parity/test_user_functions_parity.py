@@ -366,6 +366,31 @@ def hooks(lib: Any) -> Any:
     return y.grad, x.grad
 
 
+def behind_none(lib: Any) -> Any:
+    """Functions are asked also where those that read their results give no gradient."""
+
+    class Losing(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, loss: Any, materialize: Any) -> Any:
+            ctx.set_materialize_grads(materialize)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g, lib.ones(()), None
+
+    nothing = _answering(lib, lambda g: (None, None))
+    other = lib.tensor([2.0, 5.0], requires_grad=True)
+    found = []
+    for materialize in (True, False):
+        for between in (lambda y: y, lambda y: (y * 2).tanh()):
+            x, _ = _leaves(lib)
+            y = Losing.apply(x, (other * other).sum(), materialize)
+            nothing.apply(between(y), 1).sum().backward()
+            found += [x.grad, other.grad.clone()]
+    return tuple(found)
+
+
 def the_same_twice(lib: Any) -> Any:
     class Product(lib.autograd.Function):
         @staticmethod

@@ -230,6 +230,20 @@ def hooks_and_retain_grad(m: Any) -> Any:
     return [*seen, y.grad, x.grad]
 
 
+def retained_by_grad(m: Any) -> Any:
+    x = _leaf(m)
+    y = x * 3
+    y.retain_grad()
+    loss = (y * y).sum()
+    found = []
+    for create in (False, True):
+        found += m.autograd.grad(loss, [x], retain_graph=True, create_graph=create)
+        found.append(y.grad.detach().clone())
+    found += m.autograd.grad(loss, [x, y], retain_graph=True)
+    loss.backward()
+    return [*found, y.grad, x.grad]
+
+
 def retain_grad_afterwards(m: Any) -> Any:
     x = _leaf(m)
     y = x * 2
@@ -428,6 +442,7 @@ CASES: list[Callable[[Any], Any]] = [
     a_detached_leaf,
     values_used_before,
     hooks_and_retain_grad,
+    retained_by_grad,
     retain_grad_afterwards,
     retain_grad_of_a_recorded_write,
     retain_grad_of_a_view,

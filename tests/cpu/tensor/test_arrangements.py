@@ -129,3 +129,16 @@ def test_what_is_not_evaluated() -> None:
             *x.cummax(1),
         ]
     mt.eval(*results)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_what_is_missing_is_the_largest_among_boundaries(right: bool) -> None:
+    rng = np.random.default_rng(0)
+    for count in (0, 1, 4, 25):
+        line = np.append(np.sort(rng.integers(0, 9, count)).astype("f"), [np.nan] * (count // 3))
+        values = np.append(rng.integers(-1, 10, 40).astype("f"), np.nan)
+        expected = np.searchsorted(line, values, "right" if right else "left")
+        found = mt.searchsorted(mt.from_numpy(line), mt.from_numpy(values), right=right)
+        np.testing.assert_array_equal(found.numpy(), expected)
+        found = mt.bucketize(mt.from_numpy(values), mt.from_numpy(line), right=right)
+        np.testing.assert_array_equal(found.numpy(), expected)
