@@ -68,18 +68,9 @@ def runner(
     """What runs a plan of a line that has ever other structures; None: it is to be compiled."""
     site = _SITES.setdefault(site_of(place), _Site())
     nodes = [n for n in plan.entries if n.pending]
-    structure = hash(tuple([(n.op.name, n.dtype, len(n.shape), *_numbers(n)) for n in nodes]))
-    shapes = hash(tuple([n.spec_id for n in plan.entries]))
-    if site.shapes.setdefault(structure, shapes) != shapes:
-        return None  # see :mod:`.varying`
-    program = _PROGRAM + _PROGRAM_NODE * len(nodes)
-    runs = site.runs.get(plan.key.digest())
+    compiling = _PROGRAM + _PROGRAM_NODE * len(nodes)
+    runs = _runs(site, plan, nodes, compiling)
     if runs is None:
-        extra = len(nodes) * _CALL + sum([numel(n.shape) * n.dtype.itemsize for n in nodes]) * _BYTE
-        runs = site.runs[plan.key.digest()] = Runs(min(program / extra, _MOST_RUNS))
-        for known in (site.shapes, site.runs):
-            _shorten(known, _MOST_STRUCTURES)
-    if runs.most < _LEAST_RUNS:
         return None
     outputs = set(map(id, plan.outputs))
     keys = [_key(n) for n in nodes]
@@ -87,7 +78,7 @@ def runner(
     found = list(zip(keys, nodes, shown, strict=True))
     missing = {k: n for k, n, view in found if view is None and k not in _PIECES}
     if len(missing) * _PIECE > site.spent:
-        site.spent += program
+        site.spent += compiling
         return None
     site.spent -= len(missing) * _PIECE
     _PIECES.update(_made(missing, built))
@@ -104,8 +95,8 @@ def runner(
         else:
             which, part = view
             pieces.add(part, (n.inputs[which].index,), (), n.index)
-    for programs in (_PIECES, _SHOWN):
-        _shorten(programs, _MOST_PIECES)
+    _shorten(_PIECES, _MOST_PIECES)
+    _shorten(_SHOWN, _MOST_PIECES)
     EVENTS.add("piecewise_programs")
     log("compile", f"{len(nodes)} recorded ops, run one by one at {errors.describe(place)}")
     return PiecewiseExecutor(
@@ -115,6 +106,26 @@ def runner(
         [n.index for n in plan.outputs],
         runs,
     )
+
+
+def _runs(site: _Site, plan: Plan, nodes: Sequence[Node], compiling: float) -> Runs | None:
+    """How often a plan has run op by op, and may; None: it may not.
+
+    ``compiling`` is how long that takes.  Structures are told by hashes: were two equal, only what
+    runs them would be another.
+    """
+    structure = hash(tuple([(n.op.name, n.dtype, len(n.shape), *_numbers(n)) for n in nodes]))
+    shapes = hash(tuple([n.spec_id for n in plan.entries]))
+    if site.shapes.setdefault(structure, shapes) != shapes:
+        return None  # see :mod:`.varying`
+    digest = plan.key.digest()
+    runs = site.runs.get(digest)
+    if runs is None:
+        extra = len(nodes) * _CALL + sum([numel(n.shape) * n.dtype.itemsize for n in nodes]) * _BYTE
+        runs = site.runs[digest] = Runs(min(compiling / extra, _MOST_RUNS))
+        _shorten(site.shapes, _MOST_STRUCTURES)
+        _shorten(site.runs, _MOST_STRUCTURES)
+    return runs if runs.most >= _LEAST_RUNS else None
 
 
 def _shorten(known: dict[Any, Any], most: int) -> None:
@@ -134,6 +145,7 @@ def _view(key: _Key, node: Node) -> _Shown | None:
 
 
 def _looked_at(node: Node) -> _Shown | None:
+    # Back from the result, through what a composite stands for.
     inputs = node.inputs
     count, shapes = len(inputs), [x.shape for x in inputs]
     steps: Sequence[tuple[Op, tuple[int, ...]]] = [(node.op, tuple(range(count)))]
