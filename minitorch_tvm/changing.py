@@ -2,9 +2,9 @@
 
 Layers that are left out at random, trees, decisions that a loop takes by what it has computed: such
 steps have ever other structures, few of which come again, though all are made of the same ops.
-Compiling each, even from known kernels, takes Python some 40 microseconds per operation.  Once a
-line has had several structures, further ones are therefore run op by op, by programs of one op
-each.  A structure that comes again and again is compiled.
+Compiling each, even from known kernels, takes Python some ten times as long as running its ops.
+Once a line has had several structures, further ones are therefore run op by op, by programs of one
+op each.  A structure that comes again and again is compiled.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ that is still to be computed is noticed here, and then records where they begin 
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import field
 from types import CodeType
@@ -38,7 +37,6 @@ class History:
     """The programs of one structure that a line has had."""
 
     last: Graph
-    structure: _Structure | None = None
     grown: int = 0
     """How many times in a row they have grown by an element."""
     programs: int = 0
@@ -117,10 +115,9 @@ _FORMS: dict[Hashable, set[Hashable]] = {}
 _WARNING = 8
 _Line = tuple[CodeType, int]
 _MOST_STRUCTURES = 64  # of a line
-_TRIED = 4
-"""Structures of a line that a graph is compared with, latest first, before it is asked for its."""
-_HISTORIES: dict[_Line, OrderedDict[_Structure | None, History]] = {}
-"""What each line has computed, by structure."""
+# No ordered dictionaries, which hash each key that they come by: keys are thousands of numbers.
+_HISTORIES: dict[_Line, dict[Hashable, History]] = {}
+"""What each line has computed, by structure; the latest last."""
 _CHANGING: set[_Line] = set()
 """Lines that have ever other structures."""
 _LAST: dict[_Line, tuple[int, Graph]] = {}
@@ -160,67 +157,28 @@ def note(graph: Graph, place: Provenance | None) -> History:
     """
     if place is None:
         return History(graph)
-    seen = _HISTORIES.setdefault(site_of(place), OrderedDict())
-    different = None
-    for history in itertools.islice(reversed(seen.values()), _TRIED):
-        different = _differences(history.last, graph)
-        if different is not None:
-            break
-    structure = _Structure(graph) if different is None else history.structure
-    known = seen.pop(structure, None)
+    seen = _HISTORIES.setdefault(site_of(place), {})
+    structure = tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
+    history = seen.pop(structure, None)
     others = max((h.grown for h in seen.values()), default=0)
-    if known is None:
-        known = History(graph, structure, max(0, others - 1))
+    if history is None:
+        history = History(graph, max(0, others - 1))
     else:
-        if different is None:
-            different = _differences(known.last, graph)
-            assert different is not None
+        different = [
+            (i, a, b)
+            for i, (a, b) in enumerate(zip(history.last.values, graph.values, strict=True))
+            if a.shape != b.shape or a.op is not b.op
+        ]
         _compare(graph, different)
         if _grown(different):
-            known.grown = min(known.grown + 1, _WARNING)
+            history.grown = min(history.grown + 1, _WARNING)
         else:
-            known.grown = max(0, others - 1, known.grown - 1)
-        known.add(graph, different)
-    seen[structure] = known
+            history.grown = max(0, others - 1, history.grown - 1)
+        history.add(graph, different)
+    seen[structure] = history
     if len(seen) > _MOST_STRUCTURES:
-        seen.popitem(last=False)
-    return known
-
-
-class _Structure:
-    """What is alike in graphs that differ in sizes only.
-
-    Its hash is computed once: an ordered dictionary asks for that of every key it comes by.
-    """
-
-    __slots__ = ("_hash", "_parts")
-
-    def __init__(self, graph: Graph) -> None:
-        self._parts = tuple([(type(v.op), v.inputs, v.dtype, len(v.shape)) for v in graph.values])
-        self._hash = hash(self._parts)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self._parts == other._parts
-
-
-def _differences(a: Graph, b: Graph) -> list[Pair] | None:
-    """Values that are others in a graph of the same structure; None if that is another."""
-    if len(a.values) != len(b.values):
-        return None
-    found = []
-    for i, (v, w) in enumerate(zip(a.values, b.values, strict=True)):
-        if v.inputs != w.inputs or v.dtype is not w.dtype or len(v.shape) != len(w.shape):
-            return None
-        if v.op is not w.op:
-            if type(v.op) is not type(w.op):
-                return None
-            found.append((i, v, w))
-        elif v.shape != w.shape:
-            found.append((i, v, w))
-    return found
+        del seen[next(iter(seen))]
+    return history
 
 
 def compiling(graph: Graph, place: Provenance | None) -> None:

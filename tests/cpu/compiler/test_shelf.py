@@ -245,6 +245,50 @@ def test_an_index_is_a_hint(folder: Path) -> None:
     assert counted["disk_kernels"] > 4  # of what the second one wrote behind that
 
 
+def test_an_index_is_read_where_it_grew(folder: Path) -> None:
+    as_new(lambda: network(2))
+    known = dict(disk._index(str(folder)))
+    path, read = folder / "index", disk._read
+    content = path.read_bytes()
+    rows = [bytes([i]) * 64 for i in range(3)]
+    starts: list[int] = []
+
+    def watched(folder: str, path: str, start: int = 0) -> bytes:
+        starts.append(start)
+        return read(folder, path, start)
+
+    with mock.patch.object(disk, "_read", watched):
+        for row in rows[:2]:
+            with path.open("ab") as index:
+                index.write(row)
+            known[row[:32]] = row[32:]
+            assert disk._index(str(folder)) == known
+            assert disk._index(str(folder)) == known  # the same file: not read again
+        assert starts == [len(content), len(content) + 64]
+        other = path.with_name("other")  # as written by who has deleted programs
+        other.write_bytes(rows[2] + content + rows[0])
+        other.replace(path)
+        del known[rows[1][:32]]
+        assert disk._index(str(folder)) == known | {rows[2][:32]: rows[2][32:]}
+        assert starts[2:] == [0]
+
+
+def test_a_folder_is_looked_through_after_so_many_bytes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(disk, "_WRITTEN", {})
+    monkeypatch.setattr(disk, "_evict", lambda folder, keep: looks.append(keep))
+    as_new(lambda: network(2))
+    assert looks  # the first program of a process, as others may have written much
+    first = len(looks)
+    as_new(lambda: network(3))
+    assert len(looks) == first
+    monkeypatch.setattr(disk, "LIMIT_BYTES", disk._SHARE)
+    as_new(lambda: network(4))
+    assert len(looks) > first
+
+
 def wide(*others: Callable[[mt.Tensor], mt.Tensor]) -> list[Any]:
     """A kernel of more pointers than the entry passes, and what fills another object file."""
     line = np.linspace(-1, 1, 64, dtype=np.float32)
