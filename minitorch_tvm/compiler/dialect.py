@@ -19,7 +19,8 @@ from ..core.shape import Shape
 from ..core.tvm_api import ffi, tvm
 from . import angles, doubles, gamma, powers, special
 from . import math as elementary
-from .loops import Expr, Stmt, cell, const, is_nan, seq, wrapped
+from .loops import Expr, Stmt, cell, const, seq, wrapped
+from .scalars import is_nan
 
 
 @record
@@ -408,6 +409,9 @@ class Scope:
         t, dtype = tvm().tirx, "float64"
         if name == "cos_turns":
             return t.cos(x * const(2.0 * math.pi, dtype))
+        if name == "sigmoid":
+            one = const(1.0, str(x.ty.dtype))
+            return one / (one + self._called("exp", -x))
         if name == "normal_cdf":
             return self._called("erfc", x * const(-math.sqrt(0.5), dtype)) * const(0.5, dtype)
         if name == "normal_density":

@@ -466,12 +466,6 @@ def splat(value: Expr, lanes: int) -> Expr:
     return tvm().tirx.Broadcast(value, const(lanes))
 
 
-def is_nan(x: Expr) -> Expr:
-    """Whether a number, or each of a vector, is NaN.  Of its own isnan, TVM makes no vectors."""
-    t = tvm().tirx
-    return t.Not(x <= t.infinity(str(x.ty.dtype).partition("x")[0]))
-
-
 def lanes_of(vector: Expr, first: int, count: int) -> Expr:
     """``count`` lanes of a vector from ``first`` on; one lane is a scalar."""
     return tvm().tirx.Shuffle([vector], [const(first + i) for i in range(count)])

@@ -11,12 +11,12 @@ are in :mod:`.doubles`; the others go to libm, which has the same bound.
 from __future__ import annotations
 
 from ..core.tvm_api import tvm
-from .loops import is_nan
 from .scalars import (
     Expr,
     Keep,
     f32,
     i32,
+    is_nan,
     nearest,
     of_positive,
     polynomial,

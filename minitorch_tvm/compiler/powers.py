@@ -6,7 +6,6 @@ As :mod:`.math`, of which they are made.
 from __future__ import annotations
 
 from ..core.tvm_api import tvm
-from .loops import is_nan
 from .math import log_rest, mantissa, power_of_e, scaled, two_powers
 from .scalars import (
     Expr,
@@ -14,6 +13,7 @@ from .scalars import (
     f32,
     f64,
     i32,
+    is_nan,
     nearest,
     of_positive,
     polynomial,

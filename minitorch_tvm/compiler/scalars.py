@@ -8,7 +8,6 @@ from typing import Any
 
 from ..core import config
 from ..core.tvm_api import tvm
-from . import loops
 
 Expr = Any
 Keep = Callable[[Expr], Expr]
@@ -34,15 +33,16 @@ def i64(value: int) -> Expr:
     return tvm().tirx.const(value, "int64")
 
 
-def is_nan(x: Expr) -> Expr:
-    """Whether a number is NaN, in a form that is left as it is where TVM's simplifier runs.
-
-    To that, what is not <= is >.
-    """
+def unless(condition: Expr) -> Expr:
+    """Its negation, also where TVM's simplifier runs: to that, what is not <= is >."""
     if config.CONFIG.schedule != "default":
-        return loops.is_nan(x)
-    t = tvm().tirx
-    return t.Select(x <= t.infinity(str(x.ty.dtype)), i32(0), i32(1)) > i32(0)
+        return tvm().tirx.Not(condition)
+    return tvm().tirx.Select(condition, i32(0), i32(1)) > i32(0)
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a number, or each of a vector, is NaN.  Of its own isnan, TVM makes no vectors."""
+    return unless(x <= tvm().tirx.infinity(str(x.ty.dtype).partition("x")[0]))
 
 
 def select(condition: Expr, a: Expr, b: Expr) -> Expr:

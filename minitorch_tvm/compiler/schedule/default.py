@@ -17,6 +17,7 @@ from ...ops.special import Special
 from ..dialect import Lazy, Reduce, Scope
 from ..loops import Stage, const, var
 from ..lower import KernelCode
+from ..scalars import unless
 from ..target import CpuTarget
 from .cpu.combine import Combine
 from .cpu.deferred import attention, recurrence
@@ -25,28 +26,23 @@ from .cpu.scan import leader, scan
 from .cpu.sort import sort
 
 
-def _unless(condition: Any) -> Any:
-    """Its negation, of which TVM's simplifier makes nothing: to that, what is not <= is >."""
-    return tvm().tirx.Select(condition, const(0), const(1)) > const(0)
-
-
 class _Plain(Scope):
     """The dialect with TVM's functions: nothing is bound, elementary functions are libm's."""
 
     def keep(self, x: Any) -> Any:
         return x
 
-    def is_nan(self, x: Any) -> Any:
-        return _unless(x <= tvm().tirx.infinity(str(x.ty.dtype)))
-
     def not_equal(self, a: Any, b: Any) -> Any:
-        return _unless(tvm().tirx.EQ(a, b))
+        return unless(tvm().tirx.EQ(a, b))
 
     def _elementary(self, name: str, x: Any) -> Any:
         return self._by_library(name, x)
 
     def _fmod(self, x: Any, y: Any) -> Any:
         return self._called("fmod", x, y)
+
+    def pow(self, x: Any, y: Any) -> Any:
+        return self._called("pow", x, y)
 
 
 def _placeholder(shape: Shape, dtype: DType, name: str) -> Any:
@@ -73,7 +69,7 @@ def _compute(result: Lazy | Reduce, name: str) -> Any:
 
     if isinstance(result, Lazy):
         return te.compute(shape, lambda *i: result[own(i)], name=name)
-    combine = Combine(result.combine, result.dtype, _Plain().is_nan)
+    combine = Combine(result.combine, result.dtype)
     start = combine.start()
     if 0 in result.extents:
         return te.compute(shape, lambda *i: start[-1], name=name)

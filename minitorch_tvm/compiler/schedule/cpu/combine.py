@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....core import dtype as dt
 from ....core.dtype import Category, DType
 from ....core.record import record
 from ....core.tvm_api import tvm
 from ...dialect import Scope
-from ...loops import Expr, const, is_nan
+from ...loops import Expr, const
+from ...scalars import is_nan
 
 
 @record
@@ -21,7 +20,6 @@ class Combine:
 
     kind: str
     dtype: DType
-    is_nan: Callable[[Expr], Expr] = is_nan
 
     @property
     def indexed(self) -> bool:
@@ -74,7 +72,7 @@ class Combine:
         t = tvm().tirx
         tie = t.EQ(mine[0], other[0])
         if self.dtype.category is Category.FLOAT:
-            tie = t.any(tie, t.all(self.is_nan(mine[0]), self.is_nan(other[0])))
+            tie = t.any(tie, t.all(is_nan(mine[0]), is_nan(other[0])))
         wins = t.any(self._wins(mine[0], other[0]), t.all(tie, other[1] < mine[1]))
         return t.Select(wins, other[0], mine[0]), t.Select(wins, other[1], mine[1])
 
@@ -86,7 +84,7 @@ class Combine:
             return better
         # Whether a new one is NaN is known early.  Of one that is held, it would have to be waited
         # for, also by the load of the next, which would be by mask.
-        return t.Select(t.Not(self.is_nan(value)), better, value)
+        return t.Select(t.Not(is_nan(value)), better, value)
 
     def _wins(self, held: Expr, value: Expr) -> Expr:
         better = value > held if self.kind.endswith("max") else value < held
@@ -94,6 +92,6 @@ class Combine:
             return better
         t = tvm().tirx
         if self.kind == "arglastmax":
-            return t.any(better, self.is_nan(value))
+            return t.any(better, is_nan(value))
         # A NaN replaces anything but an earlier NaN.
-        return t.any(better, t.all(self.is_nan(value), t.Not(self.is_nan(held))))
+        return t.any(better, t.all(is_nan(value), t.Not(is_nan(held))))

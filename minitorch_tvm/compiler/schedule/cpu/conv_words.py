@@ -25,7 +25,6 @@ from ...loops import (
     ceil_div,
     const,
     grid,
-    is_nan,
     load,
     minimum,
     ramp,
@@ -35,6 +34,7 @@ from ...loops import (
     store,
     when,
 )
+from ...scalars import is_nan
 from .bfloat_parts import LANES, Packed
 from .conv_layout import AHEAD, div, maximum, mod, split, transpose_rows
 
