@@ -178,9 +178,10 @@ _BOX_MULLER = intern(BoxMuller())
 
 
 def exponential(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:
-    """Record numbers of density exp(-x): -log(1 - u)."""
+    """Record numbers of density exp(-x): -log(1 - u), where u is 0 half of what it is else."""
     left = b.sub(b.full((), 1.0, dtype), uniform(shape, dtype, generator))
-    return b.sub(b.full((), 0.0, dtype), b.log(left))  # 0 - 0 is 0, and -0 is not
+    least = b.full((), 2.0**-25 if dtype.itemsize == 4 else 2.0**-54, dtype)
+    return apply(b.MAXIMUM, b.neg(b.log(left)), least)
 
 
 _WORD = 1 << 32

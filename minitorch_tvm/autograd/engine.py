@@ -158,7 +158,6 @@ def cotangents(
         for node, ct in roots:
             _accumulate(flowing, node, ct)
         history = _history(n for n, _ in roots)
-        asked = any([n.call is not None for n in history])  # noqa: C419
         for node in history:
             if id(node) not in flowing:
                 if id(node) in empty and node.call is None and not node.grad_leaf:
@@ -200,7 +199,7 @@ def cotangents(
             for x, g in zip(inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
-                elif asked and x.requires_grad:
+                elif x.requires_grad:
                     empty.add(id(x))
             if not retain_graph:
                 node.freed = True

@@ -6,7 +6,7 @@ import math
 
 from .. import random as rng
 from ..core.arguments import floating
-from ..ir.node import Node, apply
+from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
 from ..ops import derived as d
@@ -37,10 +37,7 @@ def gumbel_softmax(
             "Exponential distribution is a continuous probability distribution. dtype must be a "
             f"floating point but you specified {x.dtype.torch_name}"
         )
-    drawn = rng.exponential(x.shape, x.dtype)
-    # Its smallest numbers are half a step of those near 1 apart; none is 0.
-    least = b.full((), 2.0**-25 if x.dtype.itemsize == 4 else 2.0**-54, x.dtype)
-    noise = d.neg(b.log(apply(b.MAXIMUM, drawn, least)))
+    noise = d.neg(b.log(rng.exponential(x.shape, x.dtype)))
     soft = Tensor._wrap(net.softmax(d.div(d.add(x, noise), float(tau)), dim))
     if not hard:
         return soft
@@ -103,9 +100,9 @@ def _shifted(x: Node, mask: Node, p: float) -> Node:
     """What is dropped becomes the saturation; then mean and variance are made what they were."""
     scale = 1.0 / math.sqrt((_SATURATION**2 * p + 1.0) * (1.0 - p))
     offset = -scale * _SATURATION * p
-    kept = b.ne(mask, b.full_like(mask, 0.0))
-    inside = d.add(d.mul(x, scale), offset)
-    return b.where(kept, inside, d.lift(scale * _SATURATION + offset, x.dtype))
+    kept = b.cast(b.ne(mask, b.full_like(mask, 0.0)), x.dtype)
+    shift = d.add(d.mul(d.sub(kept, 1.0), -scale * _SATURATION), offset)
+    return d.add(d.mul(x, d.mul(kept, scale)), shift)  # NaN stays NaN where it is dropped
 
 
 def alpha_dropout(

@@ -142,6 +142,8 @@ def _expanded(node: Node, same: Sequence[int]) -> Expansion:
     steps = _needed([result])
     for n in steps:
         place[id(n)] = len(place)
+    if any(id(x) not in place for n in steps for x in n.inputs):
+        raise AssertionError(f"{node.op} makes a number of its own: constants in it are full_like")
     return Expansion(
         tuple([n.op for n in steps]),
         tuple([tuple([place[id(x)] for x in n.inputs]) for n in steps]),

@@ -14,25 +14,21 @@ _SHARPNESS = -0.75
 """The constant of cubic convolution (Keys 1981, there -0.5) that PyTorch uses."""
 
 
-def _number(x: Node, value: float) -> Node:
-    return b.full((), float(value), x.dtype)
-
-
 def _floor(x: Node) -> Node:
     return apply(stepwise("floor"), x)
 
 
 def _coordinate(g: Node, size: int, corners: bool) -> Node:
     """From [-1, 1] to pixels; ``corners``: both ends are centres of pixels, not their edges."""
-    one, half = _number(g, 1), _number(g, 0.5)
+    one, half = b.full_like(g, 1.0), b.full_like(g, 0.5)
     if corners:
-        return b.mul(b.mul(b.add(g, one), half), _number(g, size - 1))
-    return b.mul(b.sub(b.mul(b.add(g, one), _number(g, size)), one), half)
+        return b.mul(b.mul(b.add(g, one), half), b.full_like(g, float(size - 1)))
+    return b.mul(b.sub(b.mul(b.add(g, one), b.full_like(g, float(size))), one), half)
 
 
 def _limited(x: Node, size: int) -> Node:
     """``x`` inside of [0, size - 1], NaN as 0; at the ends and beyond it has no gradient."""
-    low, high = _number(x, 0), _number(x, size - 1)
+    low, high = b.full_like(x, 0.0), b.full_like(x, float(size - 1))
     inside = b.where(b.lt(x, high), x, high)
     inside = b.where(b.ne(x, x), low, inside)
     return b.where(b.lt(low, inside), inside, low)
@@ -42,13 +38,13 @@ def _reflected(x: Node, size: int, corners: bool) -> Node:
     """``x`` mirrored at the edges, or at the centres of the outer pixels, until it is inside."""
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if not span:
-        return b.mul(x, _number(x, 0))
-    distance = apply(b.ABS, b.sub(x, _number(x, low)))
-    width = _number(x, span)
+        return b.mul(x, b.full_like(x, 0.0))
+    distance = apply(b.ABS, b.sub(x, b.full_like(x, float(low))))
+    width = b.full_like(x, float(span))
     rest = fmod(distance, width)
     turns = _floor(b.div(distance, width))
-    odd = b.ne(fmod(turns, _number(x, 2)), _number(x, 0))
-    return b.add(b.where(odd, b.sub(width, rest), rest), _number(x, low))
+    odd = b.ne(fmod(turns, b.full_like(x, 2.0)), b.full_like(x, 0.0))
+    return b.add(b.where(odd, b.sub(width, rest), rest), b.full_like(x, float(low)))
 
 
 def _padded(x: Node, size: int, padding: str, corners: bool) -> Node:
@@ -58,13 +54,13 @@ def _padded(x: Node, size: int, padding: str, corners: bool) -> Node:
 
 
 def _inside(x: Node, size: int) -> Node:
-    return b.logical_and(b.le(_number(x, 0), x), b.lt(x, _number(x, size)))
+    return b.logical_and(b.le(b.full_like(x, 0.0), x), b.lt(x, b.full_like(x, float(size))))
 
 
 def _whole(x: Node, size: int) -> Node:
     """A pixel's number, of a coordinate without a fraction; of one outside the nearest inside."""
     x = apply(b.DETACH, x)
-    low, high = _number(x, 0), _number(x, size - 1)
+    low, high = b.full_like(x, 0.0), b.full_like(x, float(size - 1))
     x = b.where(b.lt(x, high), x, high)
     return b.cast(b.where(b.lt(low, x), x, low), dt.int64)
 
@@ -87,7 +83,7 @@ class _Pixels:
             return found
         inside = b.logical_and(_inside(across, self.width), _inside(down, self.height))
         column = b.reshape(inside, (*inside.shape, 1))
-        return b.where(column, found, _number(found, 0))
+        return b.where(column, found, b.full_like(found, 0.0))
 
 
 def _column(x: Node) -> Node:
@@ -96,16 +92,16 @@ def _column(x: Node) -> Node:
 
 def _weights(t: Node) -> list[Node]:
     """Those of four neighbours in cubic convolution, at a distance ``t`` behind the second."""
-    a, one = _SHARPNESS, _number(t, 1)
+    a, one = _SHARPNESS, b.full_like(t, 1.0)
 
     def near(x: Node) -> Node:
-        first = b.sub(b.mul(_number(t, a + 2), x), _number(t, a + 3))
+        first = b.sub(b.mul(b.full_like(t, float(a + 2)), x), b.full_like(t, float(a + 3)))
         return b.add(b.mul(b.mul(first, x), x), one)
 
     def far(x: Node) -> Node:
-        first = b.sub(b.mul(_number(t, a), x), _number(t, 5 * a))
-        second = b.add(b.mul(first, x), _number(t, 8 * a))
-        return b.sub(b.mul(second, x), _number(t, 4 * a))
+        first = b.sub(b.mul(b.full_like(t, float(a)), x), b.full_like(t, float(5 * a)))
+        second = b.add(b.mul(first, x), b.full_like(t, float(8 * a)))
+        return b.sub(b.mul(second, x), b.full_like(t, float(4 * a)))
 
     left = b.sub(one, t)
     return [far(b.add(t, one)), near(t), near(left), far(b.add(left, one))]
@@ -130,16 +126,16 @@ def _sample(x: Node, grid: Node, mode: str, padding: str, corners: bool) -> Node
     left, top = _floor(across), _floor(down)
     right, below = b.sub(across, left), b.sub(down, top)
     if mode == "bilinear":
-        shares = [[b.sub(_number(w, 1), w), w] for w in (right, below)]
+        shares = [[b.sub(b.full_like(w, 1.0), w), w] for w in (right, below)]
         first = 0
     else:
         shares, first = [_weights(right), _weights(below)], -1
     lines = []
     for i, down_share in enumerate(shares[1], first):
-        y = b.add(top, _number(top, i))
+        y = b.add(top, b.full_like(top, float(i)))
         terms = []
         for j, across_share in enumerate(shares[0], first):
-            at_x, at_y = b.add(left, _number(left, j)), y
+            at_x, at_y = b.add(left, b.full_like(left, float(j))), y
             if mode == "bicubic":
                 at_x = _padded(at_x, width, padding, corners)
                 at_y = _padded(at_y, height, padding, corners)
@@ -170,10 +166,10 @@ def _affine(theta: Node, height: int, width: int, corners: bool) -> Node:
         n = shape[dim]
         place = b.cast(b.iota(shape, dim, dt.int32), kind)
         if n == 1:
-            return b.mul(place, _number(place, 0))
+            return b.mul(place, b.full_like(place, 0.0))
         # 2 k - (n - 1) is exact, and of both signs at both ends.
-        twice = b.sub(b.mul(place, _number(place, 2)), _number(place, n - 1))
-        return b.div(twice, _number(place, n - 1 if corners else n))
+        twice = b.sub(b.mul(place, b.full_like(place, 2.0)), b.full_like(place, float(n - 1)))
+        return b.div(twice, b.full_like(place, float(n - 1 if corners else n)))
 
     ones = b.full(shape, 1.0, kind)
     columns = [b.reshape(p, (height * width, 1)) for p in (places(1), places(0), ones)]

@@ -7,6 +7,7 @@ from typing import Any
 from ..core import dtype as dt
 from ..core.shape import numel
 from ..ir.node import Node, apply
+from . import bits
 from . import build as b
 from . import derived as d
 from . import picking as pk
@@ -16,8 +17,9 @@ from .elementary import stepwise
 from .gather import take
 from .scan import argsort, leader
 
-_FEW = 16
-"""Elements that are compared with each, instead of being sorted and searched."""
+_FEW = 128
+"""Elements that are compared with each, instead of being sorted and searched: among a
+million values 2.5 ms for 128 and 4.2 by searching, 5.2 and 4.7 for 256."""
 
 
 # --- searching ----------------------------------------------------------------------------------
@@ -111,8 +113,8 @@ def _middle_present(x: Node, order: Node, dim: int) -> Node:
     n = x.shape[dim]
     zero = b.full((), 0, dt.int64)
     last = b.sub(b.full((), n - 1, dt.int64), _missing(x, dim))
-    half = b.cast(b.mul(b.cast(last, dt.float64), b.full((), 0.5, dt.float64)), dt.int64)
-    return pk.gather(order, b.where(b.lt(last, zero), zero, half), dim)
+    half = apply(bits.OPS["right"], last, b.full((), 1, dt.int64))
+    return pk.gather(order, b.where(b.lt(half, zero), zero, half), dim)
 
 
 def middle_present(x: Node, dim: int) -> Node:
@@ -226,14 +228,14 @@ def _slices_differ(x: Node, dim: int) -> Node:
 
 
 def _covariance(x: Node, *rest: Any) -> Node:
-    *weights, correction, important = rest
+    *weights, correction = rest
     n = x.shape[1]
     if weights:
         w = b.cast(weights[0], x.dtype)
         total = b.sum(w, (0,), False)
         middle = b.div(b.sum(b.mul(x, w), (1,), True), total)
         lost = b.full((), correction, x.dtype)
-        if important:
+        if len(weights) == 2:
             squares = b.mul(w, b.cast(weights[1], x.dtype))
             lost = b.mul(lost, b.div(b.sum(squares, (0,), False), total))
         freedom = b.sub(total, lost)
@@ -255,5 +257,4 @@ def covariance(x: Node, weights: Node | None, importance: Node | None, correctio
     ``correction`` times the mean of the importance.
     """
     given = [n for n in (weights, importance) if n is not None]
-    op = composite("Cov", _covariance, correction, importance is not None)
-    return apply(op, x, *given)
+    return apply(composite("Cov", _covariance, correction), x, *given)

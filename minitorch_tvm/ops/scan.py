@@ -178,7 +178,7 @@ def _cumulative_logsumexp(x: Node, top: Node, dim: int) -> Node:
 def cumulative_logsumexp(x: Node, dim: int) -> Node:
     """log(e**x[0] + ... + e**x[k]) for each k along ``dim``, without overflow."""
     line = apply(b.DETACH, x)
-    top = apply(b.DETACH, gather(line, leader(line, dim, False), dim))
+    top = gather(line, leader(line, dim, False), dim)
     return apply(composite("Logcumsumexp", _cumulative_logsumexp, dim), x, top)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
@@ -11,19 +10,15 @@ from ..core.dtype import float32, float64
 from ..core.shape import Shape
 from ..ir.node import Node, apply
 from ..ops import build as b
+from ..ops import derived as d
 from ..tensor import Tensor
 from .optimizer import Group, check_hyperparameter
 from .repeated import Reads
 from .rules import Formula, RuleOptimizer
 
 
-def _mean_square(x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
-    count = math.prod(x.shape[d] for d in dims)
-    return b.div(b.sum(b.mul(x, x), dims, keepdim), b.full((), float(count), x.dtype))
-
-
 def _root_mean_square(x: Node) -> Node:
-    return apply(b.SQRT, _mean_square(x, tuple(range(len(x.shape))), False))
+    return apply(b.SQRT, d.mean(b.mul(x, x)))
 
 
 def _towards(v: Node, square: Node, share: Node) -> Node:
@@ -31,11 +26,11 @@ def _towards(v: Node, square: Node, share: Node) -> Node:
 
 
 def _rows(g: Node, v: Node, share: Node) -> Node:
-    return _towards(v, _mean_square(g, (len(g.shape) - 1,), True), share)
+    return _towards(v, d.mean(b.mul(g, g), -1, True), share)
 
 
 def _columns(g: Node, v: Node, share: Node) -> Node:
-    return _towards(v, _mean_square(g, (len(g.shape) - 2,), True), share)
+    return _towards(v, d.mean(b.mul(g, g), -2, True), share)
 
 
 def _squares(g: Node, v: Node, share: Node) -> Node:
@@ -75,9 +70,8 @@ def _moved(
 def _moved_by_factors(
     g: Node, p: Node, row: Node, column: Node, rate: Node, eps1: Node, *rest: Any
 ) -> Node:
-    total = b.sum(row, (len(row.shape) - 2,), True)
-    mean = b.div(total, b.full((), float(row.shape[-2]), row.dtype))
     *_, usual, _ = rest
+    mean = d.mean(row, -2, True)
     v = b.div(b.mul(row, column), apply(b.MAXIMUM, mean, _eps(p, eps1, usual)))
     return _moved(g, p, v, rate, eps1, *rest)
 

@@ -13,7 +13,7 @@ from ..ops import build as b
 from ..ops.composite import composite
 from ..tensor import Tensor
 from ..tensor.creation import tensor
-from .optimizer import Group, Optimizer, check_hyperparameter, full_for
+from .optimizer import Group, Optimizer, check_hyperparameter, full_for, not_differentiable
 from .repeated import Reads
 
 
@@ -140,8 +140,7 @@ class Adam(Optimizer):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
-        if group["differentiable"]:
-            raise ValueError("differentiable=True is not supported")
+        not_differentiable(group)
 
     def _update(self, group: Group) -> None:
         amsgrad = group["amsgrad"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.node import Node, apply
 from ..ops import build as b
-from .optimizer import Group, check_hyperparameter
+from .optimizer import Group, check_hyperparameter, not_differentiable
 from .rules import DIRECTION, Formula, RuleOptimizer, direction, mean, square
 
 
@@ -26,8 +26,7 @@ class _Variant(RuleOptimizer):
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
         if "momentum_decay" in group:
             check_hyperparameter("momentum_decay", group["momentum_decay"], "momentum_decay value")
-        if group["differentiable"]:
-            raise ValueError("differentiable=True is not supported")
+        not_differentiable(group)
 
     def buffers(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")

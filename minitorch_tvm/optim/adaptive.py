@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..ir.node import Node, apply
 from ..ops import build as b
-from .optimizer import Group, check_hyperparameter
+from .optimizer import Group, check_hyperparameter, not_differentiable
 from .rules import DIRECTION, Formula, RuleOptimizer, direction, mean, mixed, square
 
 
@@ -48,11 +48,6 @@ def _central_step(
 
 def _options(group: Group) -> tuple[bool, bool]:
     return group["weight_decay"] != 0, bool(group["maximize"])
-
-
-def _not_differentiable(group: Group) -> None:
-    if group["differentiable"]:
-        raise ValueError("differentiable=True is not supported")
 
 
 class RMSprop(RuleOptimizer):
@@ -110,7 +105,7 @@ class RMSprop(RuleOptimizer):
         check_hyperparameter("momentum", group["momentum"], "momentum value")
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
         check_hyperparameter("alpha", group["alpha"], "alpha value")
-        _not_differentiable(group)
+        not_differentiable(group)
 
     @staticmethod
     def values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:
@@ -207,7 +202,7 @@ class Adagrad(RuleOptimizer):
         name = "initial_accumulator_value"
         check_hyperparameter(name, group[name], f"{name} value")
         check_hyperparameter("eps", group["eps"], "epsilon value")
-        _not_differentiable(group)
+        not_differentiable(group)
 
     @staticmethod
     def values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:
@@ -280,7 +275,7 @@ class Adadelta(RuleOptimizer):
             raise ValueError(f"Invalid rho value: {group['rho']}")
         check_hyperparameter("eps", group["eps"], "epsilon value")
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
-        _not_differentiable(group)
+        not_differentiable(group)
 
     @staticmethod
     def values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:

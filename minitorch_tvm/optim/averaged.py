@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.node import Node
 from ..ops import build as b
 from ..tensor import Tensor
-from .optimizer import Group, check_hyperparameter
+from .optimizer import Group, check_hyperparameter, not_differentiable
 from .rules import DIRECTION, Formula, RuleOptimizer, direction
 
 
@@ -85,8 +85,7 @@ class ASGD(RuleOptimizer):
     def _check_group(self, group: Group) -> None:
         check_hyperparameter("lr", group["lr"], "learning rate")
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
-        if group["differentiable"]:
-            raise ValueError("differentiable=True is not supported")
+        not_differentiable(group)
 
     def _begin(self, p: Tensor, group: Group) -> dict[str, Any]:
         state = self.state[p]

@@ -139,6 +139,7 @@ class LBFGS(Optimizer):
             first = closure()
         loss, evaluations = float(first), 1
         state["func_evals"] += 1
+        self._count()
         with no_grad():
             gradient = self._gradient()
             if _largest(gradient) <= group["tolerance_grad"]:
@@ -178,7 +179,6 @@ class LBFGS(Optimizer):
                     or abs(loss - before) < group["tolerance_change"]
                 ):
                     break
-        self._count()
         return first
 
     @_of_its_own

@@ -30,6 +30,12 @@ def check_hyperparameter(name: str, value: Any, what: str) -> None:
         raise ValueError(f"Invalid {what}: {value}")
 
 
+def not_differentiable(group: Group) -> None:
+    """ValueError if the steps of a group are to be differentiated."""
+    if group["differentiable"]:
+        raise ValueError("differentiable=True is not supported")
+
+
 def full_for(node: Node, value: float = 0.0, shape: Shape | None = None) -> Tensor:
     """Realised memory in the dtype and shape of ``node``, or another shape: no program is compiled
     or run to fill it."""

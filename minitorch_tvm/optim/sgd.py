@@ -8,7 +8,7 @@ from ..core.dtype import DType
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.composite import composite
-from .optimizer import Group, Optimizer, check_hyperparameter, full_for
+from .optimizer import Group, Optimizer, check_hyperparameter, full_for, not_differentiable
 from .repeated import Reads
 
 
@@ -123,8 +123,7 @@ class SGD(Optimizer):
         check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        if group["differentiable"]:
-            raise ValueError("differentiable=True is not supported")
+        not_differentiable(group)
 
     def _update(self, group: Group) -> None:
         momentum, decay = group["momentum"] != 0, group["weight_decay"] != 0

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from ..ir.node import Node, apply
 from ..ops import build as b
-from .optimizer import Group, check_hyperparameter
+from ..ops import pointwise as pw
+from .optimizer import Group, check_hyperparameter, not_differentiable
 from .rules import Formula, RuleOptimizer
 
 
@@ -29,9 +30,7 @@ def _sizes(
 ) -> Node:
     _, product, zero = _turns(g, before, maximize)
     one = b.full((), 1.0, g.dtype)
-    # NaN is neither: it goes on.
-    other = b.where(b.eq(product, zero), one, product)
-    factor = b.where(b.lt(zero, product), up, b.where(b.lt(product, zero), down, other))
+    factor = b.where(b.lt(zero, product), up, b.where(b.lt(product, zero), down, one))
     return apply(b.MINIMUM, apply(b.MAXIMUM, b.mul(size, factor), least), most)
 
 
@@ -41,12 +40,8 @@ def _followed(g: Node, before: Node, maximize: bool) -> Node:
 
 
 def _step(g: Node, before: Node, p: Node, size: Node, maximize: bool) -> Node:
-    g = _followed(g, before, maximize)
-    zero = b.full((), 0.0, g.dtype)
-    # A gradient of NaN has no sign: it makes the parameter NaN.
-    sign = b.where(b.lt(zero, g), b.full((), 1.0, g.dtype), g)
-    sign = b.where(b.lt(g, zero), b.full((), -1.0, g.dtype), sign)
-    return b.sub(p, b.mul(sign, size))
+    # A gradient of NaN has no sign: the parameter stays.
+    return b.sub(p, b.mul(pw.sign(_followed(g, before, maximize)), size))
 
 
 class Rprop(RuleOptimizer):
@@ -101,8 +96,7 @@ class Rprop(RuleOptimizer):
         down, up = group["etas"]
         if not 0.0 < down < 1.0 < up:
             raise ValueError(f"Invalid eta values: {down}, {up}")
-        if group["differentiable"]:
-            raise ValueError("differentiable=True is not supported")
+        not_differentiable(group)
 
     @staticmethod
     def values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:

@@ -312,10 +312,13 @@ class Ordering(Arranging):
         count = line.shape[1]
         weights = _observations("fweights", fweights, count)
         importance = _observations("aweights", aweights, count)
-        product = weights
-        if weights is None or importance is not None:
-            product = importance if weights is None else d.mul(weights, importance)  # type: ignore
-        found = od.covariance(line, product, importance, float(correction))
+        product = weights if importance is None else importance
+        if weights is not None and importance is not None:
+            product = d.mul(weights, importance)
+        if product is not None and count and not values_of(product, "cov").any():
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+        free = arg.integer("cov", "correction", 2, correction)
+        found = od.covariance(line, product, importance, float(free))
         return self._wrap(b.reshape(found, ()) if found.shape == (1, 1) else found)
 
     def corrcoef(self) -> Tensor:
@@ -485,8 +488,6 @@ def _observations(name: str, weights: Any, count: int) -> Node | None:
     values = values_of(x, "cov")
     if values.size and values.min() < 0:
         raise RuntimeError(f"cov(): {name} cannot be negative")
-    if values.size and not values.any():
-        raise RuntimeError("cov(): weights sum to zero, can't be normalized")
     return b.reshape(x, (count,))
 
 
@@ -494,19 +495,18 @@ def _inside(q: Node) -> Node:
     """``q``, which is NaN or raises RuntimeError, soon or later, unless it is in [0, 1]."""
     zero, one = b.full_like(q, 0.0), b.full_like(q, 1.0)
     fine = b.logical_and(b.le(zero, q), b.le(q, one))
-    flag = checked(
-        b.cast(fine, dt.int64),
-        Bounds(1, 2, lambda _: RuntimeError("quantile() q values must be in the range [0, 1]")),
-    )
-    return b.where(b.cast(flag, dt.bool_), q, b.full_like(q, math.nan))
+    return _required(fine, q, "quantile() q values must be in the range [0, 1]")
 
 
 def _finite(low: Node, high: Node) -> Node:
     """``low``; raises RuntimeError unless both bounds are finite."""
     infinite = b.full_like(low, math.inf)
     fine = b.logical_and(b.lt(d.neg(infinite), low), b.lt(high, infinite))
-    flag = checked(
-        b.cast(fine, dt.int64),
-        Bounds(1, 2, lambda _: RuntimeError("torch.histc: the elements' range is not finite")),
-    )
-    return b.where(b.cast(flag, dt.bool_), low, b.full_like(low, math.nan))
+    return _required(fine, low, "torch.histc: the elements' range is not finite")
+
+
+def _required(fine: Node, value: Node, text: str) -> Node:
+    """``value``, NaN where it is not ``fine``, for which RuntimeError is raised, soon or later."""
+    bounds = Bounds(1, 2, lambda _: RuntimeError(text))
+    flag = checked(b.cast(fine, dt.int64), bounds)
+    return b.where(b.cast(flag, dt.bool_), value, b.full_like(value, math.nan))

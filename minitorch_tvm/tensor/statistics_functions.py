@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,14 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
     n = x.shape[0]
     if not x.shape[1]:
         return Tensor._wrap(b.full((n * (n - 1) // 2,), 0.0, x.dtype))
-    first, second = (leaf_of(part, dt.int64) for part in np.triu_indices(n, 1))
+    first, second = (leaf_of(part, dt.int64) for part in _pairs(n))
     distance = b.sub(take(x, first, 0), take(x, second, 0))
     return Tensor._wrap(norms.vector_norm(distance, power, 1, False))
+
+
+@functools.lru_cache(maxsize=16)
+def _pairs(n: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    return np.triu_indices(n, 1)
 
 
 def cov(
@@ -94,24 +100,35 @@ def corrcoef(input: Tensor) -> Tensor:
     return _tensor("corrcoef", input).corrcoef()
 
 
-def _sides(function: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> tuple[Any, Any]:
+def _sides(
+    function: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int
+) -> tuple[Tensor, Any]:
     """(sums of neighbours along ``dim``, which is last; their distances)."""
+    if x is not None and dx is not None:
+        forms = [
+            "(Tensor y, Tensor x, *, int dim = -1)",
+            "(Tensor y, *, Number dx = 1, int dim = -1)",
+        ]
+        raise wrong_keyword(function, "dx", dx, forms, (y, x))
     values = tensor_of(function, "y", 1, y)
     axis = wrap_dim(arg.integer(function, "dim", 3, dim), values.ndim)
     if not values.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    if values.dtype is dt.bool_:
-        raise RuntimeError(f"{function}: received a bool input for `y`, but bool is not supported")
+    places = None if x is None else tensor_of(function, "x", 2, x)
+    if values.dtype is dt.bool_ or (places is not None and places.dtype is dt.bool_):
+        which = "`y`" if places is None else "`x` or `y`"
+        raise RuntimeError(
+            f"{function}: received a bool input for {which}, but bool is not supported"
+        )
     n = values.shape[axis]
     line = values.movedim(axis, -1)
-    if n < 2:
-        return line[..., :0] * 1.0, 1.0
+    if not n:
+        return line * 1.0, 1.0
     pairs = line[..., 1:] + line[..., :-1]
-    if x is None:
+    if places is None:
+        if dx is not None and not isinstance(dx, (int, float)):
+            raise arg.wrong_kind(function, "dx", 2, "Number", dx)
         return pairs, 1.0 if dx is None else dx
-    places = tensor_of(function, "x", 2, x)
-    if places.dtype is dt.bool_:
-        raise RuntimeError(f"{function}: received a bool input for `x`, but bool is not supported")
     if places.ndim == 1:
         if places.numel() != n:
             raise RuntimeError(f"{function}: There must be one `x` value for each sample point")
@@ -128,7 +145,7 @@ def trapezoid(
     >>> mt.trapezoid(mt.tensor([1.0, 5.0, 10.0]), dx=2)
     tensor(21.)
     """
-    pairs, widths = _trapezoids("trapezoid", y, x, dx, dim)
+    pairs, widths = _sides("trapezoid", y, x, dx, dim)
     return ((pairs * widths).sum(-1)) / 2
 
 
@@ -148,15 +165,5 @@ def cumulative_trapezoid(
     """
     if tensor_of("cumulative_trapezoid", "y", 1, y).ndim == 0:
         raise IndexError("slice() cannot be applied to a 0-dim tensor.")
-    pairs, widths = _trapezoids("cumulative_trapezoid", y, x, dx, dim)
+    pairs, widths = _sides("cumulative_trapezoid", y, x, dx, dim)
     return ((pairs * widths).cumsum(-1) / 2).movedim(-1, wrap_dim(dim, y.ndim))
-
-
-def _trapezoids(function: str, y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, Any]:
-    if x is not None and dx is not None:
-        forms = [
-            "(Tensor y, Tensor x, *, int dim = -1)",
-            "(Tensor y, *, Number dx = 1, int dim = -1)",
-        ]
-        raise wrong_keyword(function, "dx", dx, forms, (y, x))
-    return _sides(function, y, x, dx, dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -132,6 +133,24 @@ def test_a_longer_history_compiles_nothing_new() -> None:
 
     compiled(3)
     assert compiled(30) == 0
+
+
+def test_a_step_at_the_minimum_counts() -> None:
+    """A scheduler behind it does not warn that there was none."""
+    w = mt.zeros(2, requires_grad=True)
+    optimizer = mt.optim.LBFGS([w])
+    scheduler = mt.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scheduler.step()
 
 
 def test_signature_and_mistakes() -> None:

@@ -323,3 +323,22 @@ def test_momenta_keep_their_dtype_when_a_model_changes_its_own(options: dict[str
     for ours, theirs in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_rprop_stays_where_a_gradient_is_missing() -> None:
+    gradients = [
+        [float("inf"), 1.0, float("nan"), -1.0],
+        [1.0, float("nan"), -1.0, -2.0],
+        [-1.0, 1.0, 0.0, 3.0],
+        [2.0, 1.0, float("inf"), 1.0],
+    ]
+    found = []
+    for lib in (mt, torch):
+        p = lib.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+        optimizer = lib.optim.Rprop([p], lr=0.1)
+        for g in gradients:
+            p.grad = lib.tensor(g)
+            optimizer.step()
+        found.append(p.detach().numpy())
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert np.isfinite(found[0]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import warnings
 from collections.abc import Callable
@@ -341,10 +342,44 @@ def once(lib: Any) -> Any:
             assert not lib.is_grad_enabled()
             return g * 2, h
 
+    class Single(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        @lib.autograd.function.once_differentiable
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 3
+
     x, w = _leaves(lib)
     y = (Once.apply(x, w)[0] ** 2).sum()
     (g,) = lib.autograd.grad(y, x, create_graph=True)
-    return g, _error(lambda: g.sum().backward())
+    z, _ = _leaves(lib)
+    (Single.apply(z) ** 2).sum().backward()
+    (h,) = lib.autograd.grad(Single.apply(z).sum(), z, create_graph=True)
+    return g, _error(lambda: g.sum().backward()), z.grad, h
+
+
+def a_saved_result_that_is_gone(lib: Any) -> Any:
+    class Both(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            a = x * 2
+            ctx.save_for_backward(a)
+            return a, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            (a,) = ctx.saved_tensors
+            return a * g + a * h
+
+    x, _ = _leaves(lib)
+    first, second = Both.apply(x)
+    del first
+    gc.collect()
+    (g,) = lib.autograd.grad(second.sum(), x, create_graph=True)
+    return g, *lib.autograd.grad((g * g).sum(), x)
 
 
 def lists(lib: Any) -> Any:

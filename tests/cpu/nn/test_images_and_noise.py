@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
-from minitorch_tvm import nn
+from minitorch_tvm import nn, random
+from minitorch_tvm.ops import build as b
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -136,3 +138,17 @@ def test_dictionaries_of_parameters() -> None:
     scales.clear()
     assert len(scales) == 0
     assert repr(scales) == "ParameterDict()"
+
+
+@pytest.mark.parametrize("drop", [F.alpha_dropout, F.feature_alpha_dropout])
+def test_what_is_missing_stays_missing_where_it_is_dropped(drop: Any) -> None:
+    x = mt.full((8, 50), float("nan"))
+    assert drop(x, 0.5, training=True).isnan().all().item()
+
+
+def test_exponential_draws_are_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        random, "uniform", lambda shape, dtype, generator: b.full(shape, 0.0, dtype)
+    )
+    for dtype in (mt.float32, mt.float64):
+        assert (mt.empty(3, dtype=dtype).exponential_() > 0).all().item()
