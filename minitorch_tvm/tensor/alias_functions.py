@@ -6,15 +6,10 @@ from typing import Any
 
 from ..ops import derived as d
 from . import division
-from .core import Number, tensor_of
+from .core import Number, input_of
 from .elementwise import wrong_keyword
 from .elementwise_functions import operands, pair
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
-
 
 # --- arithmetic ---------------------------------------------------------------------------------
 
@@ -60,17 +55,17 @@ def true_divide(input: Any, other: Any) -> Tensor:
 
 def negative(input: Tensor) -> Tensor:
     """-input."""
-    return _tensor("negative", input).negative()
+    return input_of("negative", input).negative()
 
 
 def positive(input: Tensor) -> Tensor:
     """input itself; RuntimeError for bool."""
-    return _tensor("positive", input).positive()
+    return input_of("positive", input).positive()
 
 
 def absolute(input: Tensor) -> Tensor:
     """|input|."""
-    return _tensor("absolute", input).absolute()
+    return input_of("absolute", input).absolute()
 
 
 # --- comparisons --------------------------------------------------------------------------------
@@ -106,19 +101,19 @@ def not_equal(input: Tensor, other: Any) -> Tensor:
 
 def fix(input: Tensor) -> Tensor:
     """The integer part."""
-    return _tensor("fix", input).fix()
+    return input_of("fix", input).fix()
 
 
 def arccos(input: Tensor) -> Tensor:
     """Arc cosine, in radians."""
-    return _tensor("arccos", input).arccos()
+    return input_of("arccos", input).arccos()
 
 
 def arcsin(input: Tensor) -> Tensor:
     """Arc sine, in radians."""
-    return _tensor("arcsin", input).arcsin()
+    return input_of("arcsin", input).arcsin()
 
 
 def arctan(input: Tensor) -> Tensor:
     """Arc tangent, in radians."""
-    return _tensor("arctan", input).arctan()
+    return input_of("arctan", input).arctan()

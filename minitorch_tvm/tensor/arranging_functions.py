@@ -14,16 +14,12 @@ from ..core.device import require_cpu
 from ..core.dtype import DType
 from ..core.shape import Shape, Size, broadcast
 from ..ops import build as b
-from .core import Number, TensorBase, leaf_of, tensor_of
+from .core import Number, TensorBase, input_of, leaf_of, tensor_of
 from .functions import cat, stack
 from .position_functions import meshgrid, tensors_of, vstack
 from .tensor import Tensor
 
 row_stack = vstack
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def _all_tensors(function: str, tensors: tuple[Any, ...]) -> list[Tensor]:
@@ -38,7 +34,7 @@ def _all_tensors(function: str, tensors: tuple[Any, ...]) -> list[Tensor]:
 
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix; integers sum as int64."""
-    return _tensor("trace", input).trace()
+    return input_of("trace", input).trace()
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
@@ -49,7 +45,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     tensor([0., 0., 1.])
     """
     tensor_of("cross", "other", 2, other)
-    return _tensor("cross", input).cross(other, dim)
+    return input_of("cross", input).cross(other, dim)
 
 
 def diff(
@@ -60,7 +56,7 @@ def diff(
     append: Tensor | None = None,
 ) -> Tensor:
     """Each entry of ``dim`` less the one before it, ``n`` times, see :meth:`Tensor.diff`."""
-    return _tensor("diff", input).diff(n, dim, prepend, append)
+    return input_of("diff", input).diff(n, dim, prepend, append)
 
 
 def argwhere(input: Tensor) -> Tensor:
@@ -71,32 +67,32 @@ def argwhere(input: Tensor) -> Tensor:
     tensor([[1],
             [2]])
     """
-    return _tensor("argwhere", input).argwhere()
+    return input_of("argwhere", input).argwhere()
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy that has the elements of ``source``, in order, where ``mask`` holds."""
     tensor_of("masked_scatter", "mask", 2, mask)
     tensor_of("masked_scatter", "source", 3, source)
-    return _tensor("masked_scatter", input).masked_scatter(mask, source)
+    return input_of("masked_scatter", input).masked_scatter(mask, source)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with ``source`` written to, or added at, positions in row-major order."""
     tensor_of("put", "index", 2, index)
     tensor_of("put", "source", 3, source)
-    return _tensor("put", input).put(index, source, accumulate)
+    return input_of("put", input).put(index, source, accumulate)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
     """A copy in which the entries ``index`` of ``dim`` are one value."""
     tensor_of("index_fill", "index", 3, index)
-    return _tensor("index_fill", input).index_fill(dim, index, value)
+    return input_of("index_fill", input).index_fill(dim, index, value)
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy in which entry ``index`` of ``dim`` is ``src``."""
-    return _tensor("select_scatter", input).select_scatter(src, dim, index)
+    return input_of("select_scatter", input).select_scatter(src, dim, index)
 
 
 def slice_scatter(
@@ -113,19 +109,19 @@ def slice_scatter(
     >>> mt.slice_scatter(mt.zeros(4), mt.ones(2), 0, 1, 3)
     tensor([0., 1., 1., 0.])
     """
-    return _tensor("slice_scatter", input).slice_scatter(src, dim, start, end, step)
+    return input_of("slice_scatter", input).slice_scatter(src, dim, start, end, step)
 
 
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """A copy in which the diagonals of two dimensions are ``src``."""
-    return _tensor("diagonal_scatter", input).diagonal_scatter(src, offset, dim1, dim2)
+    return input_of("diagonal_scatter", input).diagonal_scatter(src, offset, dim1, dim2)
 
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices with the last dimension on a diagonal, see :meth:`Tensor.diag_embed`."""
-    return _tensor("diag_embed", input).diag_embed(offset, dim1, dim2)
+    return input_of("diag_embed", input).diag_embed(offset, dim1, dim2)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
@@ -136,42 +132,42 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     tensor([[1, 0],
             [0, 2]])
     """
-    return _tensor("diagflat", input).diagflat(offset)
+    return input_of("diagflat", input).diagflat(offset)
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """A copy turned by ``k`` times 90 degrees, see :meth:`Tensor.rot90`."""
-    return _tensor("rot90", input).rot90(k, dims)
+    return input_of("rot90", input).rot90(k, dims)
 
 
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension; a view where that is possible."""
-    return _tensor("ravel", input).ravel()
+    return input_of("ravel", input).ravel()
 
 
 def t(input: Tensor) -> Tensor:
     """A view of a matrix with its dimensions swapped; vectors and numbers as they are."""
-    return _tensor("t", input).t()
+    return input_of("t", input).t()
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces of nearly one size, or between positions, see :meth:`Tensor.tensor_split`."""
-    return _tensor("tensor_split", input).tensor_split(indices_or_sections, dim)
+    return input_of("tensor_split", input).tensor_split(indices_or_sections, dim)
 
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 1, of a vector along dimension 0."""
-    return _tensor("hsplit", input).hsplit(indices_or_sections)
+    return input_of("hsplit", input).hsplit(indices_or_sections)
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 0, of two dimensions and more."""
-    return _tensor("vsplit", input).vsplit(indices_or_sections)
+    return input_of("vsplit", input).vsplit(indices_or_sections)
 
 
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 2, of three dimensions and more."""
-    return _tensor("dsplit", input).dsplit(indices_or_sections)
+    return input_of("dsplit", input).dsplit(indices_or_sections)
 
 
 # --- dimensions in front and behind -------------------------------------------------------------
@@ -331,7 +327,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
             [1, 3],
             [2, 3]])
     """
-    x = _tensor("combinations", input)
+    x = input_of("combinations", input)
     count = arg.integer("combinations", "r", 2, r)
     if x.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.shape)}")

@@ -662,6 +662,11 @@ def tensor_of(function: str, argument: str, position: int, value: Any) -> Tensor
     return cast("Tensor", value)
 
 
+def input_of(function: str, value: Any) -> Tensor:
+    """The first argument of a free function, which is called ``input``."""
+    return tensor_of(function, "input", 1, value)
+
+
 def node_of(function: str, argument: str, position: int, value: Any) -> Node:
     """The value of an argument that must be a tensor; TypeError for anything else."""
     if not isinstance(value, TensorBase):

@@ -7,13 +7,9 @@ from typing import Any
 from ..core import arguments as arg
 from ..ops import bits
 from . import division
-from .core import Number, TensorBase, tensor_of
+from .core import Number, TensorBase, input_of, tensor_of
 from .elementwise import accepts
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
@@ -59,7 +55,7 @@ def bitwise_xor(input: Any, other: Any) -> Tensor:
 
 def bitwise_not(input: Tensor) -> Tensor:
     """Every bit of integers, or bools, turned."""
-    return _tensor("bitwise_not", input).bitwise_not()
+    return input_of("bitwise_not", input).bitwise_not()
 
 
 def bitwise_left_shift(input: Any, other: Any) -> Tensor:
@@ -148,97 +144,97 @@ def ge(input: Tensor, other: Any) -> Tensor:
 
 def floor(input: Tensor) -> Tensor:
     """The largest integer that is not above."""
-    return _tensor("floor", input).floor()
+    return input_of("floor", input).floor()
 
 
 def ceil(input: Tensor) -> Tensor:
     """The smallest integer that is not below."""
-    return _tensor("ceil", input).ceil()
+    return input_of("ceil", input).ceil()
 
 
 def trunc(input: Tensor) -> Tensor:
     """The integer part."""
-    return _tensor("trunc", input).trunc()
+    return input_of("trunc", input).trunc()
 
 
 def frac(input: Tensor) -> Tensor:
     """input - trunc(input), of floating point numbers."""
-    return _tensor("frac", input).frac()
+    return input_of("frac", input).frac()
 
 
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1; 0 of NaN."""
-    return _tensor("sign", input).sign()
+    return input_of("sign", input).sign()
 
 
 def square(input: Tensor) -> Tensor:
     """input * input."""
-    return _tensor("square", input).square()
+    return input_of("square", input).square()
 
 
 def reciprocal(input: Tensor) -> Tensor:
     """1 / input."""
-    return _tensor("reciprocal", input).reciprocal()
+    return input_of("reciprocal", input).reciprocal()
 
 
 def rsqrt(input: Tensor) -> Tensor:
     """1 / sqrt(input)."""
-    return _tensor("rsqrt", input).rsqrt()
+    return input_of("rsqrt", input).rsqrt()
 
 
 def log1p(input: Tensor) -> Tensor:
     """Logarithm of 1 + input, accurate near 0."""
-    return _tensor("log1p", input).log1p()
+    return input_of("log1p", input).log1p()
 
 
 def expm1(input: Tensor) -> Tensor:
     """e ** input - 1, accurate near 0."""
-    return _tensor("expm1", input).expm1()
+    return input_of("expm1", input).expm1()
 
 
 def exp2(input: Tensor) -> Tensor:
     """2 ** input."""
-    return _tensor("exp2", input).exp2()
+    return input_of("exp2", input).exp2()
 
 
 def log2(input: Tensor) -> Tensor:
     """Logarithm to base 2."""
-    return _tensor("log2", input).log2()
+    return input_of("log2", input).log2()
 
 
 def log10(input: Tensor) -> Tensor:
     """Logarithm to base 10."""
-    return _tensor("log10", input).log10()
+    return input_of("log10", input).log10()
 
 
 def tan(input: Tensor) -> Tensor:
     """Tangent of radians."""
-    return _tensor("tan", input).tan()
+    return input_of("tan", input).tan()
 
 
 def asin(input: Tensor) -> Tensor:
     """Arc sine, in radians."""
-    return _tensor("asin", input).asin()
+    return input_of("asin", input).asin()
 
 
 def acos(input: Tensor) -> Tensor:
     """Arc cosine, in radians."""
-    return _tensor("acos", input).acos()
+    return input_of("acos", input).acos()
 
 
 def atan(input: Tensor) -> Tensor:
     """Arc tangent, in radians."""
-    return _tensor("atan", input).atan()
+    return input_of("atan", input).atan()
 
 
 def sinh(input: Tensor) -> Tensor:
     """Hyperbolic sine."""
-    return _tensor("sinh", input).sinh()
+    return input_of("sinh", input).sinh()
 
 
 def cosh(input: Tensor) -> Tensor:
     """Hyperbolic cosine."""
-    return _tensor("cosh", input).cosh()
+    return input_of("cosh", input).cosh()
 
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
@@ -248,7 +244,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     >>> mt.round(mt.tensor([0.5, 1.5, -1.25])), mt.round(mt.tensor([1.234]), decimals=2)
     (tensor([ 0.,  2., -1.]), tensor([1.2300]))
     """
-    return _tensor("round", input).round(decimals=decimals)
+    return input_of("round", input).round(decimals=decimals)
 
 
 # --- tests --------------------------------------------------------------------------------------
@@ -256,40 +252,40 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 def isnan(input: Tensor) -> Tensor:
     """True where an element is NaN."""
-    return _tensor("isnan", input).isnan()
+    return input_of("isnan", input).isnan()
 
 
 def isinf(input: Tensor) -> Tensor:
     """True where an element is infinite."""
-    return _tensor("isinf", input).isinf()
+    return input_of("isinf", input).isinf()
 
 
 def isfinite(input: Tensor) -> Tensor:
     """True where an element is neither infinite nor NaN."""
-    return _tensor("isfinite", input).isfinite()
+    return input_of("isfinite", input).isfinite()
 
 
 def logical_not(input: Tensor) -> Tensor:
     """True where an element is zero."""
-    return _tensor("logical_not", input).logical_not()
+    return input_of("logical_not", input).logical_not()
 
 
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
     """True where neither element is zero."""
     tensor_of("logical_and", "other", 2, other)
-    return _tensor("logical_and", input).logical_and(other)
+    return input_of("logical_and", input).logical_and(other)
 
 
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
     """True where at least one element is not zero."""
     tensor_of("logical_or", "other", 2, other)
-    return _tensor("logical_or", input).logical_or(other)
+    return input_of("logical_or", input).logical_or(other)
 
 
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
     """True where exactly one element is zero."""
     tensor_of("logical_xor", "other", 2, other)
-    return _tensor("logical_xor", input).logical_xor(other)
+    return input_of("logical_xor", input).logical_xor(other)
 
 
 def isclose(
@@ -297,7 +293,7 @@ def isclose(
 ) -> Tensor:
     """True where |input - other| <= atol + rtol * |other|; both have one dtype."""
     tensor_of("isclose", "other", 2, other)
-    return _tensor("isclose", input).isclose(other, rtol, atol, equal_nan)
+    return input_of("isclose", input).isclose(other, rtol, atol, equal_nan)
 
 
 # --- limits and blends --------------------------------------------------------------------------
@@ -315,7 +311,7 @@ def nan_to_num(
     >>> mt.nan_to_num(mt.tensor([float("nan"), float("inf"), 1.0]), posinf=9.0)
     tensor([0., 9., 1.])
     """
-    return _tensor("nan_to_num", input).nan_to_num(nan, posinf, neginf)
+    return input_of("nan_to_num", input).nan_to_num(nan, posinf, neginf)
 
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:
@@ -330,7 +326,7 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 
 def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Limit to [min, max]; either may be None."""
-    return _tensor("clip", input).clamp(min, max)
+    return input_of("clip", input).clamp(min, max)
 
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
@@ -343,18 +339,18 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     if not (isinstance(input, TensorBase) and isinstance(end, TensorBase) and accepts(weight)):
         forms = [f"(Tensor input, Tensor end, {kind} weight)" for kind in ("Tensor", "Number")]
         raise arg.no_such_form("lerp", [input, end, weight], forms)
-    return _tensor("lerp", input).lerp(end, weight)
+    return input_of("lerp", input).lerp(end, weight)
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     tensor_of("addcmul", "tensor1", 2, tensor1)
     tensor_of("addcmul", "tensor2", 3, tensor2)
-    return _tensor("addcmul", input).addcmul(tensor1, tensor2, value=value)
+    return input_of("addcmul", input).addcmul(tensor1, tensor2, value=value)
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2; raises RuntimeError for integers by integers."""
     tensor_of("addcdiv", "tensor1", 2, tensor1)
     tensor_of("addcdiv", "tensor2", 3, tensor2)
-    return _tensor("addcdiv", input).addcdiv(tensor1, tensor2, value=value)
+    return input_of("addcdiv", input).addcdiv(tensor1, tensor2, value=value)

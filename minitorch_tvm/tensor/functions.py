@@ -14,7 +14,7 @@ from ..ir.node import Node
 from ..ops import derived as d
 from . import division
 from .at_once import joined
-from .core import Number, TensorBase, tensor_of
+from .core import Number, TensorBase, input_of, tensor_of
 from .tensor import Tensor
 
 
@@ -84,33 +84,29 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return input.chunk(chunks, dim)
 
 
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
-
-
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product of vectors, matrices and batches of matrices."""
     tensor_of("matmul", "other", 2, other)
-    return _tensor("matmul", input) @ other
+    return input_of("matmul", input) @ other
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices."""
     tensor_of("mm", "mat2", 2, mat2)
-    return _tensor("mm", input).mm(mat2)
+    return input_of("mm", input).mm(mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices."""
     tensor_of("bmm", "mat2", 2, mat2)
-    return _tensor("bmm", input).bmm(mat2)
+    return input_of("bmm", input).bmm(mat2)
 
 
 def _first(function: str, input: Any, other: Any) -> Any:
     """``input``, a tensor, or a number where ``other`` is a tensor; TypeError otherwise."""
     _operand(function, other)
     plain = isinstance(input, (bool, int, float)) and isinstance(other, Tensor)
-    return input if plain else _tensor(function, input)
+    return input if plain else input_of(function, input)
 
 
 def add(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
@@ -159,32 +155,32 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 def neg(input: Tensor) -> Tensor:
     """-input."""
-    return -_tensor("neg", input)
+    return -input_of("neg", input)
 
 
 def abs(input: Tensor) -> Tensor:
     """|input|."""
-    return _tensor("abs", input).abs()
+    return input_of("abs", input).abs()
 
 
 def exp(input: Tensor) -> Tensor:
     """e ** input."""
-    return _tensor("exp", input).exp()
+    return input_of("exp", input).exp()
 
 
 def log(input: Tensor) -> Tensor:
     """Natural logarithm."""
-    return _tensor("log", input).log()
+    return input_of("log", input).log()
 
 
 def sqrt(input: Tensor) -> Tensor:
     """Square root."""
-    return _tensor("sqrt", input).sqrt()
+    return input_of("sqrt", input).sqrt()
 
 
 def erf(input: Tensor) -> Tensor:
     """Error function."""
-    return _tensor("erf", input).erf()
+    return input_of("erf", input).erf()
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -195,12 +191,12 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     tensor([[1., 0., 0.],
             [1., 1., 0.]])
     """
-    return _tensor("tril", input).tril(diagonal)
+    return input_of("tril", input).tril(diagonal)
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Zero below the ``diagonal`` of each matrix."""
-    return _tensor("triu", input).triu(diagonal)
+    return input_of("triu", input).triu(diagonal)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -210,149 +206,149 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     >>> mt.index_select(mt.arange(4), 0, mt.tensor([3, 0, 3]))
     tensor([3, 0, 3])
     """
-    return _tensor("index_select", input).index_select(dim, index)
+    return input_of("index_select", input).index_select(dim, index)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where ``mask`` (bool) holds, else ``input``."""
-    return _tensor("masked_fill", input).masked_fill(mask, value)
+    return input_of("masked_fill", input).masked_fill(mask, value)
 
 
 def sin(input: Tensor) -> Tensor:
     """Sine of radians."""
-    return _tensor("sin", input).sin()
+    return input_of("sin", input).sin()
 
 
 def cos(input: Tensor) -> Tensor:
     """Cosine of radians."""
-    return _tensor("cos", input).cos()
+    return input_of("cos", input).cos()
 
 
 def tanh(input: Tensor) -> Tensor:
     """Hyperbolic tangent."""
-    return _tensor("tanh", input).tanh()
+    return input_of("tanh", input).tanh()
 
 
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-input))."""
-    return _tensor("sigmoid", input).sigmoid()
+    return input_of("sigmoid", input).sigmoid()
 
 
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
-    return _tensor("relu", input).relu()
+    return input_of("relu", input).relu()
 
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger; NaN if either is."""
     tensor_of("maximum", "other", 2, other)
-    return _tensor("maximum", input).maximum(other)
+    return input_of("maximum", input).maximum(other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN if either is."""
     tensor_of("minimum", "other", 2, other)
-    return _tensor("minimum", input).minimum(other)
+    return input_of("minimum", input).minimum(other)
 
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Limit to [min, max]; either may be None."""
-    return _tensor("clamp", input).clamp(min, max)
+    return input_of("clamp", input).clamp(min, max)
 
 
 def softmax(input: Tensor, dim: int) -> Tensor:
     """exp(input) normalised along ``dim``."""
-    return _tensor("softmax", input).softmax(dim)
+    return input_of("softmax", input).softmax(dim)
 
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:
     """Logarithm of the softmax along ``dim``."""
-    return _tensor("log_softmax", input).log_softmax(dim)
+    return input_of("log_softmax", input).log_softmax(dim)
 
 
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over ``dim``."""
-    return _tensor("sum", input).sum(dim, keepdim, dtype=dtype)
+    return input_of("sum", input).sum(dim, keepdim, dtype=dtype)
 
 
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over ``dim``."""
-    return _tensor("mean", input).mean(dim, keepdim, dtype=dtype)
+    return input_of("mean", input).mean(dim, keepdim, dtype=dtype)
 
 
 def var(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
     """Variance over ``dim``."""
-    return _tensor("var", input).var(dim, correction=correction, keepdim=keepdim)
+    return input_of("var", input).var(dim, correction=correction, keepdim=keepdim)
 
 
 def std(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
     """Standard deviation over ``dim``."""
-    return _tensor("std", input).std(dim, correction=correction, keepdim=keepdim)
+    return input_of("std", input).std(dim, correction=correction, keepdim=keepdim)
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element; with ``dim`` a (values, indices) pair."""
-    return _tensor("max", input).max(dim, keepdim)
+    return input_of("max", input).max(dim, keepdim)
 
 
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element; with ``dim`` a (values, indices) pair."""
-    return _tensor("min", input).min(dim, keepdim)
+    return input_of("min", input).min(dim, keepdim)
 
 
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Largest element over ``dim``."""
-    return _tensor("amax", input).amax(dim, keepdim)
+    return input_of("amax", input).amax(dim, keepdim)
 
 
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Smallest element over ``dim``."""
-    return _tensor("amin", input).amin(dim, keepdim)
+    return input_of("amin", input).amin(dim, keepdim)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the largest element."""
-    return _tensor("argmax", input).argmax(dim, keepdim)
+    return input_of("argmax", input).argmax(dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the smallest element."""
-    return _tensor("argmin", input).argmin(dim, keepdim)
+    return input_of("argmin", input).argmin(dim, keepdim)
 
 
 def reshape(input: Tensor, shape: Sequence[int]) -> Tensor:
     """The same elements in another shape."""
-    return _tensor("reshape", input).reshape(shape)
+    return input_of("reshape", input).reshape(shape)
 
 
 def permute(input: Tensor, dims: Sequence[int]) -> Tensor:
     """Reorder the dimensions."""
-    return _tensor("permute", input).permute(dims)
+    return input_of("permute", input).permute(dims)
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions."""
-    return _tensor("transpose", input).transpose(dim0, dim1)
+    return input_of("transpose", input).transpose(dim0, dim1)
 
 
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Drop dimensions of size one."""
-    return _tensor("squeeze", input).squeeze(dim)
+    return input_of("squeeze", input).squeeze(dim)
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size one."""
-    return _tensor("unsqueeze", input).unsqueeze(dim)
+    return input_of("unsqueeze", input).unsqueeze(dim)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the dimensions start_dim..end_dim."""
-    return _tensor("flatten", input).flatten(start_dim, end_dim)
+    return input_of("flatten", input).flatten(start_dim, end_dim)
 
 
 def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
     """Expand to ``shape``."""
-    return _tensor("broadcast_to", input).expand(shape)
+    return input_of("broadcast_to", input).expand(shape)
 
 
 def is_tensor(value: object) -> bool:

@@ -25,6 +25,7 @@ from .core import Number, TensorBase, node_of
 from .gathering import checked, values_of
 from .pairs import MinMax, ValuesIndices
 from .reductions import power_of
+from .sorts import groups, lengths
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -272,20 +273,14 @@ class Ordering(Arranging):
                     "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
                     "applied"
                 )
-        n = line.shape[axis]
         new = od.slices_differ(line, axis)
         starts = flat_nonzero(new, line)
         found = [pk.pick(line, [starts], [(axis, 1)])]
         if return_inverse:
-            groups = sc.cumulative_sum(b.cast(new, dt.int64), 0)
-            inverse = b.sub(groups, b.full((), 1, dt.int64))
+            inverse = groups(new)
             found.append(b.reshape(inverse, x.shape) if dim is None else inverse)
         if return_counts:
-            ends = b.full((1,), n, dt.int64)
-            count = starts.shape[0]
-            if count:
-                ends = b.cat([b.narrow(starts, 0, 1, count), ends], 0)
-            found.append(b.sub(ends, starts) if count else starts)
+            found.append(lengths(starts, line.shape[axis]))
         results = tuple(self._wrap(node) for node in found)
         return results if len(results) > 1 else results[0]
 

@@ -13,15 +13,10 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import order as od
 from ..ops import picking as pk
-from .core import Number, TensorBase, node_of, tensor_of
+from .core import Number, TensorBase, input_of, node_of, tensor_of
 from .gathering import checked
 from .pairs import MinMax, ValuesIndices
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
-
 
 # --- searching ----------------------------------------------------------------------------------
 
@@ -185,17 +180,17 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
     >>> mt.cummax(mt.tensor([1, 3, 2]), 0).indices
     tensor([0, 1, 1])
     """
-    return _tensor("cummax", input).cummax(arg.integer("cummax", "dim", 2, dim))
+    return input_of("cummax", input).cummax(arg.integer("cummax", "dim", 2, dim))
 
 
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the lowest element up to each along ``dim``."""
-    return _tensor("cummin", input).cummin(arg.integer("cummin", "dim", 2, dim))
+    return input_of("cummin", input).cummin(arg.integer("cummin", "dim", 2, dim))
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Logarithms of the sums of e ** input up to each element along ``dim``."""
-    return _tensor("logcumsumexp", input).logcumsumexp(dim)
+    return input_of("logcumsumexp", input).logcumsumexp(dim)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
@@ -205,22 +200,22 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     >>> mt.aminmax(mt.tensor([3, 1, 2])).max
     tensor(3)
     """
-    return _tensor("aminmax", input).aminmax(dim=dim, keepdim=keepdim)
+    return input_of("aminmax", input).aminmax(dim=dim, keepdim=keepdim)
 
 
 def msort(input: Tensor) -> Tensor:
     """The elements in ascending order along dimension 0."""
-    return _tensor("msort", input).msort()
+    return input_of("msort", input).msort()
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the most frequent element along ``dim``, see :meth:`Tensor.mode`."""
-    return _tensor("mode", input).mode(dim, keepdim)
+    return input_of("mode", input).mode(dim, keepdim)
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The element in the middle of what is not NaN; with ``dim`` a (values, indices) pair."""
-    return _tensor("nanmedian", input).nanmedian(dim, keepdim)
+    return input_of("nanmedian", input).nanmedian(dim, keepdim)
 
 
 def quantile(
@@ -232,7 +227,7 @@ def quantile(
     interpolation: str = "linear",
 ) -> Tensor:
     """What a part ``q`` of the elements along ``dim`` is not above, see :meth:`Tensor.quantile`."""
-    return _tensor("quantile", input).quantile(q, dim, keepdim, interpolation=interpolation)
+    return input_of("quantile", input).quantile(q, dim, keepdim, interpolation=interpolation)
 
 
 def nanquantile(
@@ -244,12 +239,12 @@ def nanquantile(
     interpolation: str = "linear",
 ) -> Tensor:
     """As :func:`quantile`, of what is not NaN."""
-    return _tensor("nanquantile", input).nanquantile(q, dim, keepdim, interpolation=interpolation)
+    return input_of("nanquantile", input).nanquantile(q, dim, keepdim, interpolation=interpolation)
 
 
 def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
     """How many elements are in each of ``bins`` equal parts, see :meth:`Tensor.histc`."""
-    return _tensor("histc", input).histc(bins, min, max)
+    return input_of("histc", input).histc(bins, min, max)
 
 
 def unique_consecutive(
@@ -259,7 +254,7 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> Any:
     """The elements that differ from the one before (evaluates)."""
-    return _tensor("unique_consecutive", input).unique_consecutive(
+    return input_of("unique_consecutive", input).unique_consecutive(
         return_inverse, return_counts, dim
     )
 
@@ -282,7 +277,7 @@ def scatter_reduce(
     """
     tensor_of("scatter_reduce", "index", 3, index)
     tensor_of("scatter_reduce", "src", 4, src)
-    return _tensor("scatter_reduce", input).scatter_reduce(
+    return input_of("scatter_reduce", input).scatter_reduce(
         dim, index, src, reduce, include_self=include_self
     )
 
@@ -299,11 +294,11 @@ def index_reduce(
     """A copy in which entries of ``source`` are reduced per place of ``dim``."""
     tensor_of("index_reduce", "index", 3, index)
     tensor_of("index_reduce", "source", 4, source)
-    return _tensor("index_reduce", input).index_reduce(
+    return input_of("index_reduce", input).index_reduce(
         dim, index, source, reduce, include_self=include_self
     )
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Entries of ``dim`` made no longer than ``maxnorm``, see :meth:`Tensor.renorm`."""
-    return _tensor("renorm", input).renorm(p, dim, maxnorm)
+    return input_of("renorm", input).renorm(p, dim, maxnorm)

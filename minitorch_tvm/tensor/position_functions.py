@@ -9,16 +9,12 @@ from ..core import arguments as arg
 from ..core.dtype import DType
 from ..core.errors import warn
 from ..random import Generator
-from .core import Number, TensorBase, tensor_of
+from .core import Number, TensorBase, input_of, tensor_of
 from .functions import cat
 from .pairs import ValuesIndices
 from .tensor import Tensor
 
 concat = concatenate = cat
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def tensors_of(function: str, tensors: Any) -> list[Tensor]:
@@ -47,19 +43,19 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
             [4, 3]])
     """
     tensor_of("gather", "index", 3, index)
-    return _tensor("gather", input).gather(dim, index)
+    return input_of("gather", input).gather(dim, index)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As :func:`gather`, but other dimensions broadcast; without ``dim`` of all elements."""
     tensor_of("take_along_dim", "indices", 2, indices)
-    return _tensor("take_along_dim", input).take_along_dim(indices, dim)
+    return input_of("take_along_dim", input).take_along_dim(indices, dim)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at ``index`` (int64), counted in row-major order."""
     tensor_of("take", "index", 2, index)
-    return _tensor("take", input).take(index)
+    return input_of("take", input).take(index)
 
 
 def scatter(
@@ -73,7 +69,7 @@ def scatter(
 ) -> Tensor:
     """A copy with ``src`` (or a number) written at ``index``, see :meth:`Tensor.scatter`."""
     tensor_of("scatter", "index", 3, index)
-    return _tensor("scatter", input).scatter(dim, index, src, value=value, reduce=reduce)
+    return input_of("scatter", input).scatter(dim, index, src, value=value, reduce=reduce)
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -85,7 +81,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """
     tensor_of("scatter_add", "index", 3, index)
     tensor_of("scatter_add", "src", 4, src)
-    return _tensor("scatter_add", input).scatter_add(dim, index, src)
+    return input_of("scatter_add", input).scatter_add(dim, index, src)
 
 
 def index_add(
@@ -94,14 +90,14 @@ def index_add(
     """A copy with alpha * ``source`` added to the entries ``index`` of ``dim``."""
     tensor_of("index_add", "index", 3, index)
     tensor_of("index_add", "source", 4, source)
-    return _tensor("index_add", input).index_add(dim, index, source, alpha=alpha)
+    return input_of("index_add", input).index_add(dim, index, source, alpha=alpha)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with ``source`` written to the entries ``index`` of ``dim``."""
     tensor_of("index_copy", "index", 3, index)
     tensor_of("index_copy", "source", 4, source)
-    return _tensor("index_copy", input).index_copy(dim, index, source)
+    return input_of("index_copy", input).index_copy(dim, index, source)
 
 
 def index_put(
@@ -109,18 +105,18 @@ def index_put(
 ) -> Tensor:
     """A copy with ``values`` written at, or added to, ``indices`` of the first dimensions."""
     tensor_of("index_put", "values", 3, values)
-    return _tensor("index_put", input).index_put(indices, values, accumulate)
+    return input_of("index_put", input).index_put(indices, values, accumulate)
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where ``mask`` (bool, evaluated) holds, as a vector."""
     tensor_of("masked_select", "mask", 2, mask)
-    return _tensor("masked_select", input).masked_select(mask)
+    return input_of("masked_select", input).masked_select(mask)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Where elements are not zero (evaluates), see :meth:`Tensor.nonzero`."""
-    return _tensor("nonzero", input).nonzero(as_tuple=as_tuple)
+    return input_of("nonzero", input).nonzero(as_tuple=as_tuple)
 
 
 # --- movement -----------------------------------------------------------------------------------
@@ -134,27 +130,27 @@ def flip(input: Tensor, dims: Sequence[int]) -> Tensor:
     tensor([[4, 3],
             [2, 1]])
     """
-    return _tensor("flip", input).flip(arg.several("flip", "dims", 2, dims))
+    return input_of("flip", input).flip(arg.several("flip", "dims", 2, dims))
 
 
 def fliplr(input: Tensor) -> Tensor:
     """:func:`flip` along dimension 1."""
-    return _tensor("fliplr", input).fliplr()
+    return input_of("fliplr", input).fliplr()
 
 
 def flipud(input: Tensor) -> Tensor:
     """:func:`flip` along dimension 0."""
-    return _tensor("flipud", input).flipud()
+    return input_of("flipud", input).flipud()
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """A copy moved by ``shifts`` along ``dims``; what leaves at one end enters at the other."""
-    return _tensor("roll", input).roll(shifts, dims)
+    return input_of("roll", input).roll(shifts, dims)
 
 
 def tile(input: Tensor, dims: Sequence[int]) -> Tensor:
     """A copy with ``input`` so many times along each of the last dimensions."""
-    return _tensor("tile", input).tile(arg.several("tile", "dims", 2, dims))
+    return input_of("tile", input).tile(arg.several("tile", "dims", 2, dims))
 
 
 def repeat_interleave(
@@ -165,7 +161,7 @@ def repeat_interleave(
     output_size: int | None = None,
 ) -> Tensor:
     """Every entry of ``dim`` several times in a row; of ``repeats`` alone, the entries' numbers."""
-    x = _tensor("repeat_interleave", input)
+    x = input_of("repeat_interleave", input)
     if repeats is None:
         count = x.shape[0] if x.ndim else 1
         numbers = Tensor(range(count)).long() if count else x.long()
@@ -175,12 +171,12 @@ def repeat_interleave(
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of the entries of ``dim``."""
-    return _tensor("unbind", input).unbind(dim)
+    return input_of("unbind", input).unbind(dim)
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to other places; the others keep their order."""
-    return _tensor("movedim", input).movedim(source, destination)
+    return input_of("movedim", input).movedim(source, destination)
 
 
 moveaxis = movedim
@@ -188,7 +184,7 @@ moveaxis = movedim
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """A view with two dimensions swapped."""
-    return _tensor("swapaxes", input).swapaxes(axis0, axis1)
+    return input_of("swapaxes", input).swapaxes(axis0, axis1)
 
 
 swapdims = swapaxes
@@ -202,27 +198,27 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     tensor([[1, 0],
             [0, 2]])
     """
-    return _tensor("diag", input).diag(diagonal)
+    return input_of("diag", input).diag(diagonal)
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonals of two dimensions, as the last dimension of the result."""
-    return _tensor("diagonal", input).diagonal(offset, dim1, dim2)
+    return input_of("diagonal", input).diagonal(offset, dim1, dim2)
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """A view of ``length`` entries of ``dim`` from ``start`` on."""
-    return _tensor("narrow", input).narrow(dim, start, length)
+    return input_of("narrow", input).narrow(dim, start, length)
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of entry ``index`` of ``dim``, without that dimension."""
-    return _tensor("select", input).select(dim, index)
+    return input_of("select", input).select(dim, index)
 
 
 def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     """A view in which ``dim`` is several dimensions; one of the sizes may be -1."""
-    return _tensor("unflatten", input).unflatten(dim, sizes)
+    return input_of("unflatten", input).unflatten(dim, sizes)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
@@ -293,12 +289,12 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Sums of the elements up to each along ``dim``."""
-    return _tensor("cumsum", input).cumsum(dim, dtype=dtype)
+    return input_of("cumsum", input).cumsum(dim, dtype=dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Products of the elements up to each along ``dim``."""
-    return _tensor("cumprod", input).cumprod(dim, dtype=dtype)
+    return input_of("cumprod", input).cumprod(dim, dtype=dtype)
 
 
 def sort(
@@ -310,31 +306,31 @@ def sort(
     >>> mt.sort(mt.tensor([3, 1, 2]))[0]
     tensor([1, 2, 3])
     """
-    return _tensor("sort", input).sort(dim, descending, stable=stable)
+    return input_of("sort", input).sort(dim, descending, stable=stable)
 
 
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
 ) -> Tensor:
     """Positions along ``dim`` in the order of the elements; equal elements keep theirs."""
-    return _tensor("argsort", input).argsort(dim, descending, stable=stable)
+    return input_of("argsort", input).argsort(dim, descending, stable=stable)
 
 
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> ValuesIndices:
     """(values, indices) of the ``k`` largest (or smallest) along ``dim``, in order."""
-    return _tensor("topk", input).topk(k, dim, largest, sorted)
+    return input_of("topk", input).topk(k, dim, largest, sorted)
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the ``k``-th smallest element along ``dim``, counted from 1."""
-    return _tensor("kthvalue", input).kthvalue(k, dim, keepdim)
+    return input_of("kthvalue", input).kthvalue(k, dim, keepdim)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The element in the middle, the lower one of two; with ``dim`` a (values, indices) pair."""
-    return _tensor("median", input).median(dim, keepdim)
+    return input_of("median", input).median(dim, keepdim)
 
 
 def unique(
@@ -345,7 +341,7 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The different elements in ascending order (evaluates), see :meth:`Tensor.unique`."""
-    return _tensor("unique", input).unique(sorted, return_inverse, return_counts, dim)
+    return input_of("unique", input).unique(sorted, return_inverse, return_counts, dim)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -355,7 +351,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     >>> mt.bincount(mt.tensor([0, 2, 2]))
     tensor([1, 0, 2])
     """
-    return _tensor("bincount", input).bincount(weights, minlength)
+    return input_of("bincount", input).bincount(weights, minlength)
 
 
 def multinomial(
@@ -366,5 +362,5 @@ def multinomial(
     generator: Generator | None = None,
 ) -> Tensor:
     """Positions drawn with these weights (which are evaluated), see :meth:`Tensor.multinomial`."""
-    x = _tensor("multinomial", input)
+    x = input_of("multinomial", input)
     return x.multinomial(num_samples, replacement, generator=generator)

@@ -6,22 +6,18 @@ from typing import Any
 
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from .core import tensor_of
+from .core import input_of
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """True if any element over ``dim`` is nonzero."""
-    return _tensor("any", input).any(dim, keepdim)
+    return input_of("any", input).any(dim, keepdim)
 
 
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """True if every element over ``dim`` is nonzero."""
-    return _tensor("all", input).all(dim, keepdim)
+    return input_of("all", input).all(dim, keepdim)
 
 
 def norm(
@@ -37,14 +33,14 @@ def norm(
     >>> mt.norm(mt.tensor([3.0, -4.0])), mt.norm(mt.tensor([3.0, -4.0]), 1)
     (tensor(5.), tensor(7.))
     """
-    return _tensor("norm", input).norm(p, dim, keepdim, dtype)
+    return input_of("norm", input).norm(p, dim, keepdim, dtype)
 
 
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """Product along ``dim``, or of all elements."""
-    return _tensor("prod", input).prod(dim, keepdim, dtype=dtype)
+    return input_of("prod", input).prod(dim, keepdim, dtype=dtype)
 
 
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
@@ -54,22 +50,22 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     >>> mt.logsumexp(mt.tensor([100.0, 100.0]), 0)
     tensor(100.6931)
     """
-    return _tensor("logsumexp", input).logsumexp(dim, keepdim)
+    return input_of("logsumexp", input).logsumexp(dim, keepdim)
 
 
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements over ``dim`` are not zero, as int64."""
-    return _tensor("count_nonzero", input).count_nonzero(dim)
+    return input_of("count_nonzero", input).count_nonzero(dim)
 
 
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over ``dim`` of what is not NaN."""
-    return _tensor("nansum", input).nansum(dim, keepdim, dtype=dtype)
+    return input_of("nansum", input).nansum(dim, keepdim, dtype=dtype)
 
 
 def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over ``dim`` of what is not NaN."""
-    return _tensor("nanmean", input).nanmean(dim, keepdim, dtype=dtype)
+    return input_of("nanmean", input).nanmean(dim, keepdim, dtype=dtype)
 
 
 def var_mean(
@@ -106,7 +102,7 @@ def std_mean(
 
 
 def _floating(function: str, input: Tensor) -> Tensor:
-    x = _tensor(function, input)
+    x = input_of(function, input)
     if not x.is_floating_point():
         raise RuntimeError(f"{function} only support floating point and complex dtypes")
     return x

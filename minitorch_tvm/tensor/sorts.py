@@ -13,6 +13,7 @@ from ..core.shape import numel, wrap_dim
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import order as od
 from ..ops import picking as pk
 from ..ops import sampling as sa
 from ..ops import scan as sc
@@ -25,6 +26,20 @@ from .pairs import ValuesIndices
 
 if TYPE_CHECKING:
     from .tensor import Tensor
+
+
+def groups(new: Node) -> Node:
+    """The number of each entry's group, of where groups begin."""
+    return b.sub(sc.cumulative_sum(b.cast(new, dt.int64), 0), b.full((), 1, dt.int64))
+
+
+def lengths(starts: Node, n: int) -> Node:
+    """Of groups of ``n`` entries, of the positions at which they begin."""
+    count = starts.shape[0]
+    if not count:
+        return starts
+    ends = b.cat([b.narrow(starts, 0, 1, count), b.full((1,), n, dt.int64)], 0)
+    return b.sub(ends, starts)
 
 
 class Sorts(Moves):
@@ -193,28 +208,15 @@ class Sorts(Moves):
         n = x.shape[0]
         order = sc.argsort(x, 0, False)
         line = pk.gather(x, order, 0)
-        new = b.full((n,), True, dt.bool_)
-        if n > 1:
-            left = b.slice(line, (0,), (n - 1,), (1,))
-            right = b.slice(line, (1,), (n,), (1,))
-            one = b.full((1,), True, dt.bool_)
-            new = b.cat([one, d.compare("ne", left, right)], 0)
+        new = od.slices_differ(line, 0)
         # Else the elements would be sorted a second time, for each number of different ones.
         starts = flat_nonzero(new, line, *([order] if return_inverse else []))
         found = [pk.pick(line, [starts], [(0, 1)])]
         if return_inverse:
-            groups = sc.cumulative_sum(b.cast(new, dt.int64), 0)
-            groups = b.sub(groups, b.full((), 1, dt.int64))
-            inverse = pk.scatter(b.full((n,), 0, dt.int64), order, groups, 0, False)
+            inverse = pk.scatter(b.full((n,), 0, dt.int64), order, groups(new), 0, False)
             found.append(b.reshape(inverse, self.shape))
         if return_counts:
-            count = starts.shape[0]
-            ends = b.full((1,), n, dt.int64)
-            if count:
-                ends = b.cat([b.slice(starts, (1,), (count,), (1,)), ends], 0)
-                found.append(b.sub(ends, starts))
-            else:
-                found.append(starts)
+            found.append(lengths(starts, n))
         results = tuple(self._wrap(node) for node in found)
         return results if len(results) > 1 else results[0]
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops import pairs
-from .core import tensor_of
+from .core import input_of, tensor_of
 from .elementwise_functions import operands, pair
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def _two(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
@@ -26,32 +22,32 @@ def _two(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
 
 def acosh(input: Tensor) -> Tensor:
     """Inverse hyperbolic cosine; NaN below 1."""
-    return _tensor("acosh", input).acosh()
+    return input_of("acosh", input).acosh()
 
 
 def asinh(input: Tensor) -> Tensor:
     """Inverse hyperbolic sine."""
-    return _tensor("asinh", input).asinh()
+    return input_of("asinh", input).asinh()
 
 
 def atanh(input: Tensor) -> Tensor:
     """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
-    return _tensor("atanh", input).atanh()
+    return input_of("atanh", input).atanh()
 
 
 def arccosh(input: Tensor) -> Tensor:
     """Inverse hyperbolic cosine; NaN below 1."""
-    return _tensor("arccosh", input).arccosh()
+    return input_of("arccosh", input).arccosh()
 
 
 def arcsinh(input: Tensor) -> Tensor:
     """Inverse hyperbolic sine."""
-    return _tensor("arcsinh", input).arcsinh()
+    return input_of("arcsinh", input).arcsinh()
 
 
 def arctanh(input: Tensor) -> Tensor:
     """Inverse hyperbolic tangent; NaN outside of [-1, 1]."""
-    return _tensor("arctanh", input).arctanh()
+    return input_of("arctanh", input).arctanh()
 
 
 def erfc(input: Tensor) -> Tensor:
@@ -61,7 +57,7 @@ def erfc(input: Tensor) -> Tensor:
     >>> mt.erfc(mt.tensor([0.0, 1.0, 9.0]))
     tensor([1.0000e+00, 1.5730e-01, 4.1370e-37])
     """
-    return _tensor("erfc", input).erfc()
+    return input_of("erfc", input).erfc()
 
 
 def erfinv(input: Tensor) -> Tensor:
@@ -71,7 +67,7 @@ def erfinv(input: Tensor) -> Tensor:
     >>> mt.erfinv(mt.erf(mt.tensor([0.5, -1.5])))
     tensor([ 0.5000, -1.5000])
     """
-    return _tensor("erfinv", input).erfinv()
+    return input_of("erfinv", input).erfinv()
 
 
 def lgamma(input: Tensor) -> Tensor:
@@ -81,7 +77,7 @@ def lgamma(input: Tensor) -> Tensor:
     >>> mt.lgamma(mt.tensor([0.5, 5.0, -1.0]))
     tensor([0.5724, 3.1781,    inf])
     """
-    return _tensor("lgamma", input).lgamma()
+    return input_of("lgamma", input).lgamma()
 
 
 def digamma(input: Tensor) -> Tensor:
@@ -91,7 +87,7 @@ def digamma(input: Tensor) -> Tensor:
     >>> mt.digamma(mt.tensor([1.0, 0.5]))
     tensor([-0.5772, -1.9635])
     """
-    return _tensor("digamma", input).digamma()
+    return input_of("digamma", input).digamma()
 
 
 def sinc(input: Tensor) -> Tensor:
@@ -101,7 +97,7 @@ def sinc(input: Tensor) -> Tensor:
     >>> mt.sinc(mt.tensor([0.0, 0.5, 1.5]))
     tensor([ 1.0000,  0.6366, -0.2122])
     """
-    return _tensor("sinc", input).sinc()
+    return input_of("sinc", input).sinc()
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
@@ -111,7 +107,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     >>> mt.logit(mt.tensor([0.25, 0.5, 1.0])), mt.logit(mt.tensor([0.0, 1.0]), eps=0.25)
     (tensor([-1.0986,  0.0000,     inf]), tensor([-1.0986,  1.0986]))
     """
-    return _tensor("logit", input).logit(eps)
+    return input_of("logit", input).logit(eps)
 
 
 def deg2rad(input: Tensor) -> Tensor:
@@ -121,12 +117,12 @@ def deg2rad(input: Tensor) -> Tensor:
     >>> mt.deg2rad(mt.tensor([180, 90]))
     tensor([3.1416, 1.5708])
     """
-    return _tensor("deg2rad", input).deg2rad()
+    return input_of("deg2rad", input).deg2rad()
 
 
 def rad2deg(input: Tensor) -> Tensor:
     """Degrees of radians."""
-    return _tensor("rad2deg", input).rad2deg()
+    return input_of("rad2deg", input).rad2deg()
 
 
 # --- signs ----------------------------------------------------------------------------------------
@@ -134,7 +130,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
 def sgn(input: Tensor) -> Tensor:
     """-1, 0 or 1; 0 of NaN."""
-    return _tensor("sgn", input).sgn()
+    return input_of("sgn", input).sgn()
 
 
 def signbit(input: Tensor) -> Tensor:
@@ -144,17 +140,17 @@ def signbit(input: Tensor) -> Tensor:
     >>> mt.signbit(mt.tensor([-0.0, 0.0, -1.0]))
     tensor([ True, False,  True])
     """
-    return _tensor("signbit", input).signbit()
+    return input_of("signbit", input).signbit()
 
 
 def isposinf(input: Tensor) -> Tensor:
     """True where an element is infinite and positive."""
-    return _tensor("isposinf", input).isposinf()
+    return input_of("isposinf", input).isposinf()
 
 
 def isneginf(input: Tensor) -> Tensor:
     """True where an element is infinite and negative."""
-    return _tensor("isneginf", input).isneginf()
+    return input_of("isneginf", input).isneginf()
 
 
 def copysign(input: Tensor, other: Any) -> Tensor:

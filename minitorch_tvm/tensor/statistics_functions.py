@@ -14,14 +14,10 @@ from ..ops import build as b
 from ..ops import norms
 from ..ops import products as pr
 from ..ops.gather import take
-from .core import Number, leaf_of, node_of, tensor_of
+from .core import Number, input_of, leaf_of, node_of, tensor_of
 from .elementwise import wrong_keyword
 from .reductions import power_of
 from .tensor import Tensor
-
-
-def _tensor(function: str, x: Any) -> Tensor:
-    return tensor_of(function, "input", 1, x)
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
@@ -38,13 +34,13 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     tensor([ 1, 10,  2, 20])
     """
     tensor_of("kron", "other", 2, other)
-    return _tensor("kron", input).kron(other)
+    return input_of("kron", input).kron(other)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """Norm of order ``p`` of input - other, which broadcast."""
     tensor_of("dist", "other", 2, other)
-    return _tensor("dist", input).dist(other, p)
+    return input_of("dist", input).dist(other, p)
 
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
@@ -91,13 +87,13 @@ def cov(
     tensor([[ 1., -1.],
             [-1.,  1.]])
     """
-    x = _tensor("cov", input)
+    x = input_of("cov", input)
     return x.cov(correction=correction, fweights=fweights, aweights=aweights)
 
 
 def corrcoef(input: Tensor) -> Tensor:
     """Correlation coefficients of the rows of a matrix, of which columns are observations."""
-    return _tensor("corrcoef", input).corrcoef()
+    return input_of("corrcoef", input).corrcoef()
 
 
 def _sides(
