@@ -109,65 +109,92 @@ class _Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         with _EXECUTING:  # other threads wait; this one sees what there is so far
-            if "__path__" not in vars(self):
+            if self.__name__ in _DEFERRED:
+                _DEFERRED.remove(self.__name__)
                 spec = vars(self)["__spec__"]
-                self.__path__ = list(spec.submodule_search_locations)
+                if spec.submodule_search_locations is not None:
+                    self.__path__ = list(spec.submodule_search_locations)
                 spec.loader.exec_module(self)
         return ModuleType.__getattribute__(self, name)
 
 
 _EXECUTING = threading.RLock()
+_DEFERRED: set[str] = set()
+"""Names of modules that have not been executed."""
 
 
-def _defer(name: str, folder: Path) -> None:
-    """Let the package ``name`` be imported without executing it.
+def _defer(name: str, path: Path) -> None:
+    """Let the module ``name`` be imported without executing it; ``path``: without ``.py``.
 
-    Its submodules are found through ``__path__``, one of the names it does not have yet.
+    Submodules of a package are found through ``__path__``, one of the names it does not have yet.
     """
+    package = path.is_dir()
     spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        name,
+        path / "__init__.py" if package else path.with_suffix(".py"),
+        submodule_search_locations=[str(path)] if package else None,
     )
-    assert spec is not None, folder
+    assert spec is not None, path
     module = importlib.util.module_from_spec(spec)
-    del module.__path__
+    if package:
+        del module.__path__
+    _DEFERRED.add(name)
     module.__class__ = _Deferred
     sys.modules[name] = module
 
 
+_PARTS: dict[str, list[str]] = {}
+"""Names of TVM's functions by what stands in front of their last dot; those of all parts below."""
 _NAMES: list[str] = []
+"""All of them in TVM's order."""
+
+
+def _names_of(part: str) -> list[str]:
+    """Names of the functions of a part of TVM: ``part.name``.
+
+    There are 2000 functions, and each name is a call.  New ones come at the end.
+    """
+    name = ffi.get_global_func("ffi.FunctionListGlobalNamesFunctor")()
+    count, known = name(-1), len(_NAMES)
+    if known and (count < known or name(known - 1) != _NAMES[-1]):
+        _NAMES.clear()  # one was removed
+        _PARTS.clear()
+    for i in range(len(_NAMES), count):
+        _NAMES.append(name(i))
+        _PARTS.setdefault(_NAMES[-1].rpartition(".")[0], []).append(_NAMES[-1])
+    return _PARTS.get(part, [])
 
 
 @contextlib.contextmanager
 def _names_read_once() -> Iterator[None]:
-    """Let parts of TVM that ask for the names of all its functions read only those they must.
+    """Let parts of TVM find the functions that are theirs without looking through all names.
 
-    There are 2000 names, each a call of its own, and a dozen parts ask, the linker among them.
-    New ones come at the end.
+    A dozen parts do, the linker among them: a sixth of the time that importing TVM takes.
     """
-    registry: Any = importlib.import_module("tvm_ffi.registry")
-    original = registry.list_global_func_names
-    names = _NAMES
 
-    def list_global_func_names() -> list[str]:
-        name = ffi.get_global_func("ffi.FunctionListGlobalNamesFunctor")()
-        count = name(-1)
-        if names and (count < len(names) or name(len(names) - 1) != names[-1]):
-            names.clear()  # one was removed
-        names.extend(name(i) for i in range(len(names), count))
-        return list(names)
+    def init_ffi_api(namespace: str, target_module_name: str | None = None) -> None:
+        module = sys.modules[target_module_name or namespace]
+        for name in _names_of(namespace.removeprefix("tvm.")):
+            function = ffi.get_global_func(name)
+            function.__name__ = name.rpartition(".")[2]
+            setattr(module, function.__name__, function)
 
-    registry.list_global_func_names = list_global_func_names
+    original = ffi.init_ffi_api
+    ffi.init_ffi_api = init_ffi_api
     try:
         yield
     finally:
-        registry.list_global_func_names = original
+        ffi.init_ffi_api = original
 
 
-_UNUSED = ("relax", "s_tir", "topi", "runtime.disco")
-"""Parts of TVM that this package has no use for, and half of the time to import it.
+_BOARDS = tuple(f"target.tag_registry.{kind}_cpu" for kind in ("arm", "aws", "riscv"))
+"""Names of processors for cross compilers, each a target that is made: a fifth of the import."""
 
-The last one has no runtime here and finds that out by an error of TVM's, the first of which in a
-process costs more than the rest of the import.
+_UNUSED = ("relax", "s_tir", "topi", "runtime.disco", *_BOARDS)
+"""Parts of TVM that this package has no use for, and more than half of the time to import it.
+
+``runtime.disco`` has no runtime here and finds that out by an error of TVM's, the first of which in
+a process costs more than the rest of the import.
 """
 
 _BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
@@ -195,7 +222,7 @@ def tvm() -> Any:
 
     Its graph level, its scheduling language and its operators are executed only when somebody
     uses them; TVM's own default pipeline is such a use.  ``tvm.backend.load`` loads backends for
-    other devices.
+    other devices, and ``tvm.target.list_tags()`` makes the targets that have names.
     """
     if "tvm" in sys.modules:
         return importlib.import_module("tvm")
@@ -223,6 +250,14 @@ def _import_tvm() -> Any:
         _ = module.s_tir.Schedule  # executed now: it registers the real one
         return module.tirx.get_tir_pipeline("s_tir", **options)
 
+    tags = module.target.list_tags
+
+    def list_tags() -> Any:
+        for part in _BOARDS:
+            _ = sys.modules[f"tvm.{part}"].register_tag  # executed now: it registers its own
+        return tags()
+
+    module.target.list_tags = list_tags
     # What executing them would have announced to the rest of TVM.
     module.script.register_dialect("relax", "tvm.relax.script")
     if "s_tir" not in module.tirx.compilation_pipeline.PIPELINE_MAP:

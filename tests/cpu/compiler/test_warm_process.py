@@ -190,6 +190,8 @@ def test_parts_of_tvm_that_were_left_out_are_there_when_asked_for(copy: Path) ->
         "assert 'TVM_DEVICE_BACKEND_AUTOLOAD' not in __import__('os').environ\n"
         "tvm.backend.load('cuda')\n"
         "assert tvm.backend.is_loaded('cuda') and tvm.tirx.cuda\n"
+        "assert 'arm/rasp3b' in tvm.target.list_tags()\n"
+        "assert 'armv7l' in str(tvm.target.Target('arm/rasp3b'))\n"
         "assert (mt.ones(4) * 2).sum().item() == 8\n"
     )
     (copy / "parts.py").write_text(program)
