@@ -73,28 +73,33 @@ def runner(
     if runs is None:
         return None
     outputs = set(map(id, plan.outputs))
-    keys = [_key(n) for n in nodes]
-    shown = [None if id(n) in outputs else _view(k, n) for k, n in zip(keys, nodes, strict=True)]
-    found = list(zip(keys, nodes, shown, strict=True))
-    missing = {k: n for k, n, view in found if view is None and k not in _PIECES}
+    groups = _groups(nodes, outputs)
+    keys = [_key(g[0]) if len(g) == 1 else _joint_key(g) for g in groups]
+    shown = [
+        None if len(group) > 1 or id(group[0]) in outputs else _view(key, group[0])
+        for key, group in zip(keys, groups, strict=True)
+    ]
+    found = list(zip(keys, groups, shown, strict=True))
+    missing = {k: group for k, group, view in found if view is None and k not in _PIECES}
     if len(missing) * _PIECE > site.spent:
         site.spent += compiling
         return None
     site.spent -= len(missing) * _PIECE
     _PIECES.update(_made(missing, built))
     pieces = Pieces()
-    for key, n, view in found:
+    for key, group, view in found:
+        n = group[0]
         if view is None:
-            inputs = n.inputs if len(n.inputs) < 2 else dict.fromkeys(n.inputs)
+            inputs = n.inputs if len(group) == 1 and len(n.inputs) < 2 else _inputs(group)
             pieces.add(
                 _PIECES[key],
                 tuple([x.index for x in inputs if x.op is not SCALAR]),
                 tuple([x.index for x in inputs if x.op is SCALAR]),
-                n.index,
+                (n.index,) if len(group) == 1 else tuple([n.index for n in group]),
             )
         else:
             which, part = view
-            pieces.add(part, (n.inputs[which].index,), (), n.index)
+            pieces.add(part, (n.inputs[which].index,), (), (n.index,))
     _shorten(_PIECES, _MOST_PIECES)
     _shorten(_SHOWN, _MOST_PIECES)
     EVENTS.add("piecewise_programs")
@@ -104,6 +109,7 @@ def runner(
         [n.index for n in plan.buffers],
         [n.index for n in plan.entries if n.op is SCALAR],
         [n.index for n in plan.outputs],
+        [plan.buffers[d].index if d >= 0 else -1 for d in plan.donors],
         runs,
     )
 
@@ -173,6 +179,52 @@ def _looked_at(node: Node) -> _Shown | None:
     return place, View(offset * itemsize, numel(node.shape) * itemsize)
 
 
+_Group = tuple[Node, ...]
+
+
+def _groups(nodes: Sequence[Node], outputs: set[int]) -> list[_Group]:
+    """Ops one by one, but those together that update something by what is updated just before.
+
+    Such as the three of Adam.  Which others had better be together takes as long to find out as it
+    saves.
+    """
+    found: list[_Group] = []
+    alone = 0  # updates at the end of ``found``
+    for n in nodes:
+        if n.donor is None or id(n) not in outputs:
+            found.append((n,))
+            alone = 0
+            continue
+        group: _Group = (n,)
+        read = n.inputs
+        while alone and found[-1][0] in read:
+            (before,) = found.pop()
+            group = (before, *group)
+            read += before.inputs
+            alone -= 1
+        alone = alone + 1 if len(group) == 1 else 0
+        found.append(group)
+    return found
+
+
+def _inputs(group: _Group) -> Iterable[Node]:
+    """What comes from outside, each once, in the order in which it is read first."""
+    if len(group) == 1:
+        return dict.fromkeys(group[0].inputs)
+    found: dict[Node, None] = {}
+    for n in group:
+        for x in n.inputs:
+            if x not in group:
+                found[x] = None
+    return found
+
+
+def _donor(node: Node) -> Node | None:
+    """Which input's memory an update of something may take; none, where others compute that."""
+    donor = node.donor
+    return donor if donor is not None and not donor.pending and donor in node.inputs else None
+
+
 def _key(node: Node) -> _Key:
     """What the program of an op depends on."""
     inputs = node.inputs
@@ -181,12 +233,33 @@ def _key(node: Node) -> _Key:
     ]
     if len(inputs) > 1 and len(set(inputs)) < len(inputs):
         kinds += [inputs.index(x) for x in inputs]
+    if node.donor is not None:
+        donor = _donor(node)
+        kinds.append(-1 if donor is None else -2 - inputs.index(donor))
     return (config.CONFIG.program_key, node.op.uid, *kinds)
 
 
-def _made(missing: dict[_Key, Node], built: Callable[[Graph], Executor]) -> dict[_Key, Executor]:
+def _joint_key(group: _Group) -> _Key:
+    """What the program of several ops depends on."""
+    number: dict[Node, int] = {}
+    key: list[Hashable] = [config.CONFIG.program_key]
+    for n in group:
+        key.append(n.op.uid)
+        for x in n.inputs:
+            if x not in number:
+                number[x] = len(number)
+                past = x.requires_grad and not x.pending
+                key.append(-4 * x.spec_id - 2 * (x.op is SCALAR) - past - 1)
+            key.append(number[x])
+        donor = _donor(n)
+        key.append(-1 if donor is None else number[donor])
+        number[n] = len(number)
+    return tuple(key)
+
+
+def _made(missing: dict[_Key, _Group], built: Callable[[Graph], Executor]) -> dict[_Key, Executor]:
     """The programs of ops."""
-    graphs = {k: _graph(n) for k, n in missing.items()}
+    graphs = {k: _graph(group) for k, group in missing.items()}
     # Their kernels are compiled at the same time, and known as long as that program is.
     together = built(_together(graphs.values())) if len(graphs) > 1 else None
     found: dict[_Key, Executor] = {k: built(graph) for k, graph in graphs.items()}
@@ -194,38 +267,38 @@ def _made(missing: dict[_Key, Node], built: Callable[[Graph], Executor]) -> dict
     return found
 
 
-def _graph(node: Node) -> Graph:
-    """That of one op."""
+def _graph(group: _Group) -> Graph:
+    """That of some ops, of which all are results."""
     stand_ins: dict[Node, Node] = {}
-    for x in node.inputs:
-        if x not in stand_ins:
-            stand_in = stand_ins[x] = leaf(None, x.shape, x.dtype, x.spec_id)
-            if x.op is SCALAR:
-                stand_in.op = SCALAR
-            stand_in.requires_grad = x.requires_grad and not x.pending
-    alone = Node(
-        node.op,
-        tuple([stand_ins[x] for x in node.inputs]),
-        node.shape,
-        node.dtype,
-        False,
-        node.spec_id,
-    )
-    alone.place = node.place
-    return graph_of(linearise([alone], {id(alone): alone}))
+    for x in _inputs(group):
+        stand_in = stand_ins[x] = leaf(None, x.shape, x.dtype, x.spec_id)
+        if x.op is SCALAR:
+            stand_in.op = SCALAR
+        stand_in.requires_grad = x.requires_grad and not x.pending
+    alone: list[Node] = []
+    for n in group:
+        inputs = tuple([stand_ins[x] for x in n.inputs])
+        made = stand_ins[n] = Node(n.op, inputs, n.shape, n.dtype, False, n.spec_id)
+        made.place = n.place
+        donor = _donor(n)
+        made.donor = None if donor is None else stand_ins[donor]
+        alone.append(made)
+    return graph_of(linearise(alone, {id(n): n for n in alone}))
 
 
 def _together(graphs: Iterable[Graph]) -> Graph:
     values: list[Value] = []
     outputs: list[int] = []
+    donated: list[tuple[int, int]] = []
     for graph in graphs:
         first = len(values)
         values += [
             Value(v.op, tuple([x + first for x in v.inputs]), v.shape, v.dtype, v.place)
             for v in graph.values
         ]
+        donated += [(o + len(outputs), x + first) for o, x in graph.donated]
         outputs += [o + first for o in graph.outputs]
-    return Graph(tuple(values), tuple(outputs))
+    return Graph(tuple(values), tuple(outputs), tuple(donated))
 
 
 def forget() -> None:

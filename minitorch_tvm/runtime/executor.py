@@ -79,7 +79,8 @@ class Executor:
         self.overwrites = tuple(o.donor is not None for o in program.outputs)
         """Which outputs may be written over their donors: a kernel that reads its donor elsewhere
         than where it writes cannot."""
-        self._sizes = [o.nbytes for o in program.outputs]
+        self.sizes = [o.nbytes for o in program.outputs]
+        """Bytes of the outputs."""
 
     def run(
         self,
@@ -108,7 +109,7 @@ class Executor:
                     addresses.append(x.address if x.aligned else self._stage(x, inputs))
                 for i, result in enumerate(results):
                     if result is None:
-                        result = results[i] = Buffer(self._sizes[i])
+                        result = results[i] = Buffer(self.sizes[i])
                     addresses.append(result.address)
             late = self._launch(addresses, scalars)
             if self._validated and self._entry is not None:
@@ -119,16 +120,16 @@ class Executor:
             return results
 
     def launch(
-        self, inputs: Sequence[Buffer], scalars: Sequence[float]
-    ) -> tuple[list[Buffer], BaseException | None]:
-        """Execute once for who runs nothing else (:func:`exclusive`), results in fresh buffers.
+        self, inputs: Sequence[Buffer], scalars: Sequence[float], results: Sequence[Buffer]
+    ) -> BaseException | None:
+        """Execute once for who runs nothing else (:func:`exclusive`).
 
-        Returns what a signal raised meanwhile instead of raising it.
+        ``results`` are as ``targets`` of :meth:`run`, but all there.  Returns what a signal raised
+        meanwhile instead of raising it.
         """
-        results = [Buffer(size) for size in self._sizes]
         addresses = [x.address if x.aligned else self._stage(x, inputs) for x in inputs]
         addresses += [result.address for result in results]
-        return results, self._launch(addresses, scalars)
+        return self._launch(addresses, scalars)
 
     def _launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> BaseException | None:
         if self._entry is None:  # nothing to compute

@@ -16,6 +16,7 @@ from minitorch_tvm.core.events import EVENTS
 from minitorch_tvm.ir.node import Node, apply, leaf
 from minitorch_tvm.ops import build
 from minitorch_tvm.ops.composite import composite
+from minitorch_tvm.runtime import piecewise
 
 Run = Callable[[], Any]
 
@@ -156,6 +157,133 @@ def test_random_programs(seed: int) -> None:
 
     events = both(run, 1e-4)
     assert events["piecewise_programs"] >= 15
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_updates(seed: int) -> None:
+    """In-place operations, whatever else reads what was there before."""
+
+    def run() -> list[Any]:
+        rng = np.random.default_rng(seed)
+        tensors = [mt.tensor(rng.normal(size=(40, 40)).astype("f")) for _ in range(3)]
+        results: list[Any] = []
+        for _ in range(25):
+            held = []
+            for _ in range(rng.integers(3, 9)):
+                k, i, j = (int(n) for n in rng.integers(0, (8, 3, 3)))
+                x, y = tensors[i], tensors[j]
+                if k == 0:
+                    x.mul_(0.5).add_(y, alpha=0.25)
+                elif k == 1:
+                    x += y.T
+                elif k == 2:
+                    x.lerp_(y, 0.5)
+                    y.copy_(x.tanh())
+                elif k == 3:
+                    x[1:3] = y[7:9] * 0.5
+                elif k == 4:
+                    held.append(x.clone() + y)
+                elif k == 5:
+                    held.append(x.reshape(2, 800).sum(1))  # reads a view of what may be written
+                elif k == 6:
+                    x.sub_(y.flip(0)).tanh_()
+                else:
+                    tensors[i] = x @ y * 0.02
+            mt.eval(*tensors, *held)
+            results += [t.numpy().copy() for t in (*held, *tensors)]
+        return results
+
+    events = both(run)
+    assert events["piecewise_programs"] >= 15
+
+
+def left_out(rng: np.random.Generator, layers: nn.ModuleList) -> mt.Tensor:
+    x = mt.ones(4, 8)
+    for layer in layers:
+        if rng.random() < 0.6:
+            x = x + layer(x).tanh()
+    return (x + layers[0](x)).sum()
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_parameters_are_updated_in_place(name: str) -> None:
+    rng = np.random.default_rng(3)
+    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+    optimizer = getattr(optim, name)(layers.parameters(), lr=1e-2)
+    parameters = list(layers.parameters())
+    places: list[int] = []
+    met = 0
+    for i in range(30):
+        optimizer.zero_grad()
+        left_out(rng, layers).backward()
+        before = EVENTS.get("piecewise_runs")
+        optimizer.step()
+        if i > 10 and EVENTS.get("piecewise_runs") > before:
+            assert [p.data_ptr() for p in parameters] == places
+            met += 1
+        places = [p.data_ptr() for p in parameters]
+    executor = next(e for e in lazy.executors() if isinstance(e, changing.PiecewiseExecutor))
+    updates = [r for r in executor._pieces.results if len(r) > 1]
+    assert len(updates) == (0 if name == "SGD" else sum(executor.overwrites) // 3)
+    assert all(len(r) == 3 for r in updates)
+    assert met >= 5
+
+
+def test_nothing_is_written_over_where_memory_is_lacking() -> None:
+    """What raises leaves all as it was, so that it can be asked for again."""
+    rng = np.random.default_rng(3)
+    tensors = [mt.rand(8, 8) for _ in range(5)]
+    buffer, left = piecewise.Buffer, 1 << 30
+    raised, executors = 0, set()
+
+    def taken(nbytes: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise MemoryError
+        return buffer(nbytes)
+
+    for i in range(40):
+        expected = [x.numpy().copy() for x in tensors]
+        held = []
+        for x, old, k in zip(tensors, expected, rng.integers(0, 4, 5), strict=True):
+            if k < 3:
+                name = ("tanh", "sin", "square")[k]
+                getattr(x, name + "_")()
+                getattr(np, name)(old, out=old)
+                held.append(x + 1.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(piecewise, "Buffer", taken)
+            for allowed in (i % 5, 1 << 30):
+                left = allowed
+                try:
+                    mt.eval(*tensors, *held)
+                except MemoryError:
+                    raised += 1
+        executors.update(e for e in lazy.executors() if isinstance(e, changing.PiecewiseExecutor))
+        for x, new in zip(tensors, expected, strict=True):
+            np.testing.assert_allclose(x.numpy(), new, rtol=1e-4)
+    assert raised >= 5
+    assert any(any(e.overwrites) for e in executors)
+
+
+def test_running_sums_are_not_written_over_what_they_are_of() -> None:
+    """Nor by anything else that reads an element behind writing another."""
+    rng = np.random.default_rng(3)
+    tensors = [mt.rand(8, 8) for _ in range(4)]
+    sums = 0
+    for _ in range(20):
+        for x in tensors:
+            (x.tanh_, x.sin_, lambda x=x: x.cumsum_(0))[int(rng.integers(3))]()
+        mt.eval(*tensors)
+        executor = lazy.executors()[0]
+        if isinstance(executor, changing.PiecewiseExecutor):
+            p = executor._pieces
+            made_by = dict(zip([r[0] for r in p.results], p.made_by, strict=True))
+            possible = [made_by[o].overwrites[0] for o in executor._outputs]
+            assert list(executor.overwrites) == possible
+            sums += possible.count(False)
+    assert sums >= 5
 
 
 def test_actions_of_episodes() -> None:
