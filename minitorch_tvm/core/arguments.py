@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .dtype import DType
+from .errors import called
 from .shape import Shape, numel
 
 Dims = int | Sequence[int] | None
@@ -49,10 +50,26 @@ def wrong_kind(
     >>> print(wrong_kind("exp", "input", 1, "Tensor", 3))
     exp(): argument 'input' (position 1) must be Tensor, not int
     """
-    return TypeError(
-        f"{function}(): argument '{argument}' (position {position}) must be {wanted}, not "
-        f"{type(value).__name__}"
-    )
+    where = _named(function, argument, position)
+    return TypeError(f"{where} must be {wanted}, not {type(value).__name__}")
+
+
+def _named(function: str, argument: str, position: int) -> str:
+    """An argument as PyTorch names it: as one of what the user called.
+
+    That may be the free function of the method that checks, which has the tensor as an argument,
+    the method's form in place, or what begins with its name (``select_scatter``).
+    """
+    code = called()
+    if code is not None and f"{code.co_name}_".startswith(f"{function}_"):
+        count = code.co_argcount
+        names = code.co_varnames[: count + code.co_kwonlyargcount]
+        if argument in names and names[0] in ("self", "input"):
+            place = names.index(argument)
+            if place >= count:
+                return f"{code.co_name}(): argument '{argument}'"
+            function, position = code.co_name, place + (names[0] == "input")
+    return f"{function}(): argument '{argument}' (position {position})"
 
 
 def unsupported(kernel: str, dtype: DType) -> NotImplementedError:
@@ -125,6 +142,22 @@ def integer(function: str, argument: str, position: int, value: Any) -> int:
     return number
 
 
+def number(
+    function: str, argument: str, position: int, value: Any, wanted: str = "Number"
+) -> int | float:
+    """``value`` as a Python number, also from a tensor without dimensions; else TypeError.
+
+    >>> number("renorm", "maxnorm", 3, "a")
+    Traceback (most recent call last):
+    TypeError: renorm(): argument 'maxnorm' (position 3) must be Number, not str
+    """
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if not isinstance(value, (int, float)):
+        raise wrong_kind(function, argument, position, wanted, value)
+    return float(value) if wanted == "float" else value
+
+
 def several(function: str, argument: str, position: int, values: Any) -> tuple[int, ...]:
     """A tuple or list as ints; TypeError, naming the place, if an element is none."""
     if not isinstance(values, (tuple, list)):
@@ -140,8 +173,8 @@ def several(function: str, argument: str, position: int, values: Any) -> tuple[i
                 f"{function}(): argument '{argument}' failed to unpack the object at pos "
                 f'{place + 1} with error "type must be tuple of ints,but got {kind}"'
                 if place
-                else f"{function}(): argument '{argument}' (position {position}) must be tuple of "
-                f"ints, but found element of type {kind} at pos 0"
+                else f"{_named(function, argument, position)} must be tuple of ints, but found "
+                f"element of type {kind} at pos 0"
             )
         numbers.append(number)
     return tuple(numbers)

@@ -55,6 +55,21 @@ def user_place() -> Provenance | None:
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
+def called() -> CodeType | None:
+    """The function of this package that the user called.
+
+    Those of ``nn.functional`` are passed over: in PyTorch they are in Python, and what they call
+    counts.
+    """
+    code: CodeType | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.endswith("/nn/functional.py"):
+            code = frame.f_code
+        frame = frame.f_back
+    return code
+
+
 def user_depth() -> int:
     """How many calls out from here the user's frame is."""
     return _outwards(sys._getframe(0))[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from ..core import dtype as dt
-from ..core.arguments import floating
+from ..core.arguments import floating, number
 from ..core.shape import wrap_dim
 from ..ir.node import Node
 from ..ops import activations as act
@@ -28,7 +28,8 @@ def _result(input: Tensor, y: Node, name: str, inplace: bool) -> Tensor:
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, else negative_slope * input."""
     x = _given("leaky_relu", "leaky_relu_cpu", input)
-    return _result(input, act.leaky_relu(x, negative_slope), "leaky_relu_", inplace)
+    slope = number("leaky_relu", "negative_slope", 2, negative_slope)
+    return _result(input, act.leaky_relu(x, slope), "leaky_relu_", inplace)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -44,7 +45,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else alpha * (exp(input) - 1) (Clevert et al. 2015)."""
     x = _given("elu", "elu_cpu", input)
-    return _result(input, act.elu(x, alpha, 1.0, 1.0), "elu_", inplace)
+    return _result(input, act.elu(x, number("elu", "alpha", 2, alpha), 1.0, 1.0), "elu_", inplace)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -52,7 +53,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     Raises RuntimeError if ``alpha`` is 0.
     """
-    if alpha == 0:
+    if number("celu", "alpha", 2, alpha) == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     x = _given("celu", "elu_cpu", input)
     return _result(input, act.elu(x, alpha, 1.0, 1.0 / alpha), "celu_", inplace)
@@ -72,7 +73,10 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     >>> softplus(mt.tensor([-200.0, 0.0, 200.0]))
     tensor([  0.0000,   0.6931, 200.0000])
     """
-    return Tensor._wrap(act.softplus(_given("softplus", "softplus_cpu", input), beta, threshold))
+    x = _given("softplus", "softplus_cpu", input)
+    factor = number("softplus", "beta", 2, beta)
+    limit = number("softplus", "threshold", 3, threshold)
+    return Tensor._wrap(act.softplus(x, factor, limit))
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -148,6 +152,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     Raises RuntimeError if ``lambd`` is negative.
     """
     x = _given("softshrink", "softshrink_check", input)
+    lambd = number("softshrink", "lambd", 2, lambd)
     if lambd < 0:
         limit = "3.40282e+38" if x.dtype is dt.float32 else "1.79769e+308"
         raise RuntimeError(
@@ -160,7 +165,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is larger than ``threshold``, else ``value``."""
     x = node_of("threshold", "input", 1, input)
-    y = d.where(d.compare("le", x, threshold), d.lift(value, x.dtype), x)
+    small = d.compare("le", x, number("threshold", "threshold", 2, threshold))
+    y = d.where(small, d.lift(number("threshold", "value", 3, value), x.dtype), x)
     return _result(input, y, "threshold_", inplace)
 
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 
-from ..core.arguments import floating
+from ..core.arguments import floating, number
 from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
@@ -111,7 +111,8 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    losses = d.add(d.mul(d.neg(t), d.sub(x, y)), float(margin))
+    least = number("margin_ranking_loss", "margin", 4, margin, "float")
+    losses = d.add(d.mul(d.neg(t), d.sub(x, y)), least)
     return reduced(act.at_least(losses, 0.0), reduction)
 
 
@@ -128,7 +129,8 @@ def hinge_embedding_loss(
     x = node_of("hinge_embedding_loss", "input", 1, input)
     t = node_of("hinge_embedding_loss", "target", 2, target)
     check_reduction(reduction)
-    apart = d.where(d.compare("ne", t, 1), act.at_least(d.sub(float(margin), x), 0.0), 0.0)
+    least = number("hinge_embedding_loss", "margin", 3, margin, "float")
+    apart = d.where(d.compare("ne", t, 1), act.at_least(d.sub(least, x), 0.0), 0.0)
     return reduced(d.add(d.where(d.compare("ne", t, -1), x, 0.0), apart), reduction)
 
 
@@ -184,13 +186,15 @@ def cosine_embedding_loss(
     squares = [d.add(d.sum(d.mul(z, z), last), 1e-12) for z in (x, y)]
     cosine = d.div(product, powers.pow(d.mul(*squares), 0.5))
     near = d.where(d.compare("eq", t, 1), d.sub(1.0, cosine), 0.0)
-    far = act.at_least(d.sub(cosine, float(margin)), 0.0)
+    least = number("cosine_embedding_loss", "margin", 4, margin, "float")
+    far = act.at_least(d.sub(cosine, least), 0.0)
     return reduced(d.add(near, d.where(d.compare("eq", t, -1), far, 0.0)), reduction)
 
 
 def _distance(x: Node, y: Node, p: float, eps: float, keepdim: bool) -> Node:
     z = d.cast_float(d.add(d.sub(x, y), float(eps)))
-    return vector_norm(z, float(p), (-1,) if z.shape else None, keepdim)
+    power = number("pairwise_distance", "p", 3, p, "float")
+    return vector_norm(z, power, (-1,) if z.shape else None, keepdim)
 
 
 def pairwise_distance(

@@ -441,12 +441,14 @@ def binary_cross_entropy_with_logits(
     t = b.cast(target.node, x.dtype)
     more = []
     if pos_weight is not None:
-        require_broadcast(pos_weight.node, x)
-        more.append(d.sub(pos_weight.node, 1))
+        positive = node_of("binary_cross_entropy_with_logits", "pos_weight", 7, pos_weight)
+        require_broadcast(positive, x)
+        more.append(d.sub(positive, 1))
     losses = apply(composite("LogitsBCE", _bce_of_logits), x, t, *more)
     if weight is not None:
-        require_broadcast(weight.node, x)
-        losses = d.mul(losses, weight.node)
+        factor = node_of("binary_cross_entropy_with_logits", "weight", 3, weight)
+        require_broadcast(factor, x)
+        losses = d.mul(losses, factor)
     return reduced(losses, reduction)
 
 

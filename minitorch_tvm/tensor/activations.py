@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.arguments import floating
+from ..core.arguments import floating, number
 from ..core.shape import numel
 from ..ops import activations as act
 from ..ops import build as b
@@ -27,7 +27,7 @@ class Activations(TensorBase):
         tensor([-1.,  0.,  1.])
         """
         floating(self.dtype, "hardshrink_cpu")
-        return self._wrap(act.hardshrink(self.node, lambd))
+        return self._wrap(act.hardshrink(self.node, number("hardshrink", "lambd", 1, lambd)))
 
     def prelu(self, weight: Tensor) -> Tensor:
         """self where it is positive, else weight * self (He et al. 2015).

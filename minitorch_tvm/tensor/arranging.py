@@ -177,8 +177,7 @@ class Arranging(Sorts):
         RuntimeError for less than two dimensions, and for more that are not of one size.
         """
         x = self.node
-        if not isinstance(fill_value, (bool, int, float)):
-            raise arg.wrong_kind("fill_diagonal_", "fill_value", 1, "Number", fill_value)
+        fill_value = arg.number("fill_diagonal_", "fill_value", 1, fill_value)
         if len(x.shape) < 2:
             raise RuntimeError("dimensions must larger than 1")
         if len(x.shape) > 2 and len(set(x.shape)) > 1:

@@ -44,7 +44,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     >>> mt.cross(mt.tensor([1.0, 0.0, 0.0]), mt.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
-    tensor_of("cross", "other", 2, other)
     return input_of("cross", input).cross(other, dim)
 
 
@@ -72,21 +71,16 @@ def argwhere(input: Tensor) -> Tensor:
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy that has the elements of ``source``, in order, where ``mask`` holds."""
-    tensor_of("masked_scatter", "mask", 2, mask)
-    tensor_of("masked_scatter", "source", 3, source)
     return input_of("masked_scatter", input).masked_scatter(mask, source)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with ``source`` written to, or added at, positions in row-major order."""
-    tensor_of("put", "index", 2, index)
-    tensor_of("put", "source", 3, source)
     return input_of("put", input).put(index, source, accumulate)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
     """A copy in which the entries ``index`` of ``dim`` are one value."""
-    tensor_of("index_fill", "index", 3, index)
     return input_of("index_fill", input).index_fill(dim, index, value)
 
 

@@ -203,11 +203,12 @@ class Elementwise(TensorBase):
         self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
     ) -> Tensor:
         """Numbers instead of NaN (0) and the infinities (the ends of the type)."""
-        for name, value in (("nan", nan), ("posinf", posinf), ("neginf", neginf)):
-            if not (value is None or isinstance(value, (int, float))):
-                kind = type(value).__name__
-                raise TypeError(f"nan_to_num(): argument '{name}' must be float, not {kind}")
-        return self._wrap(pw.nan_to_num(self.node, nan, posinf, neginf))
+        given = enumerate((("nan", nan), ("posinf", posinf), ("neginf", neginf)), 1)
+        numbers = [
+            None if value is None else arg.number("nan_to_num", name, place, value, "float")
+            for place, (name, value) in given
+        ]
+        return self._wrap(pw.nan_to_num(self.node, *numbers))
 
     def clamp_min(self, min: Operand) -> Tensor:
         """The larger of self and ``min``; NaN stays NaN."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.dtype import DType
@@ -13,7 +11,6 @@ from ..core.shape import Shape
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
-from .core import TensorBase
 
 
 def size_of(function: str, sizes: tuple[Any, ...], size: Any = None) -> Shape:
@@ -33,9 +30,6 @@ def size_of(function: str, sizes: tuple[Any, ...], size: Any = None) -> Shape:
 
 def filled(function: str, shape: Shape, value: Any, dtype: DType | None) -> Node:
     """``value`` everywhere; the dtype is that of the number if None is given."""
-    if isinstance(value, np.generic) or (isinstance(value, TensorBase) and not value.ndim):
-        value = value.item()
-    if not isinstance(value, (bool, int, float)):
-        raise arg.wrong_kind(function, "fill_value", 2, "Number", value)
+    value = arg.number(function, "fill_value", 2, value)
     kind = dt.of_number(value) if dtype is None else dtype
     return b.expand(d.lift(value, kind), shape)

@@ -86,19 +86,16 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product of vectors, matrices and batches of matrices."""
-    tensor_of("matmul", "other", 2, other)
-    return input_of("matmul", input) @ other
+    return input_of("matmul", input).matmul(other)
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices."""
-    tensor_of("mm", "mat2", 2, mat2)
     return input_of("mm", input).mm(mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices."""
-    tensor_of("bmm", "mat2", 2, mat2)
     return input_of("bmm", input).bmm(mat2)
 
 
@@ -241,13 +238,11 @@ def relu(input: Tensor) -> Tensor:
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger; NaN if either is."""
-    tensor_of("maximum", "other", 2, other)
     return input_of("maximum", input).maximum(other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN if either is."""
-    tensor_of("minimum", "other", 2, other)
     return input_of("minimum", input).minimum(other)
 
 
@@ -358,16 +353,14 @@ def is_tensor(value: object) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements (evaluates)."""
-    x, y = tensor_of("equal", "input", 1, input), tensor_of("equal", "other", 2, other)
-    return x.equal(y)
+    return input_of("equal", input).equal(other)
 
 
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """True if |input - other| <= atol + rtol * |other| everywhere (evaluates)."""
-    x, y = tensor_of("allclose", "input", 1, input), tensor_of("allclose", "other", 2, other)
-    return x.allclose(y, rtol, atol, equal_nan)
+    return input_of("allclose", input).allclose(other, rtol, atol, equal_nan)
 
 
 def result_type(input: Any, other: Any) -> dt.DType:

@@ -24,7 +24,6 @@ from .arranging import Arranging
 from .core import Number, TensorBase, node_of
 from .gathering import checked, values_of
 from .pairs import MinMax, ValuesIndices
-from .reductions import power_of
 from .sorts import groups, lengths
 
 if TYPE_CHECKING:
@@ -235,9 +234,7 @@ class Ordering(Arranging):
             raise RuntimeError(
                 f"torch.histogram(): bins must be > 0, but got {count} for dimension 0"
             )
-        for name, position, value in (("min", 2, min), ("max", 3, max)):
-            if not isinstance(value, (int, float)):
-                raise arg.wrong_kind("histc", name, position, "Number", value)
+        min, max = arg.number("histc", "min", 2, min), arg.number("histc", "max", 3, max)
         if max < min:
             raise RuntimeError("torch.histc: max must be larger than min")
         if not (math.isfinite(min) and math.isfinite(max)):
@@ -365,7 +362,8 @@ class Ordering(Arranging):
                 "norm(): input dtype should be either floating point or complex. Got "
                 f"{distance.dtype.torch_name} instead."
             )
-        return self._wrap(norms.vector_norm(distance, power_of(p), None, False))
+        power = float(arg.number("dist", "p", 2, p))
+        return self._wrap(norms.vector_norm(distance, power, None, False))
 
     def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
         """Entries of ``dim`` whose norm of order ``p`` is above ``maxnorm``, made as short as that.
@@ -375,12 +373,13 @@ class Ordering(Arranging):
         tensor([[0.6000, 0.8000],
                 [0.3000, 0.4000]])
         """
-        x, power = self.node, power_of(p)
+        x, power = self.node, float(arg.number("renorm", "p", 1, p))
         axis_given = arg.integer("renorm", "dim", 2, dim)
+        limit = float(arg.number("renorm", "maxnorm", 3, maxnorm))
         if power <= 0:
             raise RuntimeError("renorm: non-positive-norm not supported")
-        if maxnorm < 0:
-            raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
+        if limit < 0:
+            raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {limit:g}")
         if len(x.shape) < 2:
             raise RuntimeError(
                 f"renorm: input needs at least 2 dimensions, got {len(x.shape)} dimensions"
@@ -388,7 +387,7 @@ class Ordering(Arranging):
         axis = wrap_dim(axis_given, len(x.shape))
         dims = [k for k in range(len(x.shape)) if k != axis]
         length = norms.vector_norm(x, power, dims, True)
-        return self._wrap(od.renorm(x, length, d.lift(float(maxnorm), x.dtype)))
+        return self._wrap(od.renorm(x, length, d.lift(limit, x.dtype)))
 
     def renorm_(self, p: float, dim: int, maxnorm: float) -> Self:
         """:meth:`renorm` in place."""

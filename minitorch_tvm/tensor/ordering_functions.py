@@ -13,7 +13,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import order as od
 from ..ops import picking as pk
-from .core import Number, TensorBase, input_of, node_of, tensor_of
+from .core import Number, TensorBase, input_of, node_of
 from .gathering import checked
 from .pairs import MinMax, ValuesIndices
 from .tensor import Tensor
@@ -180,12 +180,12 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
     >>> mt.cummax(mt.tensor([1, 3, 2]), 0).indices
     tensor([0, 1, 1])
     """
-    return input_of("cummax", input).cummax(arg.integer("cummax", "dim", 2, dim))
+    return input_of("cummax", input).cummax(dim)
 
 
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the lowest element up to each along ``dim``."""
-    return input_of("cummin", input).cummin(arg.integer("cummin", "dim", 2, dim))
+    return input_of("cummin", input).cummin(dim)
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
@@ -275,8 +275,6 @@ def scatter_reduce(
     >>> mt.scatter_reduce(mt.ones(2), 0, index, source, "mean", include_self=False)
     tensor([3., 5.])
     """
-    tensor_of("scatter_reduce", "index", 3, index)
-    tensor_of("scatter_reduce", "src", 4, src)
     return input_of("scatter_reduce", input).scatter_reduce(
         dim, index, src, reduce, include_self=include_self
     )
@@ -292,8 +290,6 @@ def index_reduce(
     include_self: bool = True,
 ) -> Tensor:
     """A copy in which entries of ``source`` are reduced per place of ``dim``."""
-    tensor_of("index_reduce", "index", 3, index)
-    tensor_of("index_reduce", "source", 4, source)
     return input_of("index_reduce", input).index_reduce(
         dim, index, source, reduce, include_self=include_self
     )

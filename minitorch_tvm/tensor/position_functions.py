@@ -9,7 +9,7 @@ from ..core import arguments as arg
 from ..core.dtype import DType
 from ..core.errors import warn
 from ..random import Generator
-from .core import Number, TensorBase, input_of, tensor_of
+from .core import Number, TensorBase, input_of
 from .functions import cat
 from .pairs import ValuesIndices
 from .tensor import Tensor
@@ -42,19 +42,16 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     tensor([[1, 1],
             [4, 3]])
     """
-    tensor_of("gather", "index", 3, index)
     return input_of("gather", input).gather(dim, index)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As :func:`gather`, but other dimensions broadcast; without ``dim`` of all elements."""
-    tensor_of("take_along_dim", "indices", 2, indices)
     return input_of("take_along_dim", input).take_along_dim(indices, dim)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at ``index`` (int64), counted in row-major order."""
-    tensor_of("take", "index", 2, index)
     return input_of("take", input).take(index)
 
 
@@ -68,7 +65,6 @@ def scatter(
     reduce: str | None = None,
 ) -> Tensor:
     """A copy with ``src`` (or a number) written at ``index``, see :meth:`Tensor.scatter`."""
-    tensor_of("scatter", "index", 3, index)
     return input_of("scatter", input).scatter(dim, index, src, value=value, reduce=reduce)
 
 
@@ -79,8 +75,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     >>> mt.scatter_add(mt.zeros(3), 0, mt.tensor([2, 0, 2]), mt.ones(3))
     tensor([1., 0., 2.])
     """
-    tensor_of("scatter_add", "index", 3, index)
-    tensor_of("scatter_add", "src", 4, src)
     return input_of("scatter_add", input).scatter_add(dim, index, src)
 
 
@@ -88,15 +82,11 @@ def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """A copy with alpha * ``source`` added to the entries ``index`` of ``dim``."""
-    tensor_of("index_add", "index", 3, index)
-    tensor_of("index_add", "source", 4, source)
     return input_of("index_add", input).index_add(dim, index, source, alpha=alpha)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with ``source`` written to the entries ``index`` of ``dim``."""
-    tensor_of("index_copy", "index", 3, index)
-    tensor_of("index_copy", "source", 4, source)
     return input_of("index_copy", input).index_copy(dim, index, source)
 
 
@@ -104,13 +94,11 @@ def index_put(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """A copy with ``values`` written at, or added to, ``indices`` of the first dimensions."""
-    tensor_of("index_put", "values", 3, values)
     return input_of("index_put", input).index_put(indices, values, accumulate)
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where ``mask`` (bool, evaluated) holds, as a vector."""
-    tensor_of("masked_select", "mask", 2, mask)
     return input_of("masked_select", input).masked_select(mask)
 
 

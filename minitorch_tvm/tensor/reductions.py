@@ -112,6 +112,4 @@ def norm_power(rank: int, p: Any) -> float:
 
 def power_of(order: Any) -> float:
     """The order of a vector's norm; TypeError unless it is a number."""
-    if not isinstance(order, (int, float)):
-        raise arg.wrong_kind("linalg_vector_norm", "ord", 2, "Number", order)
-    return float(order)
+    return float(arg.number("linalg_vector_norm", "ord", 2, order))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Self
 
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..ir.node import Node
 from ..ops import derived as d
@@ -21,10 +22,7 @@ Operand = Any
 
 
 def _eps(given: Any) -> float | None:
-    if not (given is None or isinstance(given, (int, float))):
-        kind = type(given).__name__
-        raise TypeError(f"logit(): argument 'eps' must be float, not {kind}")
-    return given
+    return None if given is None else arg.number("logit", "eps", 1, given, "float")
 
 
 class Special(Elementwise):

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops import pairs
-from .core import input_of, tensor_of
+from .core import input_of
 from .elementwise_functions import operands, pair
 from .tensor import Tensor
-
-
-def _two(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
-    """``input``; TypeError unless both are tensors."""
-    x = tensor_of(function, "input", 1, input)
-    tensor_of(function, name, 2, other)
-    return x
-
 
 # --- of one number --------------------------------------------------------------------------------
 
@@ -170,7 +162,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     >>> mt.heaviside(mt.tensor([-1.5, 0.0, 2.0]), mt.tensor(0.5))
     tensor([0.0000, 0.5000, 1.0000])
     """
-    return _two("heaviside", input, values, "values").heaviside(values)
+    return input_of("heaviside", input).heaviside(values)
 
 
 # --- of two numbers -------------------------------------------------------------------------------
@@ -183,12 +175,12 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.atan2(mt.tensor([1.0, 1.0, -0.0]), mt.tensor([1.0, -1.0, -1.0]))
     tensor([ 0.7854,  2.3562, -3.1416])
     """
-    return _two("atan2", input, other).atan2(other)
+    return input_of("atan2", input).atan2(other)
 
 
 def arctan2(input: Tensor, other: Tensor) -> Tensor:
     """The angle of the point that is ``other`` to the right and input up."""
-    return _two("arctan2", input, other).arctan2(other)
+    return input_of("arctan2", input).arctan2(other)
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
@@ -198,7 +190,7 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.hypot(mt.tensor([3e30]), mt.tensor([4e30]))
     tensor([5.0000e+30])
     """
-    return _two("hypot", input, other).hypot(other)
+    return input_of("hypot", input).hypot(other)
 
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
@@ -208,12 +200,12 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.logaddexp(mt.tensor([-200.0, 200.0]), mt.tensor([-200.0, 0.0]))
     tensor([-199.3069,  200.0000])
     """
-    return _two("logaddexp", input, other).logaddexp(other)
+    return input_of("logaddexp", input).logaddexp(other)
 
 
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2**input + 2**other), whose powers may overflow; not of two integers."""
-    return _two("logaddexp2", input, other).logaddexp2(other)
+    return input_of("logaddexp2", input).logaddexp2(other)
 
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
@@ -223,7 +215,7 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.nextafter(mt.tensor([1.0]), mt.tensor([2.0])) - 1
     tensor([1.1921e-07])
     """
-    return _two("nextafter", input, other).nextafter(other)
+    return input_of("nextafter", input).nextafter(other)
 
 
 def xlogy(input: Any, other: Any) -> Tensor:
@@ -243,12 +235,12 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.fmax(mt.tensor([1.0, float('nan')]), mt.tensor([3.0, 2.0]))
     tensor([3., 2.])
     """
-    return _two("fmax", input, other).fmax(other)
+    return input_of("fmax", input).fmax(other)
 
 
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller; NaN only if both are."""
-    return _two("fmin", input, other).fmin(other)
+    return input_of("fmin", input).fmin(other)
 
 
 def float_power(input: Any, exponent: Any) -> Tensor:
@@ -268,4 +260,4 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.ldexp(mt.tensor([1.0, 1e-10]), mt.tensor([3, 130]))
     tensor([8.0000e+00, 1.3611e+29])
     """
-    return _two("ldexp", input, other).ldexp(other)
+    return input_of("ldexp", input).ldexp(other)

@@ -16,7 +16,6 @@ from ..ops import products as pr
 from ..ops.gather import take
 from .core import Number, input_of, leaf_of, node_of, tensor_of
 from .elementwise import wrong_keyword
-from .reductions import power_of
 from .tensor import Tensor
 
 
@@ -33,13 +32,11 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     >>> mt.kron(mt.tensor([1, 2]), mt.tensor([1, 10]))
     tensor([ 1, 10,  2, 20])
     """
-    tensor_of("kron", "other", 2, other)
     return input_of("kron", input).kron(other)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """Norm of order ``p`` of input - other, which broadcast."""
-    tensor_of("dist", "other", 2, other)
     return input_of("dist", input).dist(other, p)
 
 
@@ -50,7 +47,7 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
     >>> mt.pdist(mt.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
     tensor([5., 3., 4.])
     """
-    x, power = node_of("pdist", "input", 1, input), power_of(p)
+    x, power = node_of("pdist", "input", 1, input), arg.number("pdist", "p", 2, p, "float")
     if len(x.shape) != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {len(x.shape)}D")
     if not x.dtype.is_floating_point:
@@ -122,9 +119,7 @@ def _sides(
         return line * 1.0, 1.0
     pairs = line[..., 1:] + line[..., :-1]
     if places is None:
-        if dx is not None and not isinstance(dx, (int, float)):
-            raise arg.wrong_kind(function, "dx", 2, "Number", dx)
-        return pairs, 1.0 if dx is None else dx
+        return pairs, 1.0 if dx is None else arg.number(function, "dx", 2, dx)
     if places.ndim == 1:
         if places.numel() != n:
             raise RuntimeError(f"{function}: There must be one `x` value for each sample point")

@@ -502,7 +502,7 @@ class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Ordering
 
     def type_as(self, other: Tensor) -> Tensor:
         """Convert to the dtype of ``other``."""
-        return self.to(other.dtype)
+        return self.to(node_of("type_as", "other", 1, other).dtype)
 
     def float(self) -> Tensor:
         """Convert to float32."""
