@@ -242,13 +242,25 @@ def is_pick(op: Op) -> bool:
     return isinstance(op, Take) or (isinstance(op, Composite) and op.function in (_pick, _gather))
 
 
+def part(source: Node, index: Node) -> Node:
+    """The elements of ``source`` that positions belong to; a source may be larger, or 0-d."""
+    if source.shape in (index.shape, ()):
+        return source
+    zeros, ones = (0,) * len(index.shape), (1,) * len(index.shape)
+    return b.slice(source, zeros, index.shape, ones)
+
+
+def of_part(ct: Node, source: Node) -> Node:
+    """The gradient of ``source``, of which that of its :func:`part` is given."""
+    if source.shape == ct.shape:
+        return ct
+    zeros, ones = (0,) * len(source.shape), (1,) * len(source.shape)
+    return b.insert(b.full(source.shape, 0.0, ct.dtype), ct, zeros, ones)
+
+
 def _scatter(x: Node, index: Node, source: Node, dim: int, add: bool) -> Node:
     places = _line_of(_flat_positions(x.shape, index, dim))
-    if source.shape:
-        zeros, ones = (0,) * len(index.shape), (1,) * len(index.shape)
-        if source.shape != index.shape:
-            source = b.slice(source, zeros, index.shape, ones)
-    source = _line_of(b.expand(source, index.shape))
+    source = _line_of(b.expand(part(source, index), index.shape))
     written = _put(_line_of(x), source, places, ((0, 1),), add)
     return b.reshape(written, x.shape)
 
@@ -270,9 +282,4 @@ class Scatter(Composite, kind=Kind.COMPOSITE):
             return None
         line = _line_of(_flat_positions(x.shape, where, cast("int", self.static[0])))
         written = b.reshape(_of_written(_line_of(ct), line, 0), where.shape)
-        if not source.shape:
-            return b.unbroadcast(written, source.shape)
-        if source.shape == where.shape:
-            return written
-        zeros, ones = (0,) * len(source.shape), (1,) * len(source.shape)
-        return b.insert(b.full(source.shape, 0.0, ct.dtype), written, zeros, ones)
+        return of_part(written, source) if source.shape else b.unbroadcast(written, ())

@@ -21,14 +21,6 @@ from .scan import argsort
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _part(source: Node, index: Node) -> Node:
-    """The elements of ``source`` that positions belong to; a source may be larger."""
-    if source.shape == index.shape:
-        return source
-    zeros, ones = (0,) * len(index.shape), (1,) * len(index.shape)
-    return b.slice(source, zeros, index.shape, ones)
-
-
 def _counts(x: Node, index: Node, dim: int, dtype: dt.DType) -> Node:
     """How many positions say each place of ``x``."""
     none, one = b.full(x.shape, 0, dtype), b.full((), 1, dtype)
@@ -68,7 +60,7 @@ def _product(x: Node, index: Node, source: Node, dim: int, include_self: bool) -
     """
     order = argsort(index, dim, False)
     places = pk.gather(index, order, dim)
-    terms = pk.gather(_part(source, index), order, dim)
+    terms = pk.gather(pk.part(source, index), order, dim)
     n, step = places.shape[dim], 1
     one = _constant(x, 1)
     while step < n:
@@ -87,7 +79,7 @@ def _product(x: Node, index: Node, source: Node, dim: int, include_self: bool) -
 def _extreme(
     x: Node, index: Node, source: Node, dim: int, lowest: bool, include_self: bool
 ) -> Node:
-    part = _part(source, index)
+    part = pk.part(source, index)
     # NaN comes last in ascending order only, and counts as an extreme of either kind.
     turned = lowest and x.dtype.is_floating_point
     order = argsort(b.neg(part) if turned else part, dim, lowest and not turned)
@@ -105,7 +97,7 @@ class ScatterExtreme(Composite, kind=Kind.COMPOSITE):
         x, where, source = inputs
         dim, _, include_self = cast("tuple[int, bool, bool]", self.static)
         best = self.function(*inputs, *self.static)
-        part = _part(source, where)
+        part = pk.part(source, where)
         own = _equal(x, best)
         if not include_self:
             own = b.logical_and(own, b.logical_not(_written(x, where, dim)))
@@ -116,11 +108,7 @@ class ScatterExtreme(Composite, kind=Kind.COMPOSITE):
             return b.where(own, share, b.full_like(ct, 0.0))
         if index == 1:
             return None
-        found = b.mul(hits, pk.gather(share, where, dim))
-        if source.shape == where.shape:
-            return found
-        zeros, ones = (0,) * len(source.shape), (1,) * len(source.shape)
-        return b.insert(b.full(source.shape, 0.0, ct.dtype), found, zeros, ones)
+        return pk.of_part(b.mul(hits, pk.gather(share, where, dim)), source)
 
 
 def _equal(x: Node, y: Node) -> Node:
