@@ -19,7 +19,7 @@ from ..core import dtype as dt
 from ..core import errors
 from ..core.arguments import wrong_kind
 from ..core.record import record
-from ..ir.node import MODE, Node, apply
+from ..ir.node import MODE, Node, apply, grad_enabled
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.tape import remember, tape_of
 from ..ops import build
@@ -246,8 +246,7 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
         if known is not None:
             return known
         create_graph = MODE.trace.grad_enabled
-        MODE.trace.grad_enabled = True
-        try:
+        with grad_enabled(True):
             # Stand-ins at which the walk ends; they vanish when the program is simplified.
             ends = [apply(build.CLONE, x) for x in inputs]
             for end in ends:
@@ -260,8 +259,6 @@ class Cotangent(Expandable, kind=Kind.COMPOSITE):
                 found = cotangents([(result, ct)], lambda n: n is wanted, True, create_graph)
             for end, x in zip(ends, inputs, strict=True):
                 end.mark(requires_grad=x.requires_grad, grad_leaf=False)
-        finally:
-            MODE.trace.grad_enabled = create_graph
         if id(wanted) not in found:
             return build.full(wanted.shape, 0.0, wanted.dtype)
         return found[id(wanted)][1]

@@ -17,7 +17,7 @@ from ..core import errors
 from ..core.dtype import DType, float32
 from ..core.record import record
 from ..core.shape import Shape
-from ..ir.node import MODE, Node, apply, new_sequence
+from ..ir.node import MODE, Node, apply, grad_enabled, new_sequence
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
 from ..ops import build
@@ -81,11 +81,8 @@ def _returned(title: str, index: int) -> Returned:
 
 def _result(value: Node, title: str, index: int, call: Node) -> Node:
     """``value`` with a gradient that is the concern of ``call``."""
-    before, MODE.trace.grad_enabled = MODE.trace.grad_enabled, False
-    try:
+    with grad_enabled(False):
         node = apply(_returned(title, index), value)
-    finally:
-        MODE.trace.grad_enabled = before
     node.history = call
     node.mark(requires_grad=True, grad_leaf=False)
     return node
@@ -300,20 +297,18 @@ class Function:
         separate = cls.setup_context is not Function.setup_context
         if kwargs or separate:
             args = _bound(cls.forward, separate, args, kwargs)
-        ctx, trace = FunctionCtx(), MODE.trace
+        ctx = FunctionCtx()
         tensors = [a if hasattr(a, "node") else None for a in args]
         nodes = [None if t is None else t.node for t in tensors]  # before it writes to them
         needs = ctx.needs_input_grad = tuple([n is not None and n.requires_grad for n in nodes])
         start = new_sequence()
-        before, trace.grad_enabled = trace.grad_enabled, False
-        try:
+        before = MODE.trace.grad_enabled
+        with grad_enabled(False):
             if separate:
                 outputs = cls.forward(*args)
                 cls.setup_context(ctx, args, outputs)
             else:
                 outputs = cls.forward(ctx, *args)
-        finally:
-            trace.grad_enabled = before
         results = outputs if isinstance(outputs, tuple) else (outputs,)
         _check_dirty(ctx, tensors, nodes, results, before)
         made = _connected(cls, ctx, tensors, nodes, results, start, before and any(needs))
@@ -461,14 +456,10 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def wrapped(ctx: Any, *grads: Any) -> Any:
-        trace = MODE.trace
-        before, trace.grad_enabled = trace.grad_enabled, False
-        try:
+        with grad_enabled(False):
             outputs = backward(ctx, *grads)
-        finally:
-            trace.grad_enabled = before
         sources = [g for g in grads if g is not None and g.requires_grad]
-        if not before or not sources:
+        if not MODE.trace.grad_enabled or not sources:
             return outputs
         if isinstance(outputs, tuple):
             return _Final.apply(len(outputs), *outputs, *sources)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -21,6 +23,16 @@ class _Override(threading.local):
 
 
 OVERRIDE = _Override()
+
+
+@contextlib.contextmanager
+def at(place: Provenance | None) -> Iterator[None]:
+    """What is recorded inside belongs to ``place``."""
+    before, OVERRIDE.place = OVERRIDE.place, place
+    try:
+        yield
+    finally:
+        OVERRIDE.place = before
 
 
 def _outwards(frame: FrameType | None) -> tuple[FrameType | None, int]:

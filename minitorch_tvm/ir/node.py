@@ -6,13 +6,14 @@ immutable except that evaluation gives them a buffer and then drops what they no
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core import errors
@@ -248,6 +249,18 @@ def others(trace: Trace) -> list[Trace]:
 
 
 MODE = _Mode()
+
+
+@contextlib.contextmanager
+def grad_enabled(enabled: bool) -> Iterator[None]:
+    """Whether operations inside record gradients."""
+    trace = MODE.trace
+    before, trace.grad_enabled = trace.grad_enabled, enabled
+    try:
+        yield
+    finally:
+        trace.grad_enabled = before
+
 
 WATCHED: set[int] = set()
 """Threads (numbers of their traces) in which somebody watches what a function does."""

@@ -16,7 +16,7 @@ from ..core import errors
 from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import MODE, Node, grad_enabled, leaf
 from ..ir.op import Kind, Op, Spec, intern
 from ..ir.te import TE, Tensor
 
@@ -130,15 +130,8 @@ def _expanded(node: Node, same: Sequence[int]) -> Expansion:
     for x, y in zip(node.inputs, stand_ins, strict=True):
         y.requires_grad = x.requires_grad and not x.pending
     place = {id(y): i for i, y in enumerate(stand_ins)}
-    before = errors.OVERRIDE.place
-    grad, MODE.trace.grad_enabled = MODE.trace.grad_enabled, False
-    try:
-        errors.OVERRIDE.place = node.place
-        with expanding():
-            result = node.op.expand(*[stand_ins[i] for i in same])
-    finally:
-        errors.OVERRIDE.place = before
-        MODE.trace.grad_enabled = grad
+    with errors.at(node.place), grad_enabled(False), expanding():
+        result = node.op.expand(*[stand_ins[i] for i in same])
     steps = _needed([result])
     for n in steps:
         place[id(n)] = len(place)

@@ -11,7 +11,7 @@ from ..autograd import enable_grad
 from ..core import errors
 from ..core.dtype import DType
 from ..core.shape import Shape, numel
-from ..ir.node import MODE, Node, effect, leaf, numbers
+from ..ir.node import MODE, Node, effect, grad_enabled, leaf, numbers
 from ..runtime.memory import Buffer, buffer_of
 from ..tensor import Tensor
 from . import repeated
@@ -208,14 +208,8 @@ class Optimizer:
                         if known.run(reads):
                             return loss
                         key = None  # nothing more to find out
-        place_before = errors.OVERRIDE.place
-        errors.OVERRIDE.place = errors.user_place()
-        grad_before, trace.grad_enabled = trace.grad_enabled, False
-        try:
+        with errors.at(errors.user_place()), grad_enabled(False):
             self._record(key)
-        finally:
-            trace.grad_enabled = grad_before
-            errors.OVERRIDE.place = place_before
         return loss
 
     def _record(self, key: repeated.Key | None) -> None:
