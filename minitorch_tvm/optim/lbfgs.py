@@ -34,11 +34,8 @@ def _of_its_own(function: F) -> F:
 
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
-        before, errors.OVERRIDE.place = errors.OVERRIDE.place, place
-        try:
+        with errors.at(place):
             return function(*args)
-        finally:
-            errors.OVERRIDE.place = before
 
     return cast(F, wrapped)
 
@@ -156,11 +153,11 @@ class LBFGS(Optimizer):
                 state["d"], state["t"] = direction, t
                 if slope > -group["tolerance_change"]:
                     break
-                count = 0
+                count, size = 0, _largest(direction)
                 if group["line_search_fn"] is not None:
                     start = _Trial(0.0, loss, gradient, slope)
                     most = group["max_eval"] - evaluations
-                    found, count = self._searched(closure, direction, t, start, most)
+                    found, count = self._searched(closure, direction, size, t, start, most)
                     t, loss, gradient, _ = found
                     state["t"] = t
                     self._move(direction, t)
@@ -175,7 +172,7 @@ class LBFGS(Optimizer):
                 if (
                     evaluations >= group["max_eval"]
                     or _largest(gradient) <= group["tolerance_grad"]
-                    or _largest(direction) * abs(t) <= group["tolerance_change"]
+                    or size * abs(t) <= group["tolerance_change"]
                     or abs(loss - before) < group["tolerance_change"]
                 ):
                     break
@@ -238,6 +235,7 @@ class LBFGS(Optimizer):
         self,
         closure: Callable[[], Any],
         direction: Tensor,
+        size: float,
         t: float,
         start: _Trial,
         most: int,
@@ -245,7 +243,7 @@ class LBFGS(Optimizer):
         """A point that satisfies Wolfe's strong conditions, or the best of ``most`` (and one more)
         that were tried, and how many were.
 
-        The parameters are what they were.
+        ``size`` is that of the direction's largest element.  The parameters are what they were.
         """
         group = self.param_groups[0]
         if group["line_search_fn"] != "strong_wolfe":
@@ -261,7 +259,7 @@ class LBFGS(Optimizer):
             self._restore(values)
             return _Trial(t, loss, gradient, _dot(gradient, direction))
 
-        return _search(trial, t, start, most, _largest(direction), group["tolerance_change"])
+        return _search(trial, t, start, most, size, group["tolerance_change"])
 
     def _shape(self, p: Tensor, name: str) -> Shape:
         return (sum(q.numel() for q in self.param_groups[0]["params"]),)
