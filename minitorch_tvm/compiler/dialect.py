@@ -20,7 +20,7 @@ from ..core.tvm_api import ffi, tvm
 from . import angles, doubles, gamma, powers, special
 from . import math as elementary
 from .loops import Expr, Stmt, cell, const, seq, wrapped
-from .scalars import is_nan
+from .scalars import bits_of, is_nan
 
 
 @record
@@ -378,8 +378,8 @@ class Scope:
         return t.Select(none, zero, t.Select(opposite, self.neg(a), t.truncdiv(a, divisor)))
 
     def sign_bit(self, x: Expr) -> Expr:
-        bits = "int32" if str(x.ty.dtype) == "float32" else "int64"
-        return tvm().tirx.reinterpret(bits, x) < const(0, bits)
+        bits, whole = bits_of(str(x.ty.dtype))
+        return tvm().tirx.reinterpret(bits, x) < whole(0)
 
     def bitwise(self, how: str, a: Expr, b: Expr) -> Expr:
         t = tvm().tirx

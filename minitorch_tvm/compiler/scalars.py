@@ -50,19 +50,20 @@ def select(condition: Expr, a: Expr, b: Expr) -> Expr:
     return tvm().tirx.Select(condition, a, b)
 
 
-def _bits_of(dtype: str) -> tuple[str, Callable[[int], Expr]]:
+def bits_of(dtype: str) -> tuple[str, Callable[[int], Expr]]:
     """The integers of as many bits as a float, and a constant of them."""
     return ("int32", i32) if dtype == "float32" else ("int64", i64)
 
 
-def _number_of(dtype: str) -> Callable[[float], Expr]:
+def number_of(dtype: str) -> Callable[[float], Expr]:
+    """Constants of a float's dtype."""
     return f32 if dtype == "float32" else f64
 
 
 def with_sign(size: Expr, x: Expr) -> Expr:
     """A number that is not negative with the sign of another."""
     t, dtype = tvm().tirx, str(x.ty.dtype)
-    bits, whole = _bits_of(dtype)
+    bits, whole = bits_of(dtype)
     top = whole(-(1 << 31 if dtype == "float32" else 1 << 63))
     sign = t.bitwise_and(t.reinterpret(bits, x), top)
     return t.reinterpret(dtype, t.bitwise_or(t.reinterpret(bits, size), sign))
@@ -70,7 +71,7 @@ def with_sign(size: Expr, x: Expr) -> Expr:
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Horner's scheme, highest power first."""
-    number = _number_of(str(x.ty.dtype))
+    number = number_of(str(x.ty.dtype))
     y = number(coefficients[0])
     for c in coefficients[1:]:
         y = y * x + number(c)
@@ -84,9 +85,9 @@ def nearest(y: Expr, keep: Keep) -> tuple[Expr, Expr]:
     beside bits that a shift by m drops.
     """
     t, dtype = tvm().tirx, str(y.ty.dtype)
-    bits, whole = _bits_of(dtype)
+    bits, whole = bits_of(dtype)
     m = 23 if dtype == "float32" else 52
-    magic = _number_of(dtype)(1.5 * 2.0**m)
+    magic = number_of(dtype)(1.5 * 2.0**m)
     shifted = keep(y + magic)
     return keep(shifted - magic), keep(t.shift_left(t.reinterpret(bits, shifted), whole(m)))
 
@@ -94,13 +95,13 @@ def nearest(y: Expr, keep: Keep) -> tuple[Expr, Expr]:
 def times_power(p: Expr, power: Expr) -> Expr:
     """p 2**n, of such a power."""
     t, dtype = tvm().tirx, str(p.ty.dtype)
-    return t.reinterpret(dtype, t.reinterpret(_bits_of(dtype)[0], p) + power)
+    return t.reinterpret(dtype, t.reinterpret(bits_of(dtype)[0], p) + power)
 
 
 def of_positive(x: Expr, result: Expr) -> Expr:
     """A logarithm of x: ``result``, -inf of 0, NaN of what is negative, and x if that is inf."""
     t, dtype = tvm().tirx, str(x.ty.dtype)
-    number, infinity = _number_of(dtype), t.infinity(dtype)
+    number, infinity = number_of(dtype), t.infinity(dtype)
     result = select(x == number(0.0), -infinity, result)
     bad = select(x < number(0.0), number(float("nan")), result)
     return select(t.any(is_nan(x), x == infinity), x, bad)

@@ -16,12 +16,13 @@ from .math import log, log1p
 from .scalars import (
     Expr,
     Keep,
+    bits_of,
     f32,
     f64,
     i32,
-    i64,
     in_doubles,
     is_nan,
+    number_of,
     polynomial,
     select,
     with_sign,
@@ -284,8 +285,8 @@ logaddexp2 = in_doubles(logaddexp2_of_double)
 def nextafter(x: Expr, y: Expr, keep: Keep) -> Expr:
     """x moved by one in its bits, away from 0 or towards it; from 0, the smallest number."""
     t, dtype = tvm().tirx, str(x.ty.dtype)
-    kind, number, whole = ("int32", f32, i32) if dtype == "float32" else ("int64", f64, i64)
-    zero, one = number(0.0), whole(1)
+    kind, whole = bits_of(dtype)
+    zero, one = number_of(dtype)(0.0), whole(1)
     outwards = t.any(t.all(y > x, x > zero), t.all(y < x, x < zero))
     bits = t.reinterpret(kind, x)
     moved = t.reinterpret(dtype, keep(select(outwards, bits + one, bits - one)))

@@ -11,6 +11,7 @@ from ..autograd import no_grad
 from ..core import dtype as dt
 from ..core.arguments import floating, integer, several
 from ..core.bounds import Bounds
+from ..core.limits import finfo
 from ..core.shape import Shape, Size, broadcast, numel
 from ..ir.node import Node, apply, once_fitting
 from ..ops import attention as at
@@ -244,7 +245,7 @@ def rms_norm(
         )
     floating(x.dtype, "rms_norm")
     if eps is None:
-        eps = 2.0**-52 if x.dtype is dt.float64 else 2.0**-23
+        eps = finfo(x.dtype).eps
     own = (eps, len(shape))
     y = apply(composite("RmsNorm", _rms_norm, *own), x)
     return Tensor._wrap(y if w is None else d.mul(y, w))

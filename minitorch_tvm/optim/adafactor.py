@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
-from ..core.dtype import float32, float64
+from ..core.limits import finfo
 from ..core.shape import Shape
 from ..ir.node import Node, apply
 from ..ops import build as b
@@ -14,34 +14,27 @@ from ..ops import derived as d
 from ..tensor import Tensor
 from .optimizer import Group, check_hyperparameter
 from .repeated import Reads
-from .rules import Formula, RuleOptimizer
+from .rules import Formula, RuleOptimizer, towards
 
 
 def _root_mean_square(x: Node) -> Node:
     return apply(b.SQRT, d.mean(b.mul(x, x)))
 
 
-def _towards(v: Node, square: Node, share: Node) -> Node:
-    return b.add(v, b.mul(b.sub(square, v), share))
-
-
 def _rows(g: Node, v: Node, share: Node) -> Node:
-    return _towards(v, d.mean(b.mul(g, g), -1, True), share)
+    return towards(v, d.mean(b.mul(g, g), -1, True), share)
 
 
 def _columns(g: Node, v: Node, share: Node) -> Node:
-    return _towards(v, d.mean(b.mul(g, g), -2, True), share)
+    return towards(v, d.mean(b.mul(g, g), -2, True), share)
 
 
 def _squares(g: Node, v: Node, share: Node) -> Node:
-    return _towards(v, b.mul(g, g), share)
+    return towards(v, b.mul(g, g), share)
 
 
 def _eps(x: Node, eps: Node, usual: bool) -> Node:
-    return b.full((), _EPSILON[x.dtype], x.dtype) if usual else eps
-
-
-_EPSILON = {float32: 2.0**-23, float64: 2.0**-52}
+    return b.full((), finfo(x.dtype).eps, x.dtype) if usual else eps
 
 
 def _moved(

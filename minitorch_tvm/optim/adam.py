@@ -15,6 +15,7 @@ from ..tensor import Tensor
 from ..tensor.creation import tensor
 from .optimizer import Group, Optimizer, check_hyperparameter, full_for, not_differentiable
 from .repeated import Reads
+from .rules import towards
 
 
 class _Numbers(NamedTuple):
@@ -63,7 +64,7 @@ def _mean(
     p: Node, g: Node, decay: Node, m: Node, rise: Node, coupled: bool, maximize: bool
 ) -> Node:
     g = _direction(p, g, decay, coupled, maximize)
-    return b.add(m, b.mul(b.sub(g, m), rise))
+    return towards(m, g, rise)
 
 
 def _square(
@@ -80,6 +81,17 @@ def _step(
         p = b.mul(p, decay)
     spread = b.add(b.mul(apply(b.SQRT, v), scale), eps)
     return b.sub(p, b.mul(b.div(m, spread), size))
+
+
+def check_adam(group: Group) -> None:
+    """ValueError unless the numbers of Adam, or of one of its variants, are in range."""
+    check_hyperparameter("lr", group["lr"], "learning rate")
+    check_hyperparameter("eps", group["eps"], "epsilon value")
+    for i, beta in enumerate(group["betas"]):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+    check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
+    not_differentiable(group)
 
 
 class Adam(Optimizer):
@@ -134,13 +146,7 @@ class Adam(Optimizer):
         super().__init__(params, defaults)
 
     def _check_group(self, group: Group) -> None:
-        check_hyperparameter("lr", group["lr"], "learning rate")
-        check_hyperparameter("eps", group["eps"], "epsilon value")
-        for i, beta in enumerate(group["betas"]):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
-        not_differentiable(group)
+        check_adam(group)
 
     def _update(self, group: Group) -> None:
         amsgrad = group["amsgrad"]

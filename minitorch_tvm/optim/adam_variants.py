@@ -10,7 +10,8 @@ import numpy as np
 
 from ..ir.node import Node, apply
 from ..ops import build as b
-from .optimizer import Group, check_hyperparameter, not_differentiable
+from .adam import check_adam
+from .optimizer import Group, check_hyperparameter
 from .rules import DIRECTION, Formula, RuleOptimizer, direction, mean, square
 
 
@@ -18,15 +19,9 @@ class _Variant(RuleOptimizer):
     """What the three have in common."""
 
     def _check_group(self, group: Group) -> None:
-        check_hyperparameter("lr", group["lr"], "learning rate")
-        check_hyperparameter("eps", group["eps"], "epsilon value")
-        for i, beta in enumerate(group["betas"]):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")
+        check_adam(group)
         if "momentum_decay" in group:
             check_hyperparameter("momentum_decay", group["momentum_decay"], "momentum_decay value")
-        not_differentiable(group)
 
     def buffers(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")

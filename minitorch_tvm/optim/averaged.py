@@ -11,7 +11,7 @@ from ..ir.node import Node
 from ..ops import build as b
 from ..tensor import Tensor
 from .optimizer import Group, check_hyperparameter, not_differentiable
-from .rules import DIRECTION, Formula, RuleOptimizer, direction
+from .rules import DIRECTION, Formula, RuleOptimizer, direction, towards
 
 
 def _step(g: Node, p: Node, decay: Node, shrink: Node, eta: Node, *options: bool) -> Node:
@@ -19,8 +19,7 @@ def _step(g: Node, p: Node, decay: Node, shrink: Node, eta: Node, *options: bool
 
 
 def _average(p: Node, average: Node, mu: Node) -> Node:
-    moved = b.add(average, b.mul(b.sub(p, average), mu))
-    return b.where(b.eq(mu, b.full((), 1.0, mu.dtype)), p, moved)
+    return b.where(b.eq(mu, b.full((), 1.0, mu.dtype)), p, towards(average, p, mu))
 
 
 def _single(value: float) -> float:

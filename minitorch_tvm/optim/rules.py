@@ -46,9 +46,14 @@ def mixed(old: Node, new: Node, keep: Node, share: Node) -> Node:
     return b.add(b.mul(old, keep), b.mul(new, share))
 
 
+def towards(old: Node, new: Node, share: Node) -> Node:
+    """A running mean of which ``new`` gets a share, and what was there the rest."""
+    return b.add(old, b.mul(b.sub(new, old), share))
+
+
 def mean(g: Node, p: Node, decay: Node, m: Node, share: Node, *options: bool) -> Node:
     """The running mean ``m`` of gradients."""
-    return b.add(m, b.mul(b.sub(direction(g, p, decay, *options), m), share))
+    return towards(m, direction(g, p, decay, *options), share)
 
 
 def square(g: Node, p: Node, decay: Node, v: Node, keep: Node, share: Node, *options: bool) -> Node:
