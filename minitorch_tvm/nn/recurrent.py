@@ -263,7 +263,7 @@ _PADDING = {
     "gru": (0.0, _FAR, 0.0),
 }
 """By gate, the sums at steps behind the end of a sequence: they keep an LSTM's cell and a GRU's
-state as they are, and gradients at zero."""
+state as they are, what a relu makes from growing, and gradients at zero."""
 
 
 def _sequence(

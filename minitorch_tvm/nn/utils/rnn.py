@@ -112,7 +112,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 
 def _at(rows: Node, positions: np.ndarray[Any, Any]) -> Node:
-    """Rows of a matrix, at positions that are in range."""
+    """Rows, at positions that are in range and whose dimensions replace the first."""
     return take(rows, leaf_of(positions, int64), 0)
 
 
@@ -134,12 +134,15 @@ class Layout:
             time = self.lengths[self._sequence] - 1 - time
         return time * self.batch + self._sequence
 
+    def positions(self, steps: int, backwards: bool = False) -> np.ndarray[Any, Any]:
+        """[steps, batch]: the row of what is there; behind the ends, the number of rows."""
+        found = np.full(steps * self.batch, self.rows)
+        found[self._places(backwards)] = np.arange(self.rows)
+        return found.reshape(steps, self.batch)
+
     def padded(self, rows: Node, padding: Node, backwards: bool = False) -> Node:
         """[rows, ...] as [steps, batch, ...], with ``padding`` [1, ...] where nothing is."""
-        positions = np.full(self.steps * self.batch, self.rows)
-        positions[self._places(backwards)] = np.arange(self.rows)
-        filled = _at(b.cat([rows, padding], 0), positions)
-        return b.reshape(filled, (self.steps, self.batch, *rows.shape[1:]))
+        return _at(b.cat([rows, padding], 0), self.positions(self.steps, backwards))
 
     def packed(self, x: Node, backwards: bool = False) -> Node:
         """The inverse of :meth:`padded`."""
@@ -233,7 +236,7 @@ def pad_packed_sequence(
             [3, 0]]), tensor([2, 1]))
     """
     layout = Layout(sequence.batch_sizes)
-    steps, batch = layout.steps, layout.batch
+    steps = layout.steps
     if total_length is not None:
         if total_length < steps:
             raise ValueError(
@@ -241,18 +244,15 @@ def pad_packed_sequence(
                 f"but got total_length={total_length} and max sequence length being {steps}"
             )
         steps = total_length
-    order = np.arange(batch)
+    order = np.arange(layout.batch)
     if sequence.unsorted_indices is not None:
         order = sequence.unsorted_indices.detach().numpy()
-    positions = np.full((steps, batch), layout.rows)
-    positions[layout._time, layout._sequence] = np.arange(layout.rows)
-    positions = positions[:, order]
+    positions = layout.positions(steps)[:, order]
     if batch_first:
         positions = positions.T
     data = sequence.data.node
     padding = b.full((1, *data.shape[1:]), padding_value, data.dtype)
-    flat = _at(b.cat([data, padding], 0), positions.reshape(-1))
-    padded = b.reshape(flat, (*positions.shape, *data.shape[1:]))
+    padded = _at(b.cat([data, padding], 0), positions)
     return Tensor._wrap(padded), tensor(layout.lengths[order], dtype=int64)
 
 
