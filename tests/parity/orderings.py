@@ -1,4 +1,8 @@
-"""Calls of functions of order and statistics, in names of ``test_arrangement_parity``."""
+"""Calls of functions of order and statistics, in names of ``test_arrangement_parity``.
+
+Behind calls, also those of ``arrangements``: "inexact" where torch cannot differentiate, or does so
+inexactly, "once" where it cannot differentiate twice.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ x.scatter_reduce(0,i*0,y.reshape(2,2),'sum',include_self=False)
 x.scatter_reduce(0,i*0,y.reshape(2,2),'mean',include_self=False)
 x.scatter_reduce(0,i*0,y.reshape(2,2),'mean')
 x.scatter_reduce(1,i,y.reshape(2,2),'mean')
-x.scatter_reduce(1,i*0,x,'amax')
-x.scatter_reduce(1,i*0,x,'amin')
-x.scatter_reduce(1,i*0,x,'amax',include_self=False)
-x.scatter_reduce(1,i*0,x,'amin',include_self=False)
-x.scatter_reduce(1,i*0,x*0+1.5,'amax')
-x.scatter_reduce(1,i*0,x*0+1.5,'amin',include_self=False)
-x.scatter_reduce(1,i*0,x,'prod')
-x.scatter_reduce(1,i*0+1,x,'prod',include_self=False)
+x.scatter_reduce(1,i*0,x,'amax')  # inexact
+x.scatter_reduce(1,i*0,x,'amin')  # inexact
+x.scatter_reduce(1,i*0,x,'amax',include_self=False)  # inexact
+x.scatter_reduce(1,i*0,x,'amin',include_self=False)  # inexact
+x.scatter_reduce(1,i*0,x*0+1.5,'amax')  # inexact
+x.scatter_reduce(1,i*0,x*0+1.5,'amin',include_self=False)  # inexact
+x.scatter_reduce(1,i*0,x,'prod')  # inexact
+x.scatter_reduce(1,i*0+1,x,'prod',include_self=False)  # inexact
 x.scatter_reduce(0,T.tensor([[0,1,2,2],[1,0,2,2],[2,0,2,1]]),x,'prod')
-y.scatter_reduce(0,T.tensor([2,0,2,2]),T.tensor([nan,2,1,3.]),'amin')
+y.scatter_reduce(0,T.tensor([2,0,2,2]),T.tensor([nan,2,1,3.]),'amin')  # inexact
 y.scatter_reduce(0,T.tensor([2,0,2,2]),T.tensor([nan,2,1,3.]),'amax',include_self=False)
 v.scatter_reduce(0,T.tensor([1,0,2,2]),T.tensor([1.,2,inf,-inf]),'amax')
 v.scatter_reduce(0,T.tensor([1,0,2,2]),T.tensor([1.,2,inf,-inf]),'prod')
@@ -42,13 +46,13 @@ k.scatter_reduce(0,i,k,'sum',include_self=False)
 k.scatter_reduce(0,i,k,'mean')
 s.scatter_reduce(0,T.tensor(0),s*2,'amax')
 s.scatter_reduce(0,T.tensor([0]),T.tensor([3.]),'prod')
-x.scatter_reduce(0,i[:0],y.reshape(2,2),'amax')
+x.scatter_reduce(0,i[:0],y.reshape(2,2),'amax')  # inexact
 (x*1).scatter_reduce_(0,i,y.reshape(2,2),'prod')
 T.scatter_reduce(x,0,i,y.reshape(2,2),'prod')
 x.index_reduce(0,i[0],x[:2],'foo')
 x.index_reduce(0,i[0],x[:2],'mean')
 x.index_reduce(0,i[0]*0,x[:2]*2,'prod')
-x.index_reduce(0,i[0]*0,x[:2]*2,'amax',include_self=False)
+x.index_reduce(0,i[0]*0,x[:2]*2,'amax',include_self=False)  # inexact
 x.index_reduce(1,i[0].int(),x[:,:2]*2,'amin')
 x.index_reduce(0,i,x[:2],'mean')
 x.index_reduce(0,i[0].double(),x[:2],'mean')
@@ -131,7 +135,7 @@ w[1:].flip(0).logcumsumexp(0)
 q.logcumsumexp(0)
 s.logcumsumexp(0)
 e.logcumsumexp(0)
-(x*200).logcumsumexp(1)
+(x*200).logcumsumexp(1)  # inexact
 x.aminmax()
 x.aminmax(dim=1)
 x.aminmax(dim=0,keepdim=True)
@@ -211,7 +215,7 @@ T.histc(T.tensor([nan,1.]),3,0,2)
 T.histc(x.detach(),5,-2,3)
 x.renorm(2,0,1.)
 x.renorm(1,1,3)
-x.renorm(2.5,0,3)
+x.renorm(2.5,0,3)  # once
 c.renorm(inf,1,5)
 x.renorm(2,0,0)
 T.renorm(x,2,0,-1)
@@ -239,7 +243,7 @@ x.scatter_reduce(1,i*0,x[1:,2:]*2,'amin')
 x.scatter_reduce(1,i*0,x[1:,2:]*0+1.5,'amax')
 x.scatter_reduce(1,i*0,x[1:,2:]*2,'prod')
 x.scatter_reduce(1,i*0,x[1:,2:]*2,'prod',include_self=False)
-x.scatter_reduce(1,i*0,x[:2,:2]*0,'prod')
+x.scatter_reduce(1,i*0,x[:2,:2]*0,'prod')  # once
 """,
     "statistics": r"""
 T.vdot(y,y)
@@ -319,17 +323,17 @@ T.dist(x,y,1)
 T.dist(x,y.double())
 T.dist(q,q)
 T.dist(x,y,inf)
-T.dist(x,y,0)
-T.dist(x,x)
-T.pdist(x)
-T.pdist(x,1)
-T.pdist(x,0)
-T.pdist(x,inf)
-T.pdist(x,3.)
+T.dist(x,y,0)  # inexact
+T.dist(x,x)  # once
+T.pdist(x)  # once
+T.pdist(x,1)  # once
+T.pdist(x,0)  # once
+T.pdist(x,inf)  # once
+T.pdist(x,3.)  # once
 T.pdist(y)
 T.pdist(i)
 T.pdist(x,-1)
-T.pdist(x[:1])
+T.pdist(x[:1])  # once
 T.pdist(T.ones(3,0))
 T.cosine_similarity(x,y)
 T.pairwise_distance(x,y)
@@ -343,42 +347,3 @@ T.cov(y)
 T.cov(T.ones(0,3))
 """,
 }
-
-BETTER = frozenset(
-    r"""
-T.vander(y,1)
-T.vander(y)
-T.vander(y,6,True)
-x.scatter_reduce(1,i*0,x,'amax')
-x.scatter_reduce(1,i*0,x,'amin')
-x.scatter_reduce(1,i*0,x,'amax',include_self=False)
-x.scatter_reduce(1,i*0,x,'amin',include_self=False)
-x.scatter_reduce(1,i*0,x*0+1.5,'amax')
-x.scatter_reduce(1,i*0,x*0+1.5,'amin',include_self=False)
-x.scatter_reduce(1,i*0,x,'prod')
-x.scatter_reduce(1,i*0+1,x,'prod',include_self=False)
-y.scatter_reduce(0,T.tensor([2,0,2,2]),T.tensor([nan,2,1,3.]),'amin')
-x.scatter_reduce(0,i[:0],y.reshape(2,2),'amax')
-x.index_reduce(0,i[0]*0,x[:2]*2,'amax',include_self=False)
-(x*200).logcumsumexp(1)
-T.dist(x,y,0)
-x.put(i,y.reshape(2,2))
-x.put(T.tensor([1,1]),y[:2])
-""".splitlines()
-)
-"""Calls, also of ``arrangements``, that torch cannot differentiate, or differentiates inexactly."""
-
-ONCE = frozenset(
-    r"""
-x.renorm(2.5,0,3)
-x.scatter_reduce(1,i*0,x[:2,:2]*0,'prod')
-T.dist(x,x)
-T.pdist(x)
-T.pdist(x,1)
-T.pdist(x,0)
-T.pdist(x,inf)
-T.pdist(x,3.)
-T.pdist(x[:1])
-""".splitlines()
-)
-"""Calls that torch cannot differentiate twice."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from arrangements import CALLS
-from orderings import BETTER, ONCE
 from orderings import CALLS as OF_ORDER
 
 import minitorch_tvm as mt
@@ -69,7 +68,7 @@ def _results(m: Any, call: str) -> Any:
         except Exception as error:
             return error
     parts = [t for t in found if getattr(t, "requires_grad", False)]
-    if not parts or call in BETTER:
+    if not parts or call.endswith("# inexact"):
         return found
     weights = [m.arange(float(t.numel())).reshape(t.shape) - 2 for t in parts]
     loss = sum((t * t * w).sum() for t, w in zip(parts, weights, strict=True))
@@ -77,7 +76,7 @@ def _results(m: Any, call: str) -> Any:
     first = m.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
     again = [g for g in first if g is not None and g.requires_grad]
     second: Any = ()
-    if again and call not in ONCE:
+    if again and not call.endswith("# once"):
         norm = sum((g * g).sum() for g in again)
         second = m.autograd.grad(norm, leaves, allow_unused=True)
     return [*found, *first, *second]

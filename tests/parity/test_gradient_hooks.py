@@ -194,20 +194,24 @@ def checkpoints(lib: Any) -> Any:
 
     cp = importlib.import_module(f"{lib.__name__}.utils.checkpoint")
     found: list[Any] = []
-    for reentrant in (False, True):
+    ways: list[dict[str, Any]] = [{"use_reentrant": False}, {"use_reentrant": True}, {}]
+    for way in ways:
         layer, x = _linear(lib), _input(lib)
-        y = cp.checkpoint(lambda a, k, layer=layer: layer(a) * k, x, 3, use_reentrant=reentrant)
+        y = cp.checkpoint(lambda a, k, layer=layer: layer(a) * k, x, 3, **way)
         y.sum().backward()
         found += [y, x.grad, layer.weight.grad]
-        y = cp.checkpoint(layer, x.detach(), use_reentrant=reentrant)
+        y = cp.checkpoint(layer, x.detach(), **way)
         found += [y.requires_grad]
-        found.append(
-            _caught(lambda r=reentrant, x=x: cp.checkpoint(lambda a, k: a, x, use_reentrant=r, k=1))
-        )
+        found.append(_caught(lambda w=way, x=x: cp.checkpoint(lambda a, k: a, x, **w, k=1)))
         model = lib.nn.Sequential(_linear(lib), lib.nn.ReLU(), lib.nn.Flatten(), lib.nn.Softplus())
-        y = cp.checkpoint_sequential(model, 2, x, use_reentrant=reentrant)
+        y = cp.checkpoint_sequential(model, 2, x, **way)
         found.append([round(v, 5) for v in y[0].tolist()])
     found.append(_caught(lambda: cp.checkpoint(layer, x, use_reentrant=True, debug=True)))
+    for call in (cp.checkpoint, lambda f, x: cp.checkpoint_sequential([f, f], 1, x)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call(lib.sin, x)
+        found.append(["use_reentrant" in str(w.message) for w in caught])
     return found
 
 
