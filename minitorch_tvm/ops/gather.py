@@ -127,16 +127,6 @@ def take(x: Node, index: Node, dim: int) -> Node:
     return apply(op_of(Take, dim), x, index)
 
 
-def _wrapped(x: Node, index: Node, dim: int) -> Node:
-    zero, size = b.full_like(index, 0), b.full_like(index, x.shape[dim])
-    return take(x, b.where(b.lt(index, zero), b.add(index, size), index), dim)
-
-
-def take_wrapped(x: Node, index: Node, dim: int) -> Node:
-    """As :func:`take`; negative positions count from the end."""
-    return apply(composite("Index", _wrapped, dim), x, index)
-
-
 def embedding(table: Node, index: Node, padding: int | None) -> Node:
     """Rows of ``table`` [n, d]; row ``padding`` gets no gradient."""
     if padding is None:

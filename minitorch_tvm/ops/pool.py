@@ -62,6 +62,21 @@ class PoolBase(Op):
         exact = self.padding == (0, 0) and size == (2 * self.out[0], 2 * self.out[1])
         return plain and exact and size[1] >= _NOT_SHORT
 
+    def infer(self, *inputs: Spec) -> Spec:
+        return Spec((*inputs[0].shape[:2], *self.out), inputs[0].dtype)
+
+    def _reduced(self, te: TE, how: str, x: Tensor, beyond: float) -> Tensor:
+        """What each window of ``x`` is reduced to, with a number for what is not there."""
+        outside, guarded = te.const(beyond, x.dtype), self._needs_guard(x.shape)
+
+        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+            y, z = self._corner(i[2], i[3], *r)
+            if not guarded:
+                return x[i[0], i[1], y, z]
+            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], outside)
+
+        return te.reduce(how, (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+
     def _needs_guard(self, shape: Shape) -> bool:
         ends = [
             (o - 1) * s + d * (k - 1) - p
@@ -100,22 +115,8 @@ class PoolBase(Op):
 class SumPool(PoolBase, kind=Kind.REDUCTION):
     """sum_pool(x: f[n, c, h, w]) -> f[n, c, *out]: sums over windows, zeros outside."""
 
-    def infer(self, *inputs: Spec) -> Spec:
-        (x,) = inputs
-        return Spec((*x.shape[:2], *self.out), x.dtype)
-
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
-        (x,) = xs
-        zero = te.const(0, x.dtype)
-        guarded = self._needs_guard(x.shape)
-
-        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-            y, z = self._corner(i[2], i[3], *r)
-            if not guarded:
-                return x[i[0], i[1], y, z]
-            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], zero)
-
-        return te.reduce("sum", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+        return self._reduced(te, "sum", xs[0], 0)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         (x,) = xs
@@ -189,22 +190,8 @@ class SumPoolGrad(BackToInput, kind=Kind.REDUCTION):
 class MaxPool(PoolBase, kind=Kind.REDUCTION):
     """max_pool(x: f[n, c, h, w]) -> f[n, c, *out]: window maxima, -inf outside; NaN wins."""
 
-    def infer(self, *inputs: Spec) -> Spec:
-        (x,) = inputs
-        return Spec((*x.shape[:2], *self.out), x.dtype)
-
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
-        (x,) = xs
-        lowest = te.const(x.dtype.lowest, x.dtype)
-        guarded = self._needs_guard(x.shape)
-
-        def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-            y, z = self._corner(i[2], i[3], *r)
-            if not guarded:
-                return x[i[0], i[1], y, z]
-            return te.guard(self._inside(te, x.shape, y, z), lambda: x[i[0], i[1], y, z], lowest)
-
-        return te.reduce("max", (*x.shape[:2], *self.out), x.dtype, self.kernel, term)
+        return self._reduced(te, "max", xs[0], xs[0].dtype.lowest)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         views = [v for _, _, v in self._views(np, xs[0], dt.from_numpy(xs[0].dtype).lowest)]
@@ -326,10 +313,6 @@ class PoolGather(PoolBase, kind=Kind.REDUCTION):
 
     Reads the input element that ``where`` names in each window: the transpose of PoolScatter.
     """
-
-    def infer(self, *inputs: Spec) -> Spec:
-        x, _ = inputs
-        return Spec((*x.shape[:2], *self.out), x.dtype)
 
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         x, where = xs

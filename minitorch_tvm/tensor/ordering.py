@@ -199,14 +199,12 @@ class Ordering(Arranging):
                 f"nearest, but got {method}"
             )
         rank = len(x.shape)
-        if dim is None:
-            axis, line = 0, b.reshape(x, (numel(x.shape),))
-            kept = (1,) * rank
+        axis = None if dim is None else wrap_dim(arg.integer(name, "dim", 2, dim), rank)
+        if axis is None or not rank:
+            line, kept = b.reshape(x, (numel(x.shape),)), (1,) * rank
         else:
-            axis = wrap_dim(arg.integer(name, "dim", 2, dim), rank)
-            line = b.permute(x, [*(k for k in range(rank) if k != axis), axis][:rank])
-            line = line if rank else b.reshape(line, (1,))
-            kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])[: max(rank, 0)]
+            line = b.permute(x, [*(k for k in range(rank) if k != axis), axis])
+            kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
         if isinstance(q, TensorBase):
             part = _inside(part)
         found = od.quantile(line, b.reshape(part, (numel(part.shape),)), method, name[0] == "n")
