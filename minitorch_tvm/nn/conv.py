@@ -107,7 +107,27 @@ class _Conv(Module):
         return text if self.bias is not None else f"{text}, bias=False"
 
 
-class Conv2d(_Conv):
+class _ConvForward(_Conv):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Numbers,
+        stride: Numbers = 1,
+        padding: str | Numbers = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
+        self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
+
+
+class Conv2d(_ConvForward):
     """Cross-correlation over images [n, in_channels, h, w] (or without n).
 
     ``weight`` is [out_channels, in_channels / groups, kh, kw], ``bias`` [out_channels]; both start
@@ -125,24 +145,6 @@ class Conv2d(_Conv):
     _dims = 2
     _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Numbers,
-        stride: Numbers = 1,
-        padding: str | Numbers = 0,
-        dilation: Numbers = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
-        self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
-
     def _numbers(self, value: Numbers, name: str) -> tuple[int, ...]:
         return F.pair(value, name)
 
@@ -153,7 +155,7 @@ class Conv2d(_Conv):
         )
 
 
-class Conv1d(_Conv):
+class Conv1d(_ConvForward):
     """Cross-correlation over lines [n, in_channels, l] (or without n).
 
     ``weight`` is [out_channels, in_channels / groups, k], ``bias`` [out_channels]; both start as
@@ -167,24 +169,6 @@ class Conv1d(_Conv):
     """
 
     _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Numbers,
-        stride: Numbers = 1,
-        padding: str | Numbers = 0,
-        dilation: Numbers = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        shape = in_channels, out_channels, kernel_size, stride, padding, dilation
-        self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, in_channels, l] to [n, out_channels, l']."""

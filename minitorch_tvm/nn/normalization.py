@@ -49,7 +49,18 @@ def _one_more(count: Node) -> Node:
 _ONE_MORE = composite("OneMore", _one_more)
 
 
-class _BatchNorm(_Affine):
+class _OfChannels(_Affine):
+    """Base of what normalises channels."""
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_OfChannels):
     """What the batch normalisations share; subclasses say which ranks they take."""
 
     running_mean: Tensor | None
@@ -131,13 +142,6 @@ class _BatchNorm(_Affine):
             self.training or own,
             factor,
             self.eps,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
         )
 
 
@@ -307,7 +311,7 @@ class RMSNorm(Module):
         )
 
 
-class _InstanceNorm(_Affine):
+class _InstanceNorm(_OfChannels):
     """What the instance normalisations share; subclasses say which ranks they take."""
 
     _ranks: tuple[int, int] = (2, 3)
@@ -357,13 +361,6 @@ class _InstanceNorm(_Affine):
         batched = input if axis else input.unsqueeze(0)
         y = F.instance_norm(batched, weight=self.weight, bias=self.bias, eps=self.eps)
         return y if axis else y.squeeze(0)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class InstanceNorm1d(_InstanceNorm):

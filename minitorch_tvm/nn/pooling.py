@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ..core.arguments import no_indices
 from ..tensor import Tensor
@@ -12,7 +13,37 @@ from .lines import Numbers
 from .module import Module
 
 
-class MaxPool2d(Module):
+class _MaxPool(Module):
+    """What both have in common."""
+
+    _function: ClassVar[str]
+
+    def __init__(
+        self,
+        kernel_size: Numbers,
+        stride: Numbers | None = None,
+        padding: Numbers = 0,
+        dilation: Numbers = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        no_indices(self._function, return_indices)
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool2d(_MaxPool):
     """Largest element of each window of [n, c, h, w] (or [c, h, w]); padding never wins.
 
     ``stride`` defaults to ``kernel_size``.  ``return_indices=True`` is not supported (ValueError).
@@ -24,35 +55,12 @@ class MaxPool2d(Module):
     """
 
     _plain = ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), ()
-
-    def __init__(
-        self,
-        kernel_size: IntPair,
-        stride: IntPair | None = None,
-        padding: IntPair = 0,
-        dilation: IntPair = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        no_indices("max_pool2d", return_indices)
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
+    _function = "max_pool2d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] to [n, c, h', w']."""
         return F.max_pool2d(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
         )
 
 
@@ -152,7 +160,7 @@ class AdaptiveMaxPool2d(Module):
         return f"output_size={self.output_size}"
 
 
-class MaxPool1d(Module):
+class MaxPool1d(_MaxPool):
     """Largest element of each window of [n, c, l] (or [c, l]); padding never wins.
 
     ``stride`` defaults to ``kernel_size``.  ``return_indices=True`` is not supported (ValueError).
@@ -163,35 +171,12 @@ class MaxPool1d(Module):
     """
 
     _plain = ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), ()
-
-    def __init__(
-        self,
-        kernel_size: Numbers,
-        stride: Numbers | None = None,
-        padding: Numbers = 0,
-        dilation: Numbers = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        no_indices("max_pool1d", return_indices)
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
+    _function = "max_pool1d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, l] to [n, c, l']."""
         return F.max_pool1d(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
         )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..core import dtype as dt
 from ..core.arguments import unsupported
-from ..core.dtype import DType
 from ..core.record import record
 from ..ir.node import Node, apply
 from ..ir.op import Kind, Op, intern
@@ -21,16 +20,10 @@ _KERNELS = {"left": "lshift_cpu", "right": "rshift_cpu"}
 
 
 @record(eq=False)
-class Bitwise(ew.Arithmetic, kind=Kind.INJECTIVE):
+class Bitwise(ew.Whole, kind=Kind.INJECTIVE):
     """bitwise(a: i[*s], b: i[*s]) -> i[*s]: and, or, xor, or a shifted left or right by b bits."""
 
     how: str
-
-    def result_dtype(self, *dtypes: DType) -> DType:
-        result = super().result_dtype(*dtypes)
-        if result.is_floating_point:
-            raise TypeError(f"{self.name} expects integers, but got {result}")
-        return result
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
         return te.bitwise(self.how, xs[0], xs[1])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..core.dtype import DType
 from ..core.record import record
 from ..ir.build import Build
 from ..ir.node import Node, apply
@@ -160,14 +159,8 @@ class Quotient(ew.Float, kind=Kind.INJECTIVE):
 
 
 @record(eq=False)
-class IntegerQuotient(ew.Arithmetic, kind=Kind.INJECTIVE):
+class IntegerQuotient(ew.Whole, kind=Kind.INJECTIVE):
     """integerquotient(a: i[*s], b: i[*s]) -> i[*s]: a / b rounded toward zero; 0 where b is 0."""
-
-    def result_dtype(self, *dtypes: DType) -> DType:
-        result = super().result_dtype(*dtypes)
-        if result.is_floating_point:
-            raise TypeError(f"{self.name} expects integers, but got {result}")
-        return result
 
     def scalar(self, te: TE, *xs: Expr) -> Expr:
         return te.quotient(xs[0], xs[1])

@@ -71,6 +71,16 @@ class Arithmetic(Elementwise):
         return result
 
 
+class Whole(Arithmetic):
+    """Base of functions on integers."""
+
+    def result_dtype(self, *dtypes: DType) -> DType:
+        result = super().result_dtype(*dtypes)
+        if result.is_floating_point:
+            raise TypeError(f"{self.name} expects integers, but got {result}")
+        return result
+
+
 @record(eq=False)
 class Add(Arithmetic, kind=Kind.INJECTIVE):
     """add(a: t[*s], b: t[*s]) -> t[*s]."""
