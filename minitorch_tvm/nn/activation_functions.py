@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from ..core import dtype as dt
-from ..core.arguments import floating, number
+from ..core.arguments import floating, integer, number
 from ..core.shape import wrap_dim
 from ..ir.node import Node
 from ..ops import activations as act
@@ -192,7 +192,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     x = node_of("glu", "input", 1, input)
     if not x.shape:
         raise RuntimeError("glu does not support scalars because halving size must be even")
-    axis = wrap_dim(dim, len(x.shape))
+    axis = wrap_dim(integer("glu", "dim", 2, dim), len(x.shape))
     size = x.shape[axis]
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {axis} is size {size}")

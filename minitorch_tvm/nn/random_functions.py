@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import random as rng
-from ..core.arguments import floating
+from ..core.arguments import floating, number
 from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
@@ -62,15 +62,16 @@ def rrelu(
     tensor([-2.,  8.])
     """
     x = node_of("rrelu", "input", 1, input)
-    if training and not lower <= upper:
+    low, high = number("rrelu", "lower", 2, lower), number("rrelu", "upper", 3, upper)
+    if not low <= high:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     floating(x.dtype, "rrelu_with_noise_out_cpu" if training else "leaky_relu_cpu")
     if training:
         share = rng.uniform(x.shape, x.dtype)
-        slope = d.add(d.mul(share, float(upper - lower)), float(lower))
+        slope = d.add(d.mul(share, float(high - low)), float(low))
         y = b.where(b.le(x, b.full_like(x, 0.0)), b.mul(x, slope), x)
     else:
-        y = act.leaky_relu(x, (lower + upper) / 2)
+        y = act.leaky_relu(x, (low + high) / 2)
     return input._assign(y, "rrelu_") if inplace else Tensor._wrap(y)
 
 
@@ -80,10 +81,10 @@ def _alpha_dropped(
     check_probability(p)
     name = "feature_alpha_dropout" if by_channel else "alpha_dropout"
     x = node_of(name, "input", 1, input)
-    if by_channel and len(x.shape) < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if not training or p == 0.0:
         return input
+    if by_channel and len(x.shape) < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if not x.dtype.is_floating_point:
         raise RuntimeError(
             f"result type Float can't be cast to the desired output type {x.dtype.torch_name}"

@@ -406,7 +406,8 @@ def scalar_tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """The number ``s`` as a 0-d tensor (float32 unless ``dtype`` says otherwise)."""
-    return tensor(s, _kind(dtype), device, requires_grad, pin_memory)
+    value = arg.number("scalar_tensor", "s", 1, s)
+    return tensor(value, _kind(dtype), device, requires_grad, pin_memory)
 
 
 def asarray(

@@ -436,6 +436,8 @@ class Ordering(Arranging):
         Entry k of ``dim`` goes to entry ``index[k]``.  ``reduce`` is prod, mean, amax or amin.
         Raises IndexError for positions outside [0, size).
         """
+        if not isinstance(reduce, str):
+            raise arg.wrong_kind("index_reduce", "reduce", 4, "str", reduce)
         if reduce not in ("prod", "mean", "amax", "amin"):
             raise RuntimeError(
                 "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got "

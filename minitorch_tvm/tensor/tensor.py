@@ -455,7 +455,7 @@ class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Ordering
         return self._extremum(dim, keepdim, lowest=True)
 
     def _extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Any:
-        if isinstance(dim, TensorBase):
+        if isinstance(dim, TensorBase) and keepdim is False:
             pick = d.minimum if lowest else d.maximum
             return self._wrap(pick(self.node, dim.node))
         name = "min" if lowest else "max"

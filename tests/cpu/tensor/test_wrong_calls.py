@@ -112,6 +112,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: mt.ones(2).mean(dim="a"), TypeError, "mean() received an invalid combination"),
     (lambda: mt.ones(2).max(1.5), TypeError, "max() received an invalid combination"),
+    (lambda: mt.min(mt.ones(2), mt.ones(2), True), TypeError, "min() received an invalid comb"),
     (
         lambda: mt.ones(2).softmax(dim=1.5),
         TypeError,
