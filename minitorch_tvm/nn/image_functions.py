@@ -184,8 +184,9 @@ def grid_sample(
 
     Places are (across, down), from -1 to 1, which are the centres of the outer pixels if
     ``align_corners``, else their edges.  ``mode`` is bilinear, nearest or bicubic; beyond the edges
-    are zeros, the pixels at the edge (border), or mirrored ones (reflection).  Raises
-    NotImplementedError for inputs of five dimensions and for integers.
+    are zeros, the pixels at the edge (border), or mirrored ones (reflection).  Of volumes
+    [n, c, d, h, w] places [n, od, oh, ow, 3] are (across, down, deep), and there is no bicubic mode
+    (RuntimeError).  Raises NotImplementedError for integers.
 
     >>> import minitorch_tvm as mt
     >>> image = mt.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
@@ -214,13 +215,15 @@ def grid_sample(
             f"grid_sampler(): expected grid to have size {rank - 2} in last dimension, but got "
             f"grid with sizes {list(places.shape)}"
         )
-    if rank == 5:
-        raise NotImplementedError("grid_sample: inputs of 5 dimensions are not supported")
-    if rank != 4 or len(places.shape) != 4:
+    if rank not in (4, 5) or len(places.shape) != rank:
+        wanted = 5 if rank == 5 else 4
         raise RuntimeError(
-            f"grid_sampler(): expected 4D input and grid with same number of dimensions, {sizes}"
+            f"grid_sampler(): expected {wanted}D input and grid with same number of dimensions, "
+            f"{sizes}"
         )
-    for axis in (2, 3):
+    if rank == 5 and mode == "bicubic":
+        raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+    for axis in range(2, rank):
         if not x.shape[axis]:
             raise RuntimeError(
                 "grid_sampler(): expected input to have non-empty spatial dimensions, but input "
@@ -230,15 +233,15 @@ def grid_sample(
         raise RuntimeError(
             f"expected scalar type {x.dtype.torch_name} but found {places.dtype.torch_name}"
         )
-    floating(x.dtype, "grid_sampler_2d_cpu_kernel_impl")
+    floating(x.dtype, "grid_sampler3d_cpu" if rank == 5 else "grid_sampler_2d_cpu_kernel_impl")
     return Tensor._wrap(gr.sample(x, places, mode, padding_mode, corners))
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Where :func:`grid_sample` reads images of ``size`` [n, c, h, w] to map them by ``theta``.
 
-    ``theta`` [n, 2, 3] are affine maps of places (across, down, 1).  Raises NotImplementedError for
-    sizes of five dimensions.
+    ``theta`` [n, 2, 3] are affine maps of places (across, down, 1); for volumes [n, c, d, h, w]
+    they are [n, 3, 4], of (across, down, deep, 1).
 
     >>> import minitorch_tvm as mt
     >>> same = mt.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
@@ -264,16 +267,14 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"{shape}. Got {theta.shape}."
         )
     corners = _corners(align_corners)
-    if len(shape) == 5:
-        raise NotImplementedError("affine_grid: sizes of 5 dimensions are not supported")
     if min(shape) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {shape}")
     if shape[0] != x.shape[0]:
         raise RuntimeError(
             "Expected size for first two dimensions of batch2 tensor to be: "
-            f"[{shape[0]}, 3] but got: [{x.shape[0]}, 3]."
+            f"[{shape[0]}, {rows + 1}] but got: [{x.shape[0]}, {rows + 1}]."
         )
-    return Tensor._wrap(gr.affine(x, shape[2], shape[3], corners))
+    return Tensor._wrap(gr.affine(x, shape[2:], corners))
 
 
 # --- channels -----------------------------------------------------------------------------------

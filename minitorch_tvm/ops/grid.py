@@ -1,6 +1,11 @@
-"""Images read at places that are computed, between pixels and beyond their edges."""
+"""Images and volumes read at places that are computed, between pixels and beyond their edges."""
 
 from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
 
 from ..core import dtype as dt
 from ..ir.node import Node, apply
@@ -66,24 +71,28 @@ def _whole(x: Node, size: int) -> Node:
 
 
 class _Pixels:
-    """The pixels of images [n, c, h, w] as rows, to be read at whole coordinates."""
+    """The pixels of [n, c, h, w] or [n, c, d, h, w] as rows, to be read at whole coordinates."""
 
     def __init__(self, x: Node, padding: str) -> None:
-        n, c, self.height, self.width = x.shape
-        self.rows = b.reshape(b.permute(x, (0, 2, 3, 1)), (n * self.height * self.width, c))
+        n, c, *self.size = x.shape
+        last = b.permute(x, (0, *range(2, len(x.shape)), 1))
+        self.rows = b.reshape(last, (n * math.prod(self.size), c))
         self.padding = padding
 
-    def at(self, across: Node, down: Node) -> Node:
-        """[n, oh, ow, c]."""
-        image = b.iota(across.shape, 0, dt.int64)
-        line = b.add(b.mul(image, b.full_like(image, self.height)), _whole(down, self.height))
-        place = b.add(b.mul(line, b.full_like(line, self.width)), _whole(across, self.width))
+    def at(self, places: Sequence[Node]) -> Node:
+        """[n, oh, ow, c], at a coordinate for each dimension of the image, in its order."""
+        place = b.iota(places[0].shape, 0, dt.int64)
+        for coordinate, n in zip(places, self.size, strict=True):
+            place = b.add(b.mul(place, b.full_like(place, n)), _whole(coordinate, n))
         found = take(self.rows, place, 0)
         if self.padding != "zeros":
             return found
-        inside = b.logical_and(_inside(across, self.width), _inside(down, self.height))
-        column = b.reshape(inside, (*inside.shape, 1))
-        return b.where(column, found, b.full_like(found, 0.0))
+        insides = [_inside(x, n) for x, n in zip(places, self.size, strict=True)]
+        return b.where(_column(_all(insides)), found, b.full_like(found, 0.0))
+
+
+def _all(conditions: Sequence[Node]) -> Node:
+    return functools.reduce(b.logical_and, conditions)
 
 
 def _column(x: Node) -> Node:
@@ -108,58 +117,68 @@ def _weights(t: Node) -> list[Node]:
 
 
 def _sample(x: Node, grid: Node, mode: str, padding: str, corners: bool) -> Node:
-    n, oh, ow, _ = grid.shape
-    height, width = x.shape[2:]
-
-    def part(k: int) -> Node:
-        return b.reshape(b.narrow(grid, 3, k, k + 1), (n, oh, ow))
-
-    across, down = _coordinate(part(0), width, corners), _coordinate(part(1), height, corners)
+    size, last = x.shape[2:], len(grid.shape) - 1
+    places: list[Node] = []  # in the order of the image's dimensions, which is not the grid's
+    for n, k in zip(size, reversed(range(len(size))), strict=True):
+        part = b.reshape(b.narrow(grid, last, k, k + 1), grid.shape[:-1])
+        places.append(_coordinate(part, n, corners))
     pixels = _Pixels(x, padding)
-    if mode != "bicubic":
-        across = _padded(across, width, padding, corners)
-        down = _padded(down, height, padding, corners)
-    if mode == "nearest":
-        rounded = (apply(stepwise("round"), c) for c in (across, down))
-        total = pixels.at(*rounded)
-        return b.permute(total, (0, 3, 1, 2))
-    left, top = _floor(across), _floor(down)
-    right, below = b.sub(across, left), b.sub(down, top)
-    if mode == "bilinear":
-        shares = [[b.sub(b.full_like(w, 1.0), w), w] for w in (right, below)]
-        first = 0
+    if mode == "bicubic":
+        total = _bicubic(pixels, places, padding, corners)
     else:
-        shares, first = [_weights(right), _weights(below)], -1
+        places = [_padded(p, n, padding, corners) for p, n in zip(places, size, strict=True)]
+        if mode == "nearest":
+            total = pixels.at([apply(stepwise("round"), p) for p in places])
+        else:
+            total = _linear(pixels, places)
+    return b.permute(total, (0, last, *range(1, last)))
+
+
+def _linear(pixels: _Pixels, places: Sequence[Node]) -> Node:
+    """Between the two pixels on both sides of a place, in every dimension."""
+    lows = [_floor(p) for p in places]
+    shares = []
+    for p, low in zip(places, lows, strict=True):
+        behind = b.sub(p, low)
+        shares.append((b.sub(b.full_like(behind, 1.0), behind), behind))
+    terms = []
+    for corner in itertools.product((0, 1), repeat=len(places)):
+        at = [b.add(low, b.full_like(low, float(k))) for low, k in zip(lows, corner, strict=True)]
+        weight = functools.reduce(b.mul, [s[k] for s, k in zip(shares, corner, strict=True)])
+        terms.append(b.mul(pixels.at(at), _column(weight)))
+    return _sum(terms)
+
+
+def _bicubic(pixels: _Pixels, places: Sequence[Node], padding: str, corners: bool) -> Node:
+    (down, across), (height, width) = places, pixels.size
+    left, top = _floor(across), _floor(down)
     lines = []
-    for i, down_share in enumerate(shares[1], first):
+    for i, down_share in enumerate(_weights(b.sub(down, top)), -1):
         y = b.add(top, b.full_like(top, float(i)))
         terms = []
-        for j, across_share in enumerate(shares[0], first):
-            at_x, at_y = b.add(left, b.full_like(left, float(j))), y
-            if mode == "bicubic":
-                at_x = _padded(at_x, width, padding, corners)
-                at_y = _padded(at_y, height, padding, corners)
-            weight = b.mul(across_share, down_share) if mode == "bilinear" else across_share
-            terms.append(b.mul(pixels.at(at_x, at_y), _column(weight)))
-        line = _sum(terms)
-        lines.append(line if mode == "bilinear" else b.mul(line, _column(down_share)))
-    return b.permute(_sum(lines), (0, 3, 1, 2))
+        for j, across_share in enumerate(_weights(b.sub(across, left)), -1):
+            at_x = b.add(left, b.full_like(left, float(j)))
+            at_x = _padded(at_x, width, padding, corners)
+            at_y = _padded(y, height, padding, corners)
+            terms.append(b.mul(pixels.at((at_y, at_x)), _column(across_share)))
+        lines.append(b.mul(_sum(terms), _column(down_share)))
+    return _sum(lines)
 
 
 def _sum(terms: list[Node]) -> Node:
-    total = terms[0]
-    for term in terms[1:]:
-        total = b.add(total, term)
-    return total
+    return functools.reduce(b.add, terms)
 
 
 def sample(x: Node, grid: Node, mode: str, padding: str, corners: bool) -> Node:
-    """Images [n, c, h, w] at places [n, oh, ow, 2] in [-1, 1] (across, down): [n, c, oh, ow]."""
-    return apply(composite("GridSampler2D", _sample, mode, padding, corners), x, grid)
+    """Images [n, c, h, w] at places [n, oh, ow, 2] in [-1, 1] (across, down): [n, c, oh, ow].
+
+    Or volumes [n, c, d, h, w] at places [n, od, oh, ow, 3].
+    """
+    title = f"GridSampler{len(x.shape) - 2}D"
+    return apply(composite(title, _sample, mode, padding, corners), x, grid)
 
 
-def _affine(theta: Node, height: int, width: int, corners: bool) -> Node:
-    shape = (height, width)
+def _affine(theta: Node, shape: tuple[int, ...], corners: bool) -> Node:
     kind = theta.dtype
 
     def places(dim: int) -> Node:
@@ -171,14 +190,16 @@ def _affine(theta: Node, height: int, width: int, corners: bool) -> Node:
         twice = b.sub(b.mul(place, b.full_like(place, 2.0)), b.full_like(place, float(n - 1)))
         return b.div(twice, b.full_like(place, float(n - 1 if corners else n)))
 
+    count, dims, n = math.prod(shape), len(shape), theta.shape[0]
     ones = b.full(shape, 1.0, kind)
-    columns = [b.reshape(p, (height * width, 1)) for p in (places(1), places(0), ones)]
-    count = height * width
-    base = b.expand(b.reshape(b.cat(columns, 1), (1, count, 3)), (theta.shape[0], count, 3))
-    found = b.matmul(base, theta, False, True)
-    return b.reshape(found, (theta.shape[0], height, width, 2))
+    columns = [b.reshape(p, (count, 1)) for p in (*map(places, reversed(range(dims))), ones)]
+    base = b.expand(b.reshape(b.cat(columns, 1), (1, count, dims + 1)), (n, count, dims + 1))
+    return b.reshape(b.matmul(base, theta, False, True), (n, *shape, dims))
 
 
-def affine(theta: Node, height: int, width: int, corners: bool) -> Node:
-    """Places [n, height, width, 2] of pixels after affine maps [n, 2, 3] of [-1, 1] squared."""
-    return apply(composite("AffineGridGenerator", _affine, height, width, corners), theta)
+def affine(theta: Node, shape: tuple[int, ...], corners: bool) -> Node:
+    """Places [n, *shape, 2] of pixels after affine maps [n, 2, 3] of [-1, 1] squared.
+
+    Or [n, *shape, 3] after maps [n, 3, 4] of [-1, 1] cubed.
+    """
+    return apply(composite("AffineGridGenerator", _affine, shape, corners), theta)
