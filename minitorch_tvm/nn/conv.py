@@ -1,4 +1,4 @@
-"""Convolutions of lines and images, and transposed ones."""
+"""Convolutions of lines, images and volumes, and transposed ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from ..core.shape import Size
 from ..tensor import Tensor
 from . import functional as F
 from . import init
-from .lines import Numbers
+from .convolutions import Numbers
 from .module import Module
 from .parameter import Parameter, new_parameter
-
-
-def _tuple(value: Numbers, count: int) -> tuple[int, ...]:
-    return (value,) * count if isinstance(value, int) else tuple(value)
 
 
 class _Conv(Module):
@@ -64,13 +60,11 @@ class _Conv(Module):
                 )
             if padding == "same" and any(s != 1 for s in self.stride):
                 raise ValueError("padding='same' is not supported for strided convolutions")
+        if self._transposed and padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {self._get_name()}')
         modes = ("zeros", "reflect", "replicate", "circular")
         if padding_mode not in modes:
             raise ValueError(f"padding_mode must be one of {modes}, but got {padding_mode=}")
-        if padding_mode != "zeros":
-            if self._transposed:
-                raise ValueError(f'Only "zeros" padding mode is supported for {self._get_name()}')
-            raise ValueError(f"only padding_mode='zeros' is supported, but got {padding_mode=}")
         rows, columns = out_channels, in_channels // groups
         if self._transposed:
             rows, columns = in_channels, out_channels // groups
@@ -80,8 +74,15 @@ class _Conv(Module):
         self.reset_parameters()
 
     def _numbers(self, value: Numbers, name: str) -> tuple[int, ...]:
-        """One for each dimension."""
-        return _tuple(value, self._dims)
+        """One for each dimension; TypeError where there is another number of them, or no int."""
+        parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        if len(parts) == 1:
+            parts *= self._dims
+        whole = all(hasattr(n, "__index__") and not isinstance(n, bool) for n in parts)
+        if len(parts) != self._dims or not whole:
+            words = ("one int", "two ints", "three ints")[self._dims - 1]
+            raise TypeError(f"{name} must be an int or a tuple of {words}, but got {value!r}")
+        return tuple(int(n) for n in parts)
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
@@ -104,10 +105,11 @@ class _Conv(Module):
         ):
             if getattr(self, name) != usual:
                 text += f", {name}={getattr(self, name)}"
-        return text if self.bias is not None else f"{text}, bias=False"
+        text += "" if self.bias is not None else ", bias=False"
+        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-class _ConvForward(_Conv):
+class _Correlation(_Conv):
     def __init__(
         self,
         in_channels: int,
@@ -126,16 +128,51 @@ class _ConvForward(_Conv):
         shape = in_channels, out_channels, kernel_size, stride, padding, dilation
         self._set_up(*shape, 0, groups, bias, padding_mode, device, dtype)
 
+    def _around(self, input: Tensor) -> tuple[Tensor, str | tuple[int, ...]]:
+        """``input`` with what is around it, and the zeros that are still to be put there."""
+        if self.padding_mode == "zeros":
+            return input, self.padding
+        both: list[int] = []
+        for d in reversed(range(self._dims)):
+            if isinstance(self.padding, str):
+                total = self.dilation[d] * (self.kernel_size[d] - 1)
+                total = total if self.padding == "same" else 0
+                both += [total // 2, total - total // 2]
+            else:
+                both += [self.padding[d]] * 2
+        return F.pad(input, both, self.padding_mode), (0,) * self._dims
 
-class Conv2d(_ConvForward):
+
+_PLAIN = ("stride", "padding", "dilation", "groups", "padding_mode"), ("weight", "bias")
+
+
+class Conv1d(_Correlation):
+    """Cross-correlation over lines [n, in_channels, l] (or without n).
+
+    ``weight`` is [out_channels, in_channels / groups, k]; the rest is as in :class:`Conv2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.Conv1d(2, 8, 3, padding=1)(mt.ones(5, 2, 28)).shape
+    torch.Size([5, 8, 28])
+    """
+
+    _plain = _PLAIN
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, in_channels, l] to [n, out_channels, l']."""
+        x, zeros = self._around(input)
+        return F.conv1d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
+
+
+class Conv2d(_Correlation):
     """Cross-correlation over images [n, in_channels, h, w] (or without n).
 
     ``weight`` is [out_channels, in_channels / groups, kh, kw], ``bias`` [out_channels]; both start
     as U(-1/sqrt(fan), 1/sqrt(fan)) with fan = in_channels / groups * kh * kw.  ``padding`` takes
-    numbers, "valid" (none) or "same" (output as large as the input; stride 1 only).
+    numbers, "valid" (none) or "same" (output as large as the input; stride 1 only), and
+    ``padding_mode`` says what is there: "zeros", or a mode of :func:`functional.pad`.
 
-    Raises ValueError for arguments that do not fit together and for every ``padding_mode`` but
-    "zeros".
+    Raises ValueError for arguments that do not fit together.
 
     >>> import minitorch_tvm as mt
     >>> mt.nn.Conv2d(1, 8, 3, padding=1)(mt.ones(2, 1, 28, 28)).shape
@@ -143,38 +180,32 @@ class Conv2d(_ConvForward):
     """
 
     _dims = 2
-    _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
-
-    def _numbers(self, value: Numbers, name: str) -> tuple[int, ...]:
-        return F.pair(value, name)
+    _plain = _PLAIN
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, in_channels, h, w] to [n, out_channels, h', w']."""
-        return F.conv2d(
-            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        x, zeros = self._around(input)
+        return F.conv2d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
 
 
-class Conv1d(_ConvForward):
-    """Cross-correlation over lines [n, in_channels, l] (or without n).
+class Conv3d(_Correlation):
+    """Cross-correlation over volumes [n, in_channels, d, h, w] (or without n).
 
-    ``weight`` is [out_channels, in_channels / groups, k], ``bias`` [out_channels]; both start as
-    U(-1/sqrt(fan), 1/sqrt(fan)) with fan = in_channels / groups * k.  ``padding`` takes a number,
-    "valid" (none) or "same" (output as long as the input; stride 1 only).  Raises ValueError for
-    arguments that do not fit together and for every ``padding_mode`` but "zeros".
+    ``weight`` is [out_channels, in_channels / groups, kd, kh, kw]; the rest is as in
+    :class:`Conv2d`.
 
     >>> import minitorch_tvm as mt
-    >>> mt.nn.Conv1d(2, 8, 3, padding=1)(mt.ones(5, 2, 28)).shape
-    torch.Size([5, 8, 28])
+    >>> mt.nn.Conv3d(1, 8, 3, padding=1)(mt.ones(2, 1, 9, 28, 28)).shape
+    torch.Size([2, 8, 9, 28, 28])
     """
 
-    _plain = ("stride", "padding", "dilation", "groups"), ("weight", "bias")
+    _dims = 3
+    _plain = _PLAIN
 
     def forward(self, input: Tensor) -> Tensor:
-        """[n, in_channels, l] to [n, out_channels, l']."""
-        return F.conv1d(
-            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        """[n, in_channels, d, h, w] to [n, out_channels, d', h', w']."""
+        x, zeros = self._around(input)
+        return F.conv3d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
 
 
 class _ConvTranspose(_Conv):
@@ -269,6 +300,30 @@ class ConvTranspose2d(_ConvTranspose):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """[n, in_channels, h, w] to [n, out_channels, h', w']."""
         return F.conv_transpose2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,  # type: ignore[arg-type]
+            self._extra(input, output_size),
+            self.groups,
+            self.dilation,
+        )
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The gradient of a :class:`Conv3d` by its input, as a layer; see :class:`ConvTranspose2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.ConvTranspose3d(8, 1, 2, stride=2)(mt.ones(5, 8, 3, 7, 7)).shape
+    torch.Size([5, 1, 6, 14, 14])
+    """
+
+    _dims = 3
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """[n, in_channels, d, h, w] to [n, out_channels, d', h', w']."""
+        return F.conv_transpose3d(
             input,
             self.weight,
             self.bias,

@@ -56,6 +56,14 @@ class Dropout2d(_Dropout):
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
+class Dropout3d(_Dropout):
+    """In training, zero channels of [n, c, d, h, w] (or [c, d, h, w]); see :class:`Dropout`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape as ``input``."""
+        return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
 class AlphaDropout(_Dropout):
     """Dropout that keeps mean and variance behind SELU; see :func:`functional.alpha_dropout`.
 

@@ -115,6 +115,19 @@ def dropout2d(
     return _channel_dropout("dropout2d", input, 2, p, training, inplace)
 
 
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of [n, c, d, h, w] (or [c, d, h, w]) with probability ``p``.
+
+    Scaling and errors are those of :func:`dropout2d`.
+    """
+    check_probability(p)
+    if input.ndim not in (4, 5):
+        raise NotImplementedError(f"dropout3d: inputs of {input.ndim} dimensions are not supported")
+    return _channel_dropout("dropout3d", input, input.ndim - 3, p, training, inplace)
+
+
 # --- normalisation ------------------------------------------------------------------------------
 
 

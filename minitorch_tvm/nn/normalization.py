@@ -1,4 +1,4 @@
-"""BatchNorm1d, BatchNorm2d, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm and GroupNorm."""
+"""Batch and instance normalisation of one to three dimensions, LayerNorm, RMSNorm, GroupNorm."""
 
 from __future__ import annotations
 
@@ -174,6 +174,17 @@ class BatchNorm2d(_BatchNorm):
     """
 
     _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalise each channel of [n, c, d, h, w]; see :class:`BatchNorm1d`.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.BatchNorm3d(3)(mt.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
+
+    _ranks = (5,)
 
 
 class LayerNorm(_Affine):
@@ -385,3 +396,12 @@ class InstanceNorm2d(_InstanceNorm):
     """
 
     _ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalise each channel of each sample of [n, c, d, h, w] (or [c, d, h, w]) by itself.
+
+    See :class:`InstanceNorm1d`.
+    """
+
+    _ranks = (4, 5)

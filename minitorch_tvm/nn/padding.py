@@ -13,7 +13,7 @@ Amounts = int | Sequence[int]
 
 
 class _Pad(Module):
-    """Base: ``padding`` (left, right[, top, bottom]), or one number for all sides."""
+    """Base: ``padding`` (left, right[, top, bottom[, front, back]]), or one number for all."""
 
     _mode: ClassVar[str] = "constant"
     _sides: ClassVar[int] = 4
@@ -61,6 +61,12 @@ class ConstantPad2d(_ConstantPad):
     """
 
 
+class ConstantPad3d(_ConstantPad):
+    """``value`` around [..., d, h, w]: (left, right, top, bottom, front, back), or one number."""
+
+    _sides = 6
+
+
 class ZeroPad1d(_Pad):
     """Zeros at both ends of [..., l]: ``padding`` is (left, right), or one number for both."""
 
@@ -69,6 +75,14 @@ class ZeroPad1d(_Pad):
 
 class ZeroPad2d(_Pad):
     """Zeros around [..., h, w]: (left, right, top, bottom), or one number; negative ones crop."""
+
+
+class ZeroPad3d(_Pad):
+    """Zeros around [..., d, h, w]: (left, right, top, bottom, front, back), or one number; negative
+    ones crop.
+    """
+
+    _sides = 6
 
 
 class ReflectionPad1d(_Pad):
@@ -83,6 +97,12 @@ class ReflectionPad2d(_Pad):
     _mode = "reflect"
 
 
+class ReflectionPad3d(_Pad):
+    """The mirror image around [n, c, d, h, w] (or [c, d, h, w])."""
+
+    _mode, _sides = "reflect", 6
+
+
 class ReplicationPad1d(_Pad):
     """The first and last elements again, at both ends of [n, c, l] (or [c, l])."""
 
@@ -95,6 +115,12 @@ class ReplicationPad2d(_Pad):
     _mode = "replicate"
 
 
+class ReplicationPad3d(_Pad):
+    """The outermost elements again, around [n, c, d, h, w] (or [c, d, h, w])."""
+
+    _mode, _sides = "replicate", 6
+
+
 class CircularPad1d(_Pad):
     """What is at the other end, at both ends of [n, c, l] (or [c, l])."""
 
@@ -105,3 +131,9 @@ class CircularPad2d(_Pad):
     """What is at the other end, around [n, c, h, w] (or [c, h, w])."""
 
     _mode = "circular"
+
+
+class CircularPad3d(_Pad):
+    """What is at the other end, around [n, c, d, h, w] (or [c, d, h, w])."""
+
+    _mode, _sides = "circular", 6

@@ -8,13 +8,14 @@ from typing import Any
 
 from ..core import arguments as arg
 from ..core import dtype as dt
-from ..core.arguments import floating, unsupported
+from ..core.arguments import unsupported
 from ..ir.node import Node, apply
 from ..ops import build as b
-from ..ops import network as net
 from ..ops.gather import take
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from .lines import adaptive_avg_pool1d
+from .pool_functions import adaptive_avg_pool2d, adaptive_avg_pool3d
 
 _MODES = "nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact"
 
@@ -113,10 +114,11 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """input [n, c, h, w] (or [n, c, l]) in another size: ``size``, or sizes times ``scale_factor``.
+    """input [n, c, h, w] in another size: ``size``, or sizes times ``scale_factor``.
 
-    ``mode`` is "nearest", "nearest-exact", "area", "bilinear" or (for [n, c, l]) "linear".
-    ``align_corners`` makes corner elements keep their values in the last two.
+    Lines [n, c, l] and volumes [n, c, d, h, w] are as welcome.  ``mode`` is "nearest",
+    "nearest-exact", "area", or "bilinear" (of lines "linear", of volumes "trilinear").
+    ``align_corners`` makes corner elements keep their values in the last three.
     ``recompute_scale_factor`` takes positions from the sizes, not from ``scale_factor``.  Raises
     NotImplementedError for other modes and ranks and for ``antialias``, ValueError where arguments
     do not fit together.
@@ -136,23 +138,26 @@ def interpolate(
         align_corners = False
     sizes, factors = _sizes(x, size, scale_factor, recompute_scale_factor)
     rank = len(x.shape)
+    if antialias and (rank != 4 or mode not in ("bilinear", "bicubic", "lanczos")):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires "
+            "a 4-D tensor as input"
+        )
     if antialias:
         raise NotImplementedError("interpolate: antialias=True is not supported")
-    if mode in ("bicubic", "trilinear", "lanczos"):
+    if mode in ("bicubic", "lanczos") and rank == 4:
         raise NotImplementedError(f"interpolate: mode={mode!r} is not supported")
-    needed = {"linear": 3, "bilinear": 4}.get(mode, rank)
+    needed = {"linear": 3, "bilinear": 4, "trilinear": 5}.get(mode, rank)
     if needed != rank and rank in (3, 4, 5):
         raise NotImplementedError(f"Got {rank}D input, but {mode} mode needs {needed}D input")
-    if rank not in (3, 4, 5) or mode not in _MODES.split(" | "):
+    if rank not in (3, 4, 5) or mode in ("bicubic", "lanczos") or mode not in _MODES.split(" | "):
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {rank}D) for the modes: "
             f"{_MODES} (got {mode})"
         )
-    if rank == 5:
-        raise NotImplementedError("interpolate: inputs of 5 dimensions are not supported")
     if min(*sizes, *x.shape[2:]) <= 0 and mode != "area":
         pairs = [
-            ", ".join(f"{name}: {n}" for name, n in zip("HW"[4 - rank :], of, strict=True))
+            ", ".join(f"{name}: {n}" for name, n in zip("DHW"[5 - rank :], of, strict=True))
             for of in (x.shape[2:], sizes)
         ]
         raise RuntimeError(
@@ -160,17 +165,15 @@ def interpolate(
             f"({pairs[1]})"
         )
     if mode == "area":
-        floating(x.dtype, f"adaptive_avg_pool{rank - 2}d")
-        wide = x if rank == 4 else b.reshape(x, (*x.shape[:2], 1, x.shape[2]))
-        y = net.adaptive_avg_pool2d(wide, (1 if rank == 3 else sizes[0], sizes[-1]))
-        return Tensor._wrap(y if rank == 4 else b.reshape(y, (*x.shape[:2], sizes[0])))
+        pools = {3: adaptive_avg_pool1d, 4: adaptive_avg_pool2d, 5: adaptive_avg_pool3d}
+        return pools[rank](input, sizes)
     nearest = mode.startswith("nearest")
     if not (x.dtype.is_floating_point or (nearest and x.dtype is dt.uint8)):
         kind = "nearest" if nearest else mode
-        last = "_channels_last" if rank == 4 else ""
-        raise unsupported(
-            f"upsample_{kind}{rank - 2 if nearest else f'{rank - 2}'}d{last}", x.dtype
-        )
+        kernel = f"upsample_{kind}{rank - 2}d{'_channels_last' if rank == 4 else ''}"
+        if rank == 5:
+            kernel = f"compute_indices_weights_{'nearest' if nearest else 'linear'}"
+        raise unsupported(kernel, x.dtype)
     for axis, (n, factor) in enumerate(zip(sizes, factors, strict=True), 2):
         if nearest:
             x = _nearest(x, axis, n, factor, mode == "nearest-exact")

@@ -10,7 +10,7 @@ from .module import Module
 
 
 class Upsample(Module):
-    """Images [n, c, h, w] (or lines [n, c, l]) in another size; see :func:`functional.interpolate`.
+    """Lines, images [n, c, h, w] or volumes in another size; see :func:`functional.interpolate`.
 
     >>> import minitorch_tvm as mt
     >>> mt.nn.Upsample(scale_factor=2, mode="bilinear")(mt.zeros(1, 3, 4, 5)).shape

@@ -195,38 +195,23 @@ def gelu(x: Node, approximate: str) -> Node:
     return apply(op_of(Gelu, approximate), x)
 
 
-def _check_bias(x: Node, weight: Node, bias: Node) -> None:
-    if bias.dtype is not x.dtype:
-        raise RuntimeError(
-            f"Input type ({x.dtype.scalar_name}) and bias type ({bias.dtype.scalar_name}) should "
-            "be the same"
-        )
-    if bias.shape != weight.shape[:1]:
-        raise RuntimeError(
-            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with "
-            f"{weight.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
-        )
-
-
 def conv2d(
     x: Node,
     weight: Node,
     bias: Node | None,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     groups: int,
 ) -> Node:
     """Cross-correlation of x [n, c, h, w] with weight [o, c / groups, kh, kw]."""
-    if bias is not None:
-        _check_bias(x, weight, bias)
     y = apply(op_of(cv.Conv2d, stride, padding, dilation, groups), x, weight)
     if bias is None:
         return y
     return b.add(y, b.reshape(bias, (bias.shape[0], 1, 1)))
 
 
-Window = tuple[tuple[int, int], ...]
+Window = tuple[Shape, ...]
 """(kernel, stride, padding, dilation)."""
 
 
@@ -253,27 +238,52 @@ def max_pool2d(x: Node, window: Window, ceil_mode: bool) -> Node:
     return apply(_pool(pl.MaxPool, x.shape, window, bool(ceil_mode)), x)
 
 
-def avg_pool2d(x: Node, window: Window, ceil_mode: bool, count_include_pad: bool) -> Node:
-    """Window means; positions outside the padded input never count."""
-    options = window, bool(ceil_mode), bool(count_include_pad)
+def avg_pool2d(
+    x: Node, window: Window, ceil_mode: bool, count_include_pad: bool, divisor: int = 0
+) -> Node:
+    """Window means; positions outside the padded input never count.
+
+    A ``divisor`` stands for the number of those that do.
+    """
+    options = window, bool(ceil_mode), bool(count_include_pad), divisor
     return apply(composite("AvgPool2d", _avg_pool2d, *options), x)
 
 
-def _avg_pool2d(x: Node, window: Window, ceil_mode: bool, count_include_pad: bool) -> Node:
-    total = apply(_pool(pl.SumPool, x.shape, window, ceil_mode), x)
+def _avg_pool2d(
+    x: Node, window: Window, ceil_mode: bool, count_include_pad: bool, divisor: int
+) -> Node:
+    total = sum_pool2d(x, window, ceil_mode)
+    return window_means(total, x, window, ceil_mode, count_include_pad, divisor)
+
+
+def sum_pool2d(x: Node, window: Window, ceil_mode: bool) -> Node:
+    """Window sums."""
+    return apply(_pool(pl.SumPool, x.shape, window, ceil_mode), x)
+
+
+def window_means(
+    total: Node,
+    x: Node,
+    window: Window,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int,
+) -> Node:
+    """Means of the windows of x [n, c, ...], given their sums."""
     kernel, stride, padding, _ = window
-    h, w = x.shape[2:]
-    if not ceil_mode and (count_include_pad or not any(padding)):
-        return b.div(total, b.full_like(x, float(kernel[0] * kernel[1])))
-    counts = []
-    for axis, n in enumerate((h, w)):
+    if divisor or (not ceil_mode and (count_include_pad or not any(padding))):
+        return b.div(total, b.full_like(total, float(divisor or math.prod(kernel))))
+    counts = None
+    for axis, n in enumerate(x.shape[2:]):
         line = []
         for o in range(total.shape[2 + axis]):
             start = o * stride[axis] - padding[axis]
             low, high = (-padding[axis], n + padding[axis]) if count_include_pad else (0, n)
             line.append(float(min(start + kernel[axis], high) - max(start, low)))
-        counts.append(line)
-    return b.div(total, b.mul(_column(counts[0], x.dtype, 1), _column(counts[1], x.dtype, 0)))
+        column = _column(line, x.dtype, len(kernel) - 1 - axis)
+        counts = column if counts is None else b.mul(counts, column)
+    assert counts is not None
+    return b.div(total, counts)
 
 
 def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
@@ -286,25 +296,56 @@ def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
 
 def _adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
     if out == (1, 1):
-        return b.div(b.sum(x, (2, 3), True), b.full_like(x, float(numel(x.shape[2:]))))
-    if min(out) > 0 and not any(n % m for n, m in zip(x.shape[2:], out, strict=True)):
-        kernel = (x.shape[2] // out[0], x.shape[3] // out[1])
-        return _avg_pool2d(x, (kernel, kernel, (0, 0), (1, 1)), False, True)
+        return _mean(x, (2, 3))
+    kernel = _even_window(x.shape[2:], out)
+    if kernel is not None:
+        return _avg_pool2d(x, kernel, False, True, 0)
     # Every window is a rectangle, so rows can be averaged first.
-    return _adaptive_line(_adaptive_line(x, 2, out[0]), 3, out[1])
+    return _adaptive_line(_adaptive_line(x, 2, out[0], _mean), 3, out[1], _mean)
 
 
-def _adaptive_line(x: Node, axis: int, out: int) -> Node:
+def adaptive_max_pool2d(x: Node, out: tuple[int, int]) -> Node:
+    """Largest elements of the windows of :func:`adaptive_avg_pool2d`."""
+    return apply(composite("AdaptiveMaxPool2d", _adaptive_max_pool2d, out), x)
+
+
+def _adaptive_max_pool2d(x: Node, out: tuple[int, int]) -> Node:
+    kernel = _even_window(x.shape[2:], out)
+    if kernel is not None:
+        return max_pool2d(x, kernel, False)
+    # Of equal elements the first, row by row, gets the gradient: along the rows first, then down.
+    return _adaptive_line(_adaptive_line(x, 3, out[1], _most), 2, out[0], _most)
+
+
+def _even_window(size: Shape, out: tuple[int, int]) -> Window | None:
+    """The window of a pooling to ``out``, if there is one."""
+    if min(out) < 1 or any(n % m for n, m in zip(size, out, strict=True)):
+        return None
+    kernel = (size[0] // out[0], size[1] // out[1])
+    return kernel, kernel, (0, 0), (1, 1)
+
+
+def _mean(x: Node, axes: tuple[int, ...]) -> Node:
+    return b.div(b.sum(x, axes, True), b.full_like(x, float(math.prod(x.shape[a] for a in axes))))
+
+
+def _most(x: Node, axes: tuple[int, ...]) -> Node:
+    kernel = (x.shape[2] if 2 in axes else 1, x.shape[3] if 3 in axes else 1)
+    return max_pool2d(x, (kernel, kernel, (0, 0), (1, 1)), False)
+
+
+def _adaptive_line(
+    x: Node, axis: int, out: int, pool: Callable[[Node, tuple[int, ...]], Node]
+) -> Node:
     n = x.shape[axis]
+    if out == n:
+        return x
     if out == 0:  # nothing, but with x's history
-        return b.slice(x, [0] * len(x.shape), [*x.shape[:axis], 0, *x.shape[axis + 1 :]], [1] * 4)
+        return b.narrow(x, axis, 0, 0)
     parts = []
     for o in range(out):
-        starts, stops = [0] * len(x.shape), list(x.shape)
-        starts[axis], stops[axis] = o * n // out, -(-(o + 1) * n // out)
-        window = b.slice(x, starts, stops, [1] * len(x.shape))
-        count = b.full_like(x, float(stops[axis] - starts[axis]))
-        parts.append(b.div(b.sum(window, (axis,), True), count))
+        window = b.narrow(x, axis, o * n // out, -(-(o + 1) * n // out))
+        parts.append(pool(window, (axis,)))
     return parts[0] if out == 1 else b.cat(parts, axis)
 
 

@@ -19,9 +19,9 @@ _NOT_SHORT = 8  # columns, from which on two rows are worth taking apart
 
 
 def pooled_size(
-    size: Shape, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
-) -> Pair:
-    """Output height and width of a pooling (PyTorch's rule, ceil_mode included)."""
+    size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> Shape:
+    """Sizes of what a pooling makes of ``size`` (PyTorch's rule, ceil_mode included)."""
     out = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         room = n + 2 * p - d * (k - 1) - 1
@@ -29,7 +29,7 @@ def pooled_size(
         if ceil_mode and (count - 1) * s >= n + p:
             count -= 1  # a window that starts in the right padding is dropped
         out.append(count)
-    return out[0], out[1]
+    return tuple(out)
 
 
 @record(eq=False)
@@ -240,7 +240,7 @@ class MaxPoolGrad(BackToInput, kind=Kind.REDUCTION):
         x = xs[1]
         where = apply(intern(MaxPoolIndex(*self._window)), x)
         # Which element wins does not change with small changes of x.
-        nothing = f.full_like(x, 0.0) if x.requires_grad else None
+        nothing = f.full(x.shape, 0.0, x.dtype) if x.requires_grad else None
         return apply(intern(PoolGather(*self._window)), ct, where), nothing
 
 

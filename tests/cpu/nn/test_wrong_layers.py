@@ -77,7 +77,8 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: F.conv2d(_image(), _weight(1, 1, 2)),
         RuntimeError,
-        "Expected a weight of 4 dimensions for conv2d, but got weight of size: [1, 1, 2]",
+        "expected stride to be a single integer value or a list of 1 values to match the "
+        "convolution dimensions, but got stride=[1, 1]",
     ),
     (
         lambda: F.conv2d(_image(), _weight(), stride=(1, 1, 1)),
