@@ -10,7 +10,7 @@ from ..core.shape import Size
 from ..tensor import Tensor
 from . import functional as F
 from . import init
-from .convolutions import Numbers
+from .lines import Numbers
 from .module import Module
 from .parameter import Parameter, new_parameter
 
@@ -143,7 +143,10 @@ class _Correlation(_Conv):
         return F.pad(input, both, self.padding_mode), (0,) * self._dims
 
 
-_PLAIN = ("stride", "padding", "dilation", "groups", "padding_mode"), ("weight", "bias")
+_PLAIN = (
+    ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"),
+    ("weight", "bias"),
+)
 
 
 class Conv1d(_Correlation):

@@ -18,14 +18,16 @@ from ..ops import network as net
 from ..ops import volumes as vol
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from .lines import Numbers
 from .pad_functions import padded
 
-Numbers = int | Sequence[int]
 _SIDES = ("depth", "height", "width")
 
 
 def _several(function: str, argument: str, position: int, value: Any, count: int) -> Any:
     """A parameter of a convolution as ``count`` ints."""
+    if type(value) is tuple and tuple(map(type, value)) == (int,) * count:
+        return value
     numbers = one_or_several(function, argument, position, value)
     if isinstance(numbers, int):
         return (numbers,) * count
@@ -187,12 +189,16 @@ def _check(
 
 def _batched(x: Node, count: int) -> Node:
     """x [c, ...] as [1, c, ...], and a line as an image."""
+    if len(x.shape) == count + 2 > 3:
+        return x
     shape = x.shape if len(x.shape) == count + 2 else (1, *x.shape)
     return b.reshape(x, (*shape[:2], *_image_numbers(shape[2:], 1)))
 
 
 def _like(y: Node, x: Node, count: int) -> Tensor:
     """y [n, c, ...] as the input x was: with or without n, a line or an image."""
+    if len(x.shape) == len(y.shape):
+        return Tensor._wrap(y)
     lead = y.shape[:2] if len(x.shape) == count + 2 else y.shape[1:2]
     return Tensor._wrap(b.reshape(y, (*lead, *y.shape[-count:])))
 
@@ -225,13 +231,11 @@ def _convolution(
         wide = padded(x, [n for t in reversed(totals) for n in (0, t % 2)], 0.0)
         margins = tuple(t // 2 for t in totals)
     wide = _batched(wide, count)
-    if count == 3:
-        y = vol.conv3d(wide, w, offset, steps, margins, spread, groups)
-    else:
-        steps, spread = _image_numbers(steps, 1), _image_numbers(spread, 1)
-        margins = _image_numbers(margins, 0)
-        y = net.conv2d(wide, _batched(w, count), offset, steps, margins, spread, groups)
-    return _like(y, x, count)
+    if count == 1:
+        steps, spread, margins = (1, *steps), (1, *spread), (0, *margins)
+        w = _batched(w, 1)
+    convolve = vol.conv3d if count == 3 else net.conv2d
+    return _like(convolve(wide, w, offset, steps, margins, spread, groups), x, count)
 
 
 def conv1d(

@@ -15,8 +15,8 @@ from ..ops import pool as pl
 from ..ops import volumes as vol
 from ..tensor import Tensor
 from ..tensor.core import node_of
+from .lines import Numbers
 
-Numbers = int | Sequence[int]
 Sizes = int | Sequence[int | None] | None
 
 
@@ -110,9 +110,7 @@ def _check_window(
             f"has a shape of {list(x)} and non-batch dimension 0 has length zero!"
         )
     size = x[-count:]
-    if function == "avg_pool3d" and any(
-        n + 2 * p < k for n, p, k in zip(size, margins, kernel, strict=True)
-    ):
+    if function == "avg_pool3d" and any(n < k for n, k in zip(size, kernel, strict=True)):
         raise RuntimeError(
             f"input image ({_by_side('', size)}) smaller than kernel size ({_by_side('k', kernel)})"
         )

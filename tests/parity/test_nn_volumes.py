@@ -179,6 +179,48 @@ def test_convolutions_of_any_shape(drawn: tuple[Any, ...]) -> None:
     _compare([ours], [wanted], [drawn])
 
 
+@st.composite
+def _pools(draw: Any) -> tuple[str, tuple[int, ...], dict[str, Any]]:
+    """(name, shape, options), which fit together."""
+    name = draw(st.sampled_from(["max_pool3d", "avg_pool3d"]))
+    triple = st.tuples(_SMALL, _SMALL, _SMALL)
+    kernel = draw(triple)
+    options: dict[str, Any] = {
+        "kernel_size": kernel,
+        "stride": draw(triple),
+        "padding": draw(st.tuples(*[st.integers(0, k // 2) for k in kernel])),
+        "ceil_mode": draw(st.booleans()),
+    }
+    spans = kernel
+    if name == "max_pool3d":
+        options["dilation"] = draw(triple)
+        if max(options["dilation"]) > 1:  # torch writes anywhere if a window is all padding
+            options["padding"] = (0, 0, 0)
+        spans = tuple(d * (k - 1) + 1 for d, k in zip(options["dilation"], kernel, strict=True))
+    else:
+        options["count_include_pad"] = draw(st.booleans())
+        options["divisor_override"] = draw(st.sampled_from([None, None, 3, -2]))
+    # Of means, padding does not make up for what an input is smaller than a window.
+    margins = options["padding"] if name == "max_pool3d" else (0, 0, 0)
+    size = [
+        max(1, k - 2 * p) + draw(st.integers(0, 4)) for k, p in zip(spans, margins, strict=True)
+    ]
+    return name, (draw(_SMALL), 2, *size), options
+
+
+@given(_pools())
+@settings(max_examples=60, deadline=None)
+def test_pools_of_any_shape(drawn: tuple[Any, ...]) -> None:
+    name, shape, options = drawn
+    rng = np.random.default_rng(0)
+    arrays, weights = [rng.normal(size=shape)], rng.normal(size=100_000)
+    ours = _grads(mt, lambda x: getattr(F, name)(x, **options), arrays, weights)
+    wanted = _grads(torch, lambda x: getattr(TF, name)(x, **options), arrays, weights)
+    with config.override(target="numpy"):
+        mt.eval(*ours)
+    _compare([ours], [wanted], [drawn])
+
+
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_grids(mode: str, padding: str) -> None:
@@ -319,6 +361,7 @@ f.avg_pool3d(X, 0)
 f.avg_pool3d(X, 2, -1)
 f.avg_pool3d(X, 2, padding=2)
 f.avg_pool3d(X, (9, 2, 2))
+f.avg_pool3d(X, (9, 2, 2), padding=(4, 0, 0))
 f.avg_pool3d(X, (2, 2))
 f.avg_pool3d(X, 2, (2, 2))
 f.avg_pool3d(X, 2, padding=(0, 0))
