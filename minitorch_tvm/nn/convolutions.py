@@ -332,11 +332,11 @@ def _check_transposed(
             + " ".join(part for name, numbers in named for part in _by_side(name, numbers))
         )
     if empty:
-        volume = "5D (n_output_plane x n_input_plane x kernel_depth x kernel_height x kernel_width)"
-        wanted = f"{volume} tensor expected for weight" if count == 3 else "2D or 4D weight tensor"
-        wanted += "" if count == 3 else " expected"
-        shape = [*w.shape[:2], *kernel]
-        raise RuntimeError(f"non-empty {wanted}, but got: {shape}")
+        wanted = "2D or 4D weight tensor expected"
+        if count == 3:
+            planes = "n_output_plane x n_input_plane x kernel_depth x kernel_height x kernel_width"
+            wanted = f"5D ({planes}) tensor expected for weight"
+        raise RuntimeError(f"non-empty {wanted}, but got: {[*w.shape[:2], *kernel]}")
     _check_room(x, count)
     size = _transposed_size(x.shape[-count:], w, stride, padding, dilation, extra)
     if min(size) < 1:
