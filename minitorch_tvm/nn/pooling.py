@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..core.arguments import no_indices
 from ..tensor import Tensor
 from . import functional as F
@@ -13,6 +15,8 @@ from .pool_functions import Sizes
 class _MaxPool(Module):
     """What these layers share."""
 
+    _function: ClassVar[str]
+
     def __init__(
         self,
         kernel_size: Numbers,
@@ -23,7 +27,7 @@ class _MaxPool(Module):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        no_indices(f"max_pool{self._get_name()[-2:]}", return_indices)
+        no_indices(self._function, return_indices)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
@@ -52,6 +56,7 @@ class MaxPool1d(_MaxPool):
     """
 
     _plain = _MAX_PLAIN
+    _function = "max_pool1d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, l] to [n, c, l']."""
@@ -72,6 +77,7 @@ class MaxPool2d(_MaxPool):
     """
 
     _plain = _MAX_PLAIN
+    _function = "max_pool2d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] to [n, c, h', w']."""
@@ -89,6 +95,7 @@ class MaxPool3d(_MaxPool):
     """
 
     _plain = _MAX_PLAIN
+    _function = "max_pool3d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, d, h, w] to [n, c, d', h', w']."""
@@ -280,9 +287,11 @@ class AdaptiveAvgPool3d(_Adaptive):
 
 
 class _AdaptiveMaxPool(_Adaptive):
+    _function: ClassVar[str]
+
     def __init__(self, output_size: Sizes, return_indices: bool = False) -> None:
         super().__init__(output_size)
-        no_indices(f"adaptive_max_pool{self._get_name()[-2:]}", return_indices)
+        no_indices(self._function, return_indices)
         self.return_indices = return_indices
 
 
@@ -294,6 +303,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """
 
     _plain = ("output_size",), ()
+    _function = "adaptive_max_pool2d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] to [n, c, rows, columns]."""
@@ -307,6 +317,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """
 
     _plain = ("output_size",), ()
+    _function = "adaptive_max_pool3d"
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, d, h, w] to [n, c, depth, rows, columns]."""

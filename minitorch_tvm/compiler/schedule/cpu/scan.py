@@ -41,7 +41,7 @@ Step = Callable[[Expr, Callable[[Expr, tuple[Expr, ...]], Stmt]], Stmt]
 def _walked(
     name: str, shape: Shape, dim: int, walk: Callable[[int, Step], tuple[Stmt, ...]]
 ) -> list[Stage]:
-    """Stages that walk along ``dim``: ``walk`` is given how many lines at most, and a :data:`Step`."""
+    """Stages that walk along ``dim``: ``walk`` is given how many lines at most, and a ``Step``."""
     if numel(shape) == 0:
         return []
     lead, n, behind = shape[:dim], shape[dim], shape[dim + 1 :]
