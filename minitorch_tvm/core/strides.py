@@ -161,10 +161,8 @@ def viewed(shape: Shape, strides: Strides, target: Shape) -> Strides | None:
     >>> viewed((2, 3, 4), (12, 1, 3), (2, 3, 2, 2)), viewed((2, 3), (1, 2), (6,))
     ((12, 1, 6, 3), None)
     """
-    if shape == target:
-        return strides
     if not shape or not numel(shape):
-        return contiguous_strides(target)
+        return strides if shape == target else contiguous_strides(target)
     # Neighbouring dimensions that are one evenly spaced run of elements, innermost first.
     runs = [(shape[-1], strides[-1])]
     for n, stride in zip(shape[-2::-1], strides[-2::-1], strict=True):

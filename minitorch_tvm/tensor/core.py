@@ -96,6 +96,10 @@ class TensorBase(Copies):
     def _follow(self, base: Tensor) -> None:
         """Read ``base`` again if it has been written to."""
         if base._base is not None:
+            if not base._detached:  # it has another shape now, its own base has its memory
+                self._base = base._base
+                self._follow(self._base)
+                return
             base._follow(base._base)
         if self._seen == base._version:
             return
@@ -495,6 +499,8 @@ class TensorBase(Copies):
         if lazy.doubtful():
             lazy.require_sound((node,))
         self._leave_handles()
+        if self._base is not None and not self._detached:
+            self._base = self._strides = None  # its memory is its own from now on
         with autograd.no_grad():
             self._rebind(history.without_history(node))
 

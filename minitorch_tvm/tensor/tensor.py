@@ -31,6 +31,7 @@ from .pairs import ValuesIndices
 from .placement import Placement
 from .products import Products
 from .reductions import Reductions
+from .shapes import Shapes
 from .special import Special
 
 Operand = Any
@@ -39,7 +40,9 @@ _new = object.__new__
 _reference = weakref.ref
 
 
-class Tensor(Aliases, Bits, Special, Activations, Products, Reductions, Ordering, Placement, Draws):
+class Tensor(
+    Aliases, Bits, Special, Activations, Products, Reductions, Ordering, Placement, Draws, Shapes
+):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 
     Create one with :func:`minitorch_tvm.tensor` and friends.  Values are computed when they are

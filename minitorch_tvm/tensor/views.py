@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..core import arguments as arg
 from ..core import strides as st
@@ -111,18 +111,18 @@ class Views(TensorBase):
         )
 
     def t(self) -> Tensor:
-        """Transpose of a matrix (vectors are returned as they are)."""
+        """Transpose of a matrix; of a vector a view that is like it."""
         if self.ndim > 2:
             raise RuntimeError(
                 f"t() expects a tensor with <= 2 dimensions, but self is {self.ndim}D"
             )
-        return self.transpose(0, 1) if self.ndim == 2 else cast("Tensor", self)
+        return self.transpose(0, 1) if self.ndim == 2 else self._alike()
 
     @property
     def T(self) -> Tensor:
         """All dimensions reversed."""
         if self.ndim < 2:
-            return cast("Tensor", self)
+            return self._alike()
         return self.permute(*reversed(range(self.ndim)))
 
     @property
@@ -147,6 +147,9 @@ class Views(TensorBase):
     def broadcast_to(self, *shape: Any) -> Tensor:
         """As :meth:`expand`."""
         return self.expand(*shape)
+
+    def _alike(self) -> Tensor:
+        return self._same_elements(self._node.shape, self._strides)
 
     def _same_elements(self, sizes: Shape, strides: st.Strides | None) -> Tensor:
         return self._view(

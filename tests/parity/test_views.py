@@ -46,6 +46,7 @@ def _dim(draw: st.DrawFn, rank: int) -> int:
 METHODS = (
     *("reshape", "view", "reshape", "view", "flatten", "permute", "transpose", "expand", "t"),
     *("__getitem__", "__getitem__", "squeeze", "unsqueeze", "detach", "contiguous"),
+    *("transpose_", "t_", "squeeze_", "unsqueeze_", "add_"),
 )
 
 
@@ -60,24 +61,26 @@ def _step(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, tuple[Any, ...]
         return name, tuple(ends)
     if name == "permute":
         return name, tuple(draw(st.permutations(range(rank))))
-    if name == "transpose":
+    if name.startswith("transpose"):
         return name, (_dim(draw, rank), _dim(draw, rank))
     if name == "expand":
         new = draw(st.lists(st.sampled_from([1, 2]), max_size=1))
         return name, (*new, *(draw(st.sampled_from([1, 3])) if n == 1 else n for n in shape))
     if name == "__getitem__":
         return name, (_index(draw, shape),)
-    if name == "squeeze":
+    if name.startswith("squeeze"):
         return name, draw(st.sampled_from([(), (_dim(draw, rank),)]))
-    if name == "unsqueeze":
+    if name.startswith("unsqueeze"):
         return name, (draw(st.integers(-rank - 1, rank)),)
+    if name == "add_":
+        return name, (draw(st.integers(1, 9)),)
     return name, ()
 
 
 def _try(call: Any) -> Any:
     try:
         return call()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         return str(error).split("\n")[0]
 
 
@@ -90,7 +93,7 @@ def test_random_chains_of_views(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from(SHAPES))
     start = np.arange(np.prod(shape), dtype="f").reshape(shape)
     theirs, ours = [torch.tensor(start)], [mt.tensor(start)]
-    for _ in range(data.draw(st.integers(1, 6))):
+    for _ in range(data.draw(st.integers(1, 8))):
         i = data.draw(st.integers(max(0, len(theirs) - 2), len(theirs) - 1))
         name, given = _step(data.draw, tuple(theirs[i].shape))
         want = _try(lambda i=i, name=name, given=given: getattr(theirs[i], name)(*given))
@@ -119,3 +122,90 @@ def test_stride_of_a_dimension() -> None:
         with pytest.raises(IndexError, match="Dimension out of range"):
             x.stride(3)
         assert package.ones(()).stride() == ()
+
+
+def _outcome(m: Any, method: str, *given: Any, **named: Any) -> Any:
+    """What a method answers for a matrix: shape and strides, or its error."""
+    x = m.arange(6.0).reshape(2, 3)
+    try:
+        result = getattr(x, method)(*given, **named)
+    except (RuntimeError, TypeError, IndexError) as error:
+        return type(error).__name__, str(error).split("\n")[0]
+    assert result is x
+    return tuple(x.shape), x.stride(), x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("unsqueeze_", (1,)),
+        ("unsqueeze_", (5,)),
+        ("unsqueeze_", ("a",)),
+        ("squeeze_", ((0, 1),)),
+        ("squeeze_", (4,)),
+        ("transpose_", (0, -1)),
+        ("transpose_", (0, 3)),
+        ("transpose_", (0, "a")),
+        ("swapaxes_", (0, 1)),
+        ("swapdims_", (1, 1)),
+        ("t_", ()),
+    ],
+)
+def test_views_in_place(method: str, given: tuple[Any, ...]) -> None:
+    assert _outcome(mt, method, *given) == _outcome(torch, method, *given)
+
+
+def test_views_in_place_refuse_what_torch_refuses() -> None:
+    for package in (torch, mt):
+        with pytest.raises(RuntimeError, match=r"t_\(\) expects a tensor with <= 2 dim.* is 3D"):
+            package.ones(1, 1, 1).t_()
+        w = package.ones(2, 3, requires_grad=True)
+        with pytest.raises(RuntimeError, match="^a leaf Variable that requires grad"):
+            w.t_()
+        with pytest.raises(RuntimeError, match="^a view of a leaf Variable that requires grad"):
+            w[0].unsqueeze_(0)
+        w.detach().t_()
+        assert tuple(w.shape) == (2, 3)
+    with mt.no_grad(), pytest.raises(NotImplementedError, match=r"^t_\(\) of a leaf that requires"):
+        w.t_()
+
+
+def test_views_in_place_keep_gradients() -> None:
+    found = []
+    for package in (torch, mt):
+        x = package.ones(2, 3, requires_grad=True)
+        y = x * 2
+        row, shared = y[0], y.detach()
+        y.t_()
+        y[1].mul_(4.0)
+        row.add_(1.0)
+        (y.unsqueeze_(0) * package.arange(6.0).reshape(1, 3, 2)).sum().backward()
+        found.append([x.grad.tolist(), y.tolist(), row.tolist(), shared.tolist(), y.is_leaf])
+    assert found[0] == found[1]
+
+
+def test_views_in_place_of_what_is_given_anew() -> None:
+    found = []
+    for package in (torch, mt):
+        x = package.arange(6.0).reshape(2, 3)
+        shared, row = x.detach(), x[0]
+        x.t_()
+        x.data = package.zeros(2, 2)
+        shared.unsqueeze_(0).add_(1.0)
+        x.unsqueeze_(-1).add_(5.0)
+        row.data = package.ones(3)
+        row.add_(1.0)
+        found.append([x.tolist(), shared.tolist(), row.tolist()])
+    assert found[0] == found[1]
+
+
+def test_a_function_that_views_in_place_runs_every_time() -> None:
+    @mt.compile
+    def f(x: Any) -> Any:
+        y = x + 1
+        y.unsqueeze_(0)
+        return y.t_()
+
+    with pytest.warns(RuntimeWarning, match="at every call: it changes a shape in place"):
+        assert f(mt.tensor([1.0, 0.0])).tolist() == [[2.0], [1.0]]
+    assert f(mt.tensor([1.0, 5.0])).tolist() == [[2.0], [6.0]]
