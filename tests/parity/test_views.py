@@ -160,9 +160,9 @@ def test_views_in_place_refuse_what_torch_refuses() -> None:
         with pytest.raises(RuntimeError, match=r"t_\(\) expects a tensor with <= 2 dim.* is 3D"):
             package.ones(1, 1, 1).t_()
         w = package.ones(2, 3, requires_grad=True)
-        with pytest.raises(RuntimeError, match="^a leaf Variable that requires grad"):
+        with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires grad"):
             w.t_()
-        with pytest.raises(RuntimeError, match="^a view of a leaf Variable that requires grad"):
+        with pytest.raises(RuntimeError, match=r"^a view of a leaf Variable that requires grad"):
             w[0].unsqueeze_(0)
         w.detach().t_()
         assert tuple(w.shape) == (2, 3)
