@@ -9,7 +9,8 @@
 import math
 from typing import NoReturn
 
-from . import autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
+from . import accelerator, amp, autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
+from .amp import autocast
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
 from .core.device import Device as device
@@ -38,6 +39,17 @@ from .core.limits import (
     set_default_dtype,
 )
 from .core.shape import Size
+from .core.switches import (
+    are_deterministic_algorithms_enabled,
+    channels_last,
+    contiguous_format,
+    get_float32_matmul_precision,
+    is_deterministic_algorithms_warn_only_enabled,
+    memory_format,
+    preserve_format,
+    set_float32_matmul_precision,
+    use_deterministic_algorithms,
+)
 from .lazy import no_sync
 from .nn.functional import (
     bilinear,
@@ -66,6 +78,14 @@ from .serialize import load, save
 from .tensor import Tensor, as_tensor, from_numpy, tensor
 from .tensor import names as _names
 from .tensor.names import *  # noqa: F403
+from .tensor.typed import (
+    BoolTensor,
+    ByteTensor,
+    DoubleTensor,
+    FloatTensor,
+    IntTensor,
+    LongTensor,
+)
 
 __version__ = "0.1.0"
 float = float32
@@ -89,11 +109,21 @@ def eval(*tensors: Tensor) -> None:
 
 
 __all__ = [
+    "BoolTensor",
+    "ByteTensor",
     "DType",
+    "DoubleTensor",
+    "FloatTensor",
     "Generator",
+    "IntTensor",
+    "LongTensor",
     "Size",
     "Tensor",
+    "accelerator",
+    "amp",
+    "are_deterministic_algorithms_enabled",
     "as_tensor",
+    "autocast",
     "autograd",
     "backends",
     "bilinear",
@@ -101,7 +131,9 @@ __all__ = [
     "can_cast",
     "celu",
     "channel_shuffle",
+    "channels_last",
     "compile",
+    "contiguous_format",
     "cosine_similarity",
     "cuda",
     "debug",
@@ -119,6 +151,7 @@ __all__ = [
     "from_numpy",
     "get_default_device",
     "get_default_dtype",
+    "get_float32_matmul_precision",
     "get_num_threads",
     "get_rng_state",
     "hardshrink",
@@ -129,11 +162,13 @@ __all__ = [
     "int",
     "int32",
     "int64",
+    "is_deterministic_algorithms_warn_only_enabled",
     "is_grad_enabled",
     "linalg",
     "load",
     "long",
     "manual_seed",
+    "memory_format",
     "nan",
     "nn",
     "no_grad",
@@ -144,12 +179,14 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "prelu",
+    "preserve_format",
     "promote_types",
     "save",
     "seed",
     "selu",
     "set_default_device",
     "set_default_dtype",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
     "set_num_threads",
     "set_rng_state",
@@ -157,6 +194,7 @@ __all__ = [
     "testing",
     "threshold",
     "uint8",
+    "use_deterministic_algorithms",
     "utils",
 ]
 __all__ += _names.__all__

@@ -1,6 +1,6 @@
 """Gradients: modes, ``backward`` and ``grad``, and functions whose gradient users define."""
 
-from . import function
+from . import function, variable
 from .engine import (
     GradcheckError,
     backward,
@@ -13,10 +13,12 @@ from .engine import (
     set_grad_enabled,
 )
 from .function import Function
+from .variable import Variable
 
 __all__ = [
     "Function",
     "GradcheckError",
+    "Variable",
     "backward",
     "enable_grad",
     "function",
@@ -26,4 +28,5 @@ __all__ = [
     "is_grad_enabled",
     "no_grad",
     "set_grad_enabled",
+    "variable",
 ]

@@ -1,5 +1,5 @@
 """What programs ask of PyTorch's backends: none but the CPU is there."""
 
-from . import cudnn, mps
+from . import cuda, cudnn, mps
 
-__all__ = ["cudnn", "mps"]
+__all__ = ["cuda", "cudnn", "mps"]

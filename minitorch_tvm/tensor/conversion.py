@@ -7,6 +7,7 @@ from typing import Any
 from ..core import dtype as dt
 from ..core.device import CPU, Device, require_cpu
 from ..core.dtype import DType
+from ..core.switches import check_format
 from .core import TensorBase
 
 _FORMS = (
@@ -21,11 +22,14 @@ _TENSOR_FORM = ("other", "non_blocking", "copy")
 _NAMES = {*_DEVICE_FORM, "other", "memory_format"}
 
 
-def target(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[DType | None, bool]:
+def target(
+    args: tuple[Any, ...], options: dict[str, Any], rank: int | None = None
+) -> tuple[DType | None, bool]:
     """The dtype (None: as it is) that ``to`` is asked for, and whether it is to copy in any case.
 
-    Raises TypeError for arguments that ``to`` does not have, NotImplementedError for a
-    ``memory_format``, and for devices other than the CPU what :func:`require_cpu` raises.
+    ``rank`` is that of the tensor which is to have a ``memory_format``.  Raises TypeError for
+    arguments that ``to`` does not have, RuntimeError for a layout that the tensor cannot have, and
+    for devices other than the CPU what :func:`require_cpu` raises.
     """
     if len(args) == 1 and args[0] is CPU and options.keys() <= {"non_blocking"}:
         return None, False
@@ -40,8 +44,7 @@ def target(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[DType | None
     given |= options
     if not all(isinstance(given.get(name, False), bool) for name in ("non_blocking", "copy")):
         raise _refused(args, options)
-    if given.get("memory_format") is not None:
-        raise NotImplementedError("to(): argument 'memory_format' is not supported")
+    check_format("to", given.get("memory_format"), rank)
     require_cpu(given.get("device"))
     dtype, other = given.get("dtype"), given.get("other")
     if isinstance(other, TensorBase):

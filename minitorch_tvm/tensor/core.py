@@ -15,6 +15,7 @@ from ..core import strides as st
 from ..core.dtype import DType
 from ..core.handle import RemovableHandle
 from ..core.shape import Size, numel, without_leading, wrap_dim
+from ..core.switches import channels_last, check_format, contiguous_format
 from ..ir.node import LEAF_HOOKS, MODE, WATCHED, Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -55,10 +56,6 @@ class TensorBase(Copies):
 
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
-
-    def __init__(self, data: Any = ()) -> None:
-        node = data.node if isinstance(data, TensorBase) else leaf_of(data, dt.float32)
-        self._attach(node)
 
     def _attach(self, node: Node) -> None:
         self._node = node
@@ -332,13 +329,16 @@ class TensorBase(Copies):
             return steps
         return steps[wrap_dim(arg.integer("stride", "dim", 1, dim), self.ndim)]
 
-    def is_contiguous(self) -> bool:
+    def is_contiguous(self, *, memory_format: Any = contiguous_format) -> bool:
         """True if the elements are in row-major order: of all tensors but some views."""
+        if memory_format is channels_last:
+            return self.ndim == 4 and cast("Tensor", self).permute(0, 2, 3, 1).is_contiguous()
         known = self._strides
         return known is None or st.contiguous(self._node.shape, known)
 
-    def contiguous(self) -> Tensor:
-        """This tensor if its elements are in row-major order, else a copy."""
+    def contiguous(self, *, memory_format: Any = None) -> Tensor:
+        """This tensor if its elements are in row-major order, else a copy that is."""
+        check_format("contiguous", memory_format, self.ndim)
         return cast("Tensor", self) if self.is_contiguous() else self._wrap(d.clone(self.node))
 
     def __len__(self) -> int:

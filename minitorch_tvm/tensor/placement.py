@@ -14,6 +14,7 @@ from ..ops import derived as d
 from .conversion import no_accelerator, target, unpinned
 from .core import Number, TensorBase, leaf_of
 from .filling import filled, size_of
+from .legacy import OfDtype
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -115,13 +116,16 @@ class Placement(TensorBase):
                 return self._wrap(b.cast(self.node, dtype))
             if dtype is CPU or (isinstance(dtype, str) and dtype == "cpu"):
                 return cast("Tensor", self)
-        dtype, copy = target(args, options)
+        dtype, copy = target(args, options, len(self._node.shape))
         if dtype is not None and dtype is not self.dtype:
             return self._wrap(b.cast(self.node, dtype))
         return self._wrap(d.clone(self.node)) if copy else cast("Tensor", self)
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """Convert to ``dtype``; without it, the name of the tensor's type: "torch.FloatTensor"."""
+        """Convert to ``dtype``; without it, the name of the tensor's type: "torch.FloatTensor".
+
+        ``dtype`` may be that name, or the class of it, too.
+        """
         if dtype is None:
             return f"torch.{self.dtype.torch_name}Tensor"
         if isinstance(dtype, str):
@@ -129,7 +133,7 @@ class Placement(TensorBase):
             if dtype not in known:
                 raise ValueError(f"invalid type: '{dtype}'")
             dtype = known[dtype]
-        return self.to(dt.as_dtype(dtype))
+        return self.to(dt.as_dtype(dtype.kind if isinstance(dtype, OfDtype) else dtype))
 
     def byte(self) -> Tensor:
         """Convert to uint8."""

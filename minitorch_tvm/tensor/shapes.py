@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from .. import lazy
 from ..core import arguments as arg
@@ -109,4 +109,4 @@ class Shapes(Views):
             for h in handles:
                 if h._base is self:
                     h._base = memory
-        return cast("Tensor", memory)
+        return memory

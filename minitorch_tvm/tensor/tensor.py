@@ -13,6 +13,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..core.shape import broadcast
+from ..core.switches import check_format
 from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -26,6 +27,7 @@ from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, wrong_keyword
 from .host import copied
+from .legacy import leaf_for
 from .ordering import Ordering
 from .pairs import ValuesIndices
 from .placement import Placement
@@ -55,6 +57,11 @@ class Tensor(
     """
 
     __slots__ = ()
+
+    def __init__(self, *data: Any) -> None:
+        """A copy of numbers as float32, zeros if sizes are given; the value of another tensor."""
+        first = data[0] if len(data) == 1 else None
+        self._attach(first.node if isinstance(first, TensorBase) else leaf_for(data, dt.float32))
 
     @staticmethod
     def _wrap(node: Node) -> Tensor:
@@ -497,8 +504,9 @@ class Tensor(
         """True if every element is nonzero."""
         return self._wrap(d.any_all(self.node, arg.dims("all", dim), keepdim, every=True))
 
-    def clone(self) -> Tensor:
-        """A copy that keeps the history."""
+    def clone(self, *, memory_format: Any = None) -> Tensor:
+        """A copy that keeps the history; it is row-major, whatever layout is asked for."""
+        check_format("clone", memory_format, self.ndim)
         return self._wrap(d.clone(self.node))
 
     # --- dtype ------------------------------------------------------------------------------

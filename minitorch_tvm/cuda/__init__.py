@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .core.device import no_cuda
+from ..core.device import no_cuda
+from . import amp as amp
 
 
 def is_available() -> bool:
