@@ -49,7 +49,7 @@ from .dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
-from .embedding import Embedding
+from .embedding import Embedding, EmbeddingBag
 from .flatten import Flatten, Unflatten
 from .image_layers import ChannelShuffle, Fold, LocalResponseNorm, Unfold
 from .linear import Bilinear, Identity, Linear
@@ -184,6 +184,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",

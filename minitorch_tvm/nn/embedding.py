@@ -1,4 +1,4 @@
-"""Embedding."""
+"""Embeddings, of single rows and of bags of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from . import init
 from .functions import padding_row, reject_embedding_options
 from .module import Module
 from .parameter import Parameter, new_parameter
+
+
+def _draw(weight: Parameter, padding_idx: int | None) -> None:
+    """Draw new vectors; row ``padding_idx`` is zeros."""
+    init.normal_(weight)
+    if padding_idx is not None:
+        values = host_array(weight).copy()
+        values[padding_idx] = 0.0
+        set_value(weight, values)
 
 
 class Embedding(Module):
@@ -61,11 +70,7 @@ class Embedding(Module):
 
     def reset_parameters(self) -> None:
         """Draw new vectors."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            values = host_array(self.weight).copy()
-            values[self.padding_idx] = 0.0
-            set_value(self.weight, values)
+        _draw(self.weight, self.padding_idx)
 
     def forward(self, input: Tensor) -> Tensor:
         """Row numbers [...] to vectors [..., embedding_dim]."""
@@ -108,3 +113,118 @@ class Embedding(Module):
             _weight=embeddings,
             _freeze=freeze,
         )
+
+
+class EmbeddingBag(Module):
+    """Sums, means or largest elements of embedded bags; see :func:`functional.embedding_bag`.
+
+    ``weight`` starts as N(0, 1); row ``padding_idx`` as zeros.  Raises AssertionError if there is
+    no such row, ValueError for ``max_norm``, ``scale_grad_by_freq`` and ``sparse``, which are not
+    supported.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.nn.EmbeddingBag(10, 3)(mt.tensor([1, 2, 4, 3]), mt.tensor([0, 2])).shape
+    torch.Size([2, 3])
+    """
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise AssertionError("padding_idx must be within num_embeddings")
+        self.padding_idx = padding_row(padding_idx, num_embeddings)
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+        if _weight is None:
+            self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
+            self.reset_parameters()
+            return
+        if list(_weight.shape) != [num_embeddings, embedding_dim]:
+            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+        self.weight = Parameter(_weight)
+
+    def reset_parameters(self) -> None:
+        """Draw new vectors."""
+        _draw(self.weight, self.padding_idx)
+
+    def forward(
+        self,
+        input: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Row numbers [bags, size], or [n] with the offsets of bags, to [bags, embedding_dim]."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """Bags of the rows of ``embeddings`` [n, d]; ``freeze`` keeps them as they are.
+
+        Raises AssertionError unless ``embeddings`` has two dimensions.
+
+        >>> import minitorch_tvm as mt
+        >>> mt.nn.EmbeddingBag.from_pretrained(mt.eye(3))(mt.tensor([[2, 1]]))
+        tensor([[0.0000, 0.5000, 0.5000]])
+        """
+        if embeddings.ndim != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings.shape
+        bag = cls(
+            rows,
+            columns,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            embeddings,
+            include_last_offset,
+            padding_idx,
+        )
+        bag.weight.requires_grad_(not freeze)
+        return bag

@@ -33,6 +33,7 @@ from .activation_functions import (
     tanhshrink,
     threshold,
 )
+from .bags import embedding_bag
 from .convolutions import (
     conv1d,
     conv2d,
@@ -148,6 +149,7 @@ __all__ = [
     "dropout3d",
     "elu",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
