@@ -42,6 +42,7 @@ from .convolutions import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from .ctc import ctc_loss
 from .distances import (
     cosine_embedding_loss,
     hinge_embedding_loss,
@@ -143,6 +144,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",

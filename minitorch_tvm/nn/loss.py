@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..tensor import Tensor
 from . import functional as F
 from .losses import resolve_reduction
@@ -370,3 +372,38 @@ class CosineSimilarity(Module):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Two tensors that broadcast to one without dimension ``dim``."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class CTCLoss(_Loss):
+    """Of labels that no frame is assigned to; see :func:`functional.ctc_loss`.
+
+    >>> import minitorch_tvm as mt
+    >>> frames = mt.zeros(3, 1, 2).log_softmax(2)
+    >>> mt.nn.CTCLoss()(frames, mt.tensor([[1]]), mt.tensor([3]), mt.tensor([1]))
+    tensor(0.2877)
+    """
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:
+        """A scalar unless ``reduction="none"``."""
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )

@@ -15,7 +15,7 @@ from . import pointwise as pw
 from .composite import composite
 from .elementary import stepwise
 from .gather import take
-from .scan import argsort, leader
+from .scan import argsort, cumulative_sum, leader
 
 _FEW = 128
 """Elements that are compared with each, instead of being sorted and searched: among a
@@ -222,6 +222,39 @@ def _slices_differ(x: Node, dim: int) -> Node:
     if dims:
         other = d.any_all(other, dims, False, every=False)
     return b.cat([first, other], 0)
+
+
+def _column_ranks(x: Node) -> Node:
+    """How many different elements of each column are less: int64[n, m]; every NaN is different."""
+    n, m = x.shape
+    order = argsort(x, 0, False)
+    line = pk.gather(x, order, 0)
+    more = b.cast(b.ne(b.narrow(line, 0, 0, n - 1), b.narrow(line, 0, 1, n)), dt.int64)
+    ranks = cumulative_sum(b.cat([b.full((1, m), 0, dt.int64), more], 0), 0)
+    return pk.scatter(b.full((n, m), 0, dt.int64), order, ranks, 0, False)
+
+
+def _row_ranks(x: Node) -> Node:
+    n = x.shape[0]
+    ranks = _column_ranks(x)
+    while (m := ranks.shape[1]) > 1:  # of pairs of columns, until one is left
+        ends, steps = (n, m - m % 2), (1, 2)
+        left = b.slice(ranks, (0, 0), ends, steps)
+        pairs = b.add(b.mul(left, b.full((), n, dt.int64)), b.slice(ranks, (0, 1), ends, steps))
+        pairs = b.cat([pairs, b.narrow(ranks, 1, m - 1, m)], 1) if m % 2 else pairs
+        ranks = _column_ranks(pairs)
+    return b.reshape(ranks, (n,))
+
+
+def row_ranks(x: Node) -> Node:
+    """Of the rows of ``x`` [n, m], how many different ones are less: int64[n].
+
+    The first elements that differ decide; NaN is the largest.
+    """
+    if x.shape[0] < 2:
+        return b.full((x.shape[0],), 0, dt.int64)
+    numbers = b.cast(x, dt.uint8) if x.dtype is dt.bool_ else x
+    return apply(composite("RowRanks", _row_ranks), numbers)
 
 
 # --- covariances --------------------------------------------------------------------------------

@@ -195,30 +195,52 @@ class Sorts(Moves):
     ) -> Any:
         """The different elements in ascending order, each once (evaluates).
 
-        Then, if asked for, where each element of this tensor is among them, and how often each
-        occurs.  Every NaN is different.  Raises NotImplementedError for a ``dim``.
+        Or the different entries of ``dim``, in the order of the first elements that differ.  Then,
+        if asked for, where each element (entry) of this tensor is among them, and how often each
+        occurs.  Every NaN is different, and the largest.
 
         >>> import minitorch_tvm as mt
         >>> mt.tensor([3, 1, 3]).unique(return_counts=True)
         (tensor([1, 3]), tensor([1, 2]))
+        >>> mt.tensor([[2, 1], [0, 5], [2, 1]]).unique(dim=0)
+        tensor([[0, 5],
+                [2, 1]])
         """
-        if dim is not None:
-            raise NotImplementedError("unique(): dim is not supported")
-        x = b.reshape(self.node, (numel(self.shape),))
-        n = x.shape[0]
-        order = sc.argsort(x, 0, False)
-        line = pk.gather(x, order, 0)
+        x, axis = self.node, 0
+        if dim is None:
+            keys = x = b.reshape(x, (numel(x.shape),))
+        else:
+            axis = wrap_dim(arg.integer("unique_dim", "dim", 2, dim), len(x.shape))
+            keys = self._keys(axis)
+        n = keys.shape[0]
+        order = sc.argsort(keys, 0, False)
+        line = pk.gather(keys, order, 0)
         new = od.slices_differ(line, 0)
         # Else the elements would be sorted a second time, for each number of different ones.
-        starts = flat_nonzero(new, line, *([order] if return_inverse else []))
-        found = [pk.pick(line, [starts], [(0, 1)])]
+        starts = flat_nonzero(new, line, *([order] if return_inverse or dim is not None else []))
+        first = pk.pick(line if dim is None else order, [starts], [(0, 1)])
+        found = [first if dim is None else pk.pick(x, [first], [(axis, 1)])]
         if return_inverse:
             inverse = pk.scatter(b.full((n,), 0, dt.int64), order, groups(new), 0, False)
-            found.append(b.reshape(inverse, self.shape))
+            found.append(b.reshape(inverse, self.shape) if dim is None else inverse)
         if return_counts:
             found.append(lengths(starts, n))
         results = tuple(self._wrap(node) for node in found)
         return results if len(results) > 1 else results[0]
+
+    def _keys(self, axis: int) -> Node:
+        """Numbers in whose order the entries of a dimension are, equal where those are."""
+        shape = self.shape
+        if not shape:
+            raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+        if 0 in (*shape[:axis], *shape[axis + 1 :]):
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                "applied"
+            )
+        order = [axis, *[k for k in range(len(shape)) if k != axis]]
+        rows = b.permute(self.node, order)
+        return od.row_ranks(b.reshape(rows, (shape[axis], numel(shape) // max(1, shape[axis]))))
 
     def bincount(self, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
         """How often each of 0, 1, ... occurs in a vector of integers (evaluates it).

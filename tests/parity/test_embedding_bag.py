@@ -65,7 +65,11 @@ def test_offsets_still_to_be_computed() -> None:
         found.append(f.embedding_bag(index, m.tensor(TABLE), sizes.cumsum(0)).tolist())
     np.testing.assert_allclose(*found, rtol=1e-14)
     table = mt.tensor(TABLE)
-    for bad, words in (([1, 1], "has to be 0"), ([0, 9], "can not be greater"), ([0, 3, -2], "decrease")):
+    for bad, words in (
+        ([1, 1], "has to be 0"),
+        ([0, 9], "can not be greater"),
+        ([0, 3, -2], "decrease"),
+    ):
         with pytest.raises(RuntimeError, match=words):
             F.embedding_bag(mt.tensor(LINE), table, mt.tensor(bad).cumsum(0)).tolist()
 

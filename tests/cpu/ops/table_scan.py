@@ -8,6 +8,7 @@ import numpy as np
 from row import NUMBERS, Bad, Row, Shapes
 
 from minitorch_tvm.ir.op import Op, intern
+from minitorch_tvm.ops import ctc
 from minitorch_tvm.ops import scan as sc
 
 
@@ -51,6 +52,18 @@ def _leader(op: Any, x: Any) -> Any:
             range(k + 1), key=lambda r: (1, 0, r) if line[r] != line[r] else (0, sign * line[r], r)
         )
     return out
+
+
+def _paths(op: Any, x: Any, skip: Any) -> Any:
+    """Sums of products of numbers, not of their logarithms."""
+    out = np.zeros_like(x)
+    for n, s in np.ndindex(*skip.shape):
+        for k in range(len(x)):
+            before = out[k - 1, n] if k else np.zeros(len(skip[n]) + 1)
+            reached = before[s] + (before[s - 1] if s else 0)
+            reached += before[s - 2] if s > 1 and skip[n, s] else 0
+            out[k, n, s] = np.exp(x[k, n, s]) * (reached if k else s < 2)
+    return np.log(out)
 
 
 def _scans() -> tuple[tuple[Op, Shapes], ...]:
@@ -139,6 +152,31 @@ ROWS = (
             for column in ([np.nan, 0.0, -0.0, np.inf, -np.nan, -np.inf, 1.0, 0.0],)
             for repeats, count in ((1, 8), (13, 104), (13, 26), (13, 16), (4, 4))
             for descending in (False, True)
+        ),
+    ),
+    Row(
+        ctc.Paths,
+        _paths,
+        tuple(
+            (ctc.PATHS, ((times, samples, places), (samples, places)))
+            for times, samples, places in (
+                *((5, 3, 7), (1, 2, 1), (9, 1, 2), (12, 4, 21), (0, 2, 3), (2, 0, 3), (2, 3, 0)),
+            )
+        ),
+        inputs="nb",
+        bad=(
+            Bad(
+                ctc.PATHS,
+                ("float32 2 3 4", "float32 3 4"),
+                TypeError,
+                "Paths expects numbers and truths, but got float32[2, 3, 4] and float32[3, 4]",
+            ),
+            Bad(
+                ctc.PATHS,
+                ("float32 2 3 4", "bool 4 3"),
+                RuntimeError,
+                "Paths expects [t, n, s] and [n, s], but got float32[2, 3, 4] and bool[4, 3]",
+            ),
         ),
     ),
 )

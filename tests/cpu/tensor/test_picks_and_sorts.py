@@ -342,3 +342,15 @@ def test_gradients_of_written_values_are_looked_up(rng: np.random.Generator) -> 
     (z * mt.tensor(up)).sum().backward()
     sums = up.sum(1)
     np.testing.assert_allclose(value.grad.numpy()[:, 0], [0, sums[0], sums[2], sums[5]])
+
+
+@pytest.mark.parametrize("shape", [(200, 3), (50, 7), (40, 1), (3, 64), (9, 2, 3)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_unique_entries_are_numpys(shape: tuple[int, ...], dim: int) -> None:
+    values = np.random.default_rng(2).integers(-1, 2, shape)
+    values[-1] = values[0]
+    kinds = {"return_inverse": True, "return_counts": True}
+    want = np.unique(values, axis=dim, **kinds)
+    for x in (mt.tensor(values), mt.tensor(values).double()):
+        for got, expected in zip(x.unique(dim=dim, **kinds), want, strict=True):
+            np.testing.assert_array_equal(got.numpy(), expected.reshape(got.shape))

@@ -16,7 +16,7 @@ from .generic import generic
 from .product import product
 from .reduction import reduction
 from .rows import rows
-from .scan import leader, scan
+from .scan import leader, paths, scan
 from .scatter import scatter
 from .sort import sort
 from .transpose import transpose
@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     scatter,  # gradients of gathers
     scan,  # running sums
     leader,  # running extremes
+    paths,  # of labels through frames
     sort,
     attention,  # of many positions
     recurrence,  # layers that go on from step to step

@@ -1,16 +1,19 @@
 """Running sums, y[k] = factor[k] * y[k - 1] + x[k], and running extremes along one dimension.
 
-Patterns: Scan and Leader.  Strategy: a tile owns some lines; it walks along them, a block of
+Patterns: Scan, Leader and Paths.  Strategy: a tile owns some lines; it walks along them, a block of
 neighbouring lines at a time where the dimension is not the last, which LLVM makes vectors of.  One
 line is not divided among threads: its sums would depend on where it is cut.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from ....core.dtype import float64 as FLOAT64
 from ....core.shape import Shape, numel
 from ....core.tvm_api import tvm
+from ....ops.ctc import Paths
 from ....ops.scan import Leader, Scan
 from ...dialect import Scope
 from ...loops import (
@@ -32,6 +35,8 @@ from .elementwise import GRAIN, tiled, unravel
 
 _LINES = 64
 """Most lines that are walked along at once."""
+_COST = 40
+"""Simple instructions that a place of a path costs."""
 
 
 Step = Callable[[Expr, Callable[[Expr, tuple[Expr, ...]], Stmt]], Stmt]
@@ -124,3 +129,46 @@ def leader(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         return alloc(best), alloc(place), serial(width, clear, "z"), along
 
     return _walked("leader", shape, op.dim, walk)
+
+
+def paths(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
+    """Stages of sums along paths: a tile owns some samples, whose last frame it keeps."""
+    if code.kernel.anchor is None or not isinstance(code.anchor.op, Paths):
+        return None
+    times, samples, places = code.anchor.shape
+    if numel(code.anchor.shape) == 0:
+        return []
+    source, skip = code.anchor.inputs
+    dtype, wide = code.anchor.dtype, FLOAT64
+
+    def sample(n: Expr) -> Stmt:
+        before = local_buffer((places + 2,), wide.name, "before")
+        now = local_buffer((places,), wide.name, "now")
+
+        def step(k: Expr) -> Stmt:
+            def one(s: Expr) -> Stmt:
+                t, scope = tvm().tirx, Scope()
+                values = code.evaluator(scope)
+                least = const(-math.inf, wide.name)
+                jumps = scope.keep(values.read(skip, (n, s)))
+                x = scope.keep(values.read(source, (k, n, s))).astype(wide.name)
+                stay, move = (scope.keep(load(before, s + m)) for m in (2, 1))
+                jump = scope.keep(t.Select(jumps, load(before, s), least))
+                top = scope.keep(scope.maximum(scope.maximum(stay, move), jump))
+                base = scope.keep(t.Select(top > least, top, const(0.0, wide.name)))
+                total = scope.exp(scope.sub(stay, base))
+                for term in (move, jump):
+                    total = scope.keep(scope.add(total, scope.exp(scope.sub(term, base))))
+                first = t.Select(s < 2, const(0.0, wide.name), least)
+                reached = scope.keep(scope.add(scope.log(total), base))
+                new = scope.keep(scope.add(t.Select(k < 1, first, reached), x))
+                done = code.finish((k, n, s), new.astype(dtype.name))
+                return scope.body(store(now, new, s), done)
+
+            keep = serial(places, lambda s: store(before, load(now, s), s + 2), "c")
+            return seq(serial(places, one, "s"), keep)
+
+        clear = serial(places + 2, lambda s: store(before, const(-math.inf, wide.name), s), "z")
+        return seq(alloc(before), alloc(now), clear, serial(times, step, "k"))
+
+    return [tiled("paths", samples, max(1, GRAIN // (_COST * times * places)), sample)]

@@ -65,7 +65,8 @@ def _key(x: Expr, descending: bool) -> tuple[Expr, str, int]:
     bits = 64 if name.endswith("64") else 32
     kind = f"uint{bits}"
     sign = t.shift_left(const(1, kind), const(bits - 1, kind))
-    raw = t.reinterpret(kind, x)
+    # TVM takes a reinterpreted 0, of which integers are made known, for a pointer.
+    raw = x.astype(kind) if name.startswith("int") else t.reinterpret(kind, x)
     if name.startswith("int"):
         key = t.bitwise_xor(raw, sign)
     else:
