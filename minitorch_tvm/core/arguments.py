@@ -43,9 +43,9 @@ _MOST_ELEMENTS = 1 << 60  # of 8 bytes: more than 64 bits can address
 
 
 def wrong_kind(
-    function: str, argument: str, position: int, wanted: str, value: object
+    function: str, argument: str, position: int | None, wanted: str, value: object
 ) -> TypeError:
-    """The error for an argument of another type than ``wanted``.
+    """The error for an argument of another type than ``wanted``; None is the place of a name.
 
     >>> print(wrong_kind("exp", "input", 1, "Tensor", 3))
     exp(): argument 'input' (position 1) must be Tensor, not int
@@ -54,12 +54,14 @@ def wrong_kind(
     return TypeError(f"{where} must be {wanted}, not {type(value).__name__}")
 
 
-def _named(function: str, argument: str, position: int) -> str:
+def _named(function: str, argument: str, position: int | None) -> str:
     """An argument as PyTorch names it: as one of what the user called.
 
     That may be the free function of the method that checks, which has the tensor as an argument,
     the method's form in place, or what begins with its name (``select_scatter``).
     """
+    if position is None:
+        return f"{function}(): argument '{argument}'"
     code = called()
     if code is not None and f"{code.co_name}_".startswith(f"{function}_"):
         count = code.co_argcount
@@ -143,7 +145,7 @@ def integer(function: str, argument: str, position: int, value: Any) -> int:
 
 
 def number(
-    function: str, argument: str, position: int, value: Any, wanted: str = "Number"
+    function: str, argument: str, position: int | None, value: Any, wanted: str = "Number"
 ) -> int | float:
     """``value`` as a Python number, also from a tensor without dimensions; else TypeError.
 

@@ -203,10 +203,10 @@ class Elementwise(TensorBase):
         self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
     ) -> Tensor:
         """Numbers instead of NaN (0) and the infinities (the ends of the type)."""
-        given = enumerate((("nan", nan), ("posinf", posinf), ("neginf", neginf)), 1)
+        given = {"nan": nan, "posinf": posinf, "neginf": neginf}
         numbers = [
-            None if value is None else arg.number("nan_to_num", name, place, value, "float")
-            for place, (name, value) in given
+            None if value is None else arg.number("nan_to_num", name, None, value, "float")
+            for name, value in given.items()
         ]
         return self._wrap(pw.nan_to_num(self.node, *numbers))
 

@@ -22,7 +22,7 @@ Operand = Any
 
 
 def _eps(given: Any) -> float | None:
-    return None if given is None else arg.number("logit", "eps", 1, given, "float")
+    return None if given is None else arg.number("logit", "eps", None, given, "float")
 
 
 class Special(Elementwise):
