@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -161,6 +162,24 @@ def padding(lib: Any) -> Any:
         rnn.pad_sequence([x[0, :1], x[1]], padding_value=2.5),
         rnn.pad_sequence([x[0, :1], x[1]], True, 7, padding_side="left"),
         rnn.pad_sequence(part for part in x),
+        *data_padded(lib),
+    ]
+
+
+def data_padded(lib: Any) -> list[Any]:
+    """What has its values, and needs no gradient."""
+    rnn = _rnn(lib)
+    lines = [lib.tensor([1, 2]), lib.tensor([3]), lib.tensor([], dtype=lib.int64)]
+    rows = [lib.tensor([[1.0, 2.0]]), lib.tensor([[3.0, 4.0], [5.0, 6.0]])]
+    flags = [lib.tensor([True]), lib.tensor([True, False])]
+    return [
+        rnn.pad_sequence(lines, padding_value=9),
+        rnn.pad_sequence(lines, True, padding_side="left"),
+        rnn.pad_sequence(rows, padding_value=0.5),
+        rnn.pad_sequence(rows, True, -math.inf, "left"),
+        rnn.pad_sequence([r.T for r in rows[1:]], padding_value=math.nan),
+        rnn.pad_sequence(flags, True),
+        rnn.pad_sequence([flags[0][:0], flags[0][:0]]),
     ]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from minitorch_tvm.core import errors
+from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.tensor import Tensor, from_numpy
 from minitorch_tvm.utils.data.arrays import AnyArray, aligned
 
@@ -31,6 +34,40 @@ def to_tensors(tree: Any) -> Any:
     numbers and unknown objects pass unchanged.
     """
     return map_tree(to_tensor, tree)
+
+
+def computing(collate_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``collate_fn``, but all tensors of its result are computed.
+
+    What pads sentences, say, is another program for every batch.  Left to be computed with the step
+    that reads the batch, it would make that another program each time, too.
+    """
+    named = collate_fn.func if isinstance(collate_fn, functools.partial) else collate_fn
+    code = getattr(named, "__code__", None)
+
+    def computed(samples: Any) -> Any:
+        batch = collate_fn(samples)
+        trace = MODE.trace
+        # Not where nothing may be, nor where somebody watches what is recorded.
+        if not trace.forbidden and trace.capture is None:
+            for tensor in _tensors(batch):
+                if tensor.node.pending:
+                    with errors.at(None if code is None else (code, 0)):
+                        tensor.realize("batch")
+        return batch
+
+    return computed
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _tensors(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            yield from _tensors(value)
 
 
 def default_convert(data: Any) -> Any:

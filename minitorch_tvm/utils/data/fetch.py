@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from minitorch_tvm.utils.data.arrays import index_array
 from minitorch_tvm.utils.data.collate import collate_arrays, default_collate
-from minitorch_tvm.utils.data.convert import to_tensors
+from minitorch_tvm.utils.data.convert import computing, to_tensors
 from minitorch_tvm.utils.data.dataset import BatchReader, Dataset, IterableDataset
 
 
@@ -21,6 +21,10 @@ def finisher(collate_fn: Callable[..., Any]) -> Callable[[Any], Any]:
     return to_tensors if collate_fn is default_collate else _unchanged
 
 
+def _collation(collate_fn: Callable[..., Any]) -> Callable[..., Any]:
+    return collate_arrays if collate_fn is default_collate else computing(collate_fn)
+
+
 def _unchanged(batch: Any) -> Any:
     return batch
 
@@ -31,7 +35,7 @@ class MapFetcher:
     def __init__(self, dataset: Any, batched: bool, collate_fn: Callable[..., Any]) -> None:
         self._dataset = dataset
         self._batched = batched
-        self._collate = collate_arrays if collate_fn is default_collate else collate_fn
+        self._collate = _collation(collate_fn)
         self._read: BatchReader | None = None
         if collate_fn is default_collate and isinstance(dataset, Dataset):
             self._read = dataset.batch_reader()
@@ -78,7 +82,7 @@ class IterableFetcher:
         self._dataset = dataset
         self._size = batch_size
         self._drop_last = drop_last
-        self._collate = collate_arrays if collate_fn is default_collate else collate_fn
+        self._collate = _collation(collate_fn)
         self._samples: Iterator[Any] | None = None
 
     def __call__(self, _task: None) -> Any:

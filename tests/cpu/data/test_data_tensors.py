@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minitorch_tvm.capture import compile
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.lazy import no_sync
+from minitorch_tvm.nn.utils.rnn import pad_sequence
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.tensor import Tensor, from_numpy
+from minitorch_tvm.tensor.creation import tensor
+from minitorch_tvm.tensor.functions import cat
 from minitorch_tvm.utils.data import (
     DataLoader,
     Dataset,
@@ -274,3 +279,37 @@ def test_single_samples_leave_no_pending_work_behind():
     batches = [batch[0].numpy() for batch in DataLoader(Hidden(data), batch_size=1000)]
     np.testing.assert_array_equal(np.concatenate(batches), np.arange(6000.0))
     assert EVENTS.get("evaluations") == before
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_of_a_users_collation_are_computed(workers: int) -> None:
+    """Or each batch of sentences would make the step that reads it another program."""
+    rng = np.random.default_rng(0)
+    sentences = [tensor(rng.integers(2, 9, rng.integers(1, 6))) for _ in range(60)]
+    ends = tensor([1])
+
+    def collated(samples: list[Tensor]) -> dict[str, Any]:
+        whole = [cat([ends, s, ends]) for s in samples]
+        return {"tokens": pad_sequence(whole, True), "texts": [tuple(whole[:1]), "a text"]}
+
+    loader: Any = DataLoader(sentences, batch_size=5, collate_fn=collated, num_workers=workers)
+    for k, batch in enumerate(loader):
+        assert not batch["tokens"].node.pending
+        assert not batch["texts"][0][0].node.pending
+        expected = [np.concatenate([[1], s.numpy(), [1]]) for s in sentences[5 * k : 5 * k + 5]]
+        for row, wanted in zip(batch["tokens"].numpy(), expected, strict=True):
+            np.testing.assert_array_equal(row[: len(wanted)], wanted)
+            assert not row[len(wanted) :].any()
+    with no_sync():
+        assert any(batch["tokens"].node.pending for batch in loader) == (workers == 0)
+
+
+def test_data_is_padded_at_once() -> None:
+    lines = [tensor([1.0]), tensor([2.0, 3.0])]
+    assert not pad_sequence(lines).node.pending
+    assert pad_sequence([lines[0] + 1.0, lines[1]]).node.pending
+    assert pad_sequence([lines[0].clone().requires_grad_(), lines[1]]).requires_grad
+    watched = compile(lambda x, y: pad_sequence([x, y]) * 2.0)
+    for k in range(4):
+        more = [line + float(k) for line in lines]
+        np.testing.assert_array_equal(watched(*more).numpy(), (pad_sequence(more) * 2.0).numpy())
