@@ -23,10 +23,10 @@ from .ir.node import SCALAR, Node, leaf
 from .ir.op import Kind, Op
 from .ops.composite import expansion
 from .ops.elementwise import Clone, Detach
-from .ops.movement import Reshape, Slice
+from .ops.movement import Cat, Reshape, Slice
 from .plans import Plan, graph_of, linearise
 from .runtime.executor import Executor
-from .runtime.piecewise import Pieces, PiecewiseExecutor, Runs, View
+from .runtime.piecewise import Join, Pieces, PiecewiseExecutor, Runs, View
 from .sites import site_of
 
 _LEAST_RUNS, _MOST_RUNS = 2, 8
@@ -36,6 +36,8 @@ _MOST_STRUCTURES = 4096  # of a line, that are remembered
 _MOST_PIECES = 2048
 _VIEWS = (Reshape, Detach, Clone, Slice)
 """Ops whose result may be in their input's memory."""
+_MOST_JOINED = 1 << 18
+"""Bytes of a result that is copied together on one thread."""
 
 # Seconds, estimated: of a program of known kernels, and each of its recorded values; of compiling
 # an op beside others; of running one, and of a byte that is stored and read again for it.
@@ -58,8 +60,9 @@ class _Site:
 _Key = tuple[Hashable, ...]
 _SITES: dict[Hashable, _Site] = {}
 _PIECES: dict[_Key, Executor] = {}
-_Shown = tuple[int, View]
-_SHOWN: dict[_Key, _Shown | None] = {}
+_Copied = tuple[tuple[int, ...], View | Join]
+"""Of which inputs a result is made without a program, and how."""
+_COPIED: dict[_Key, _Copied | None] = {}
 
 
 def runner(
@@ -75,21 +78,21 @@ def runner(
     outputs = set(map(id, plan.outputs))
     groups = _groups(nodes, outputs)
     keys = [_key(g[0]) if len(g) == 1 else _joint_key(g) for g in groups]
-    shown = [
-        None if len(group) > 1 or id(group[0]) in outputs else _view(key, group[0])
+    copied = [
+        None if len(group) > 1 else _copied(key, group[0], id(group[0]) in outputs)
         for key, group in zip(keys, groups, strict=True)
     ]
-    found = list(zip(keys, groups, shown, strict=True))
-    missing = {k: group for k, group, view in found if view is None and k not in _PIECES}
+    found = list(zip(keys, groups, copied, strict=True))
+    missing = {k: group for k, group, copy in found if copy is None and k not in _PIECES}
     if len(missing) * _PIECE > site.spent:
         site.spent += compiling
         return None
     site.spent -= len(missing) * _PIECE
     _PIECES.update(_made(missing, built))
     pieces = Pieces()
-    for key, group, view in found:
+    for key, group, copy in found:
         n = group[0]
-        if view is None:
+        if copy is None:
             inputs = n.inputs if len(group) == 1 and len(n.inputs) < 2 else _inputs(group)
             pieces.add(
                 _PIECES[key],
@@ -98,10 +101,10 @@ def runner(
                 (n.index,) if len(group) == 1 else tuple([n.index for n in group]),
             )
         else:
-            which, part = view
-            pieces.add(part, (n.inputs[which].index,), (), (n.index,))
+            which, made_by = copy
+            pieces.add(made_by, tuple([n.inputs[i].index for i in which]), (), (n.index,))
     _shorten(_PIECES, _MOST_PIECES)
-    _shorten(_SHOWN, _MOST_PIECES)
+    _shorten(_COPIED, _MOST_PIECES)
     EVENTS.add("piecewise_programs")
     log("compile", f"{len(nodes)} recorded ops, run one by one at {errors.describe(place)}")
     return PiecewiseExecutor(
@@ -143,40 +146,58 @@ def _numbers(node: Node) -> list[int]:
     return [x.index for x in node.inputs]
 
 
-def _view(key: _Key, node: Node) -> _Shown | None:
-    """Which part of which input's memory the result may be; None: it has memory of its own."""
-    if key not in _SHOWN:
-        _SHOWN[key] = _looked_at(node)
-    return _SHOWN[key]
+def _copied(key: _Key, node: Node, output: bool) -> _Copied | None:
+    """How the result may be made without a program; an output has memory of its own."""
+    if key not in _COPIED:
+        _COPIED[key] = _looked_at(node)
+    found = _COPIED[key]
+    return None if output and found is not None and isinstance(found[1], View) else found
 
 
-def _looked_at(node: Node) -> _Shown | None:
-    # Back from the result, through what a composite stands for.
+def _looked_at(node: Node) -> _Copied | None:
+    """Back from the result, through what a composite stands for, to parts of inputs."""
     inputs = node.inputs
     count, shapes = len(inputs), [x.shape for x in inputs]
     steps: Sequence[tuple[Op, tuple[int, ...]]] = [(node.op, tuple(range(count)))]
-    place = count
+    result = count
     if node.op.kind is Kind.COMPOSITE:
-        ops, chosen, made, _, place = expansion(node, _numbers(node))
+        ops, chosen, made, _, result = expansion(node, _numbers(node))
         steps = list(zip(ops, chosen, strict=True))
         shapes += made
     else:
         shapes.append(node.shape)
-    offset = 0
-    while place >= count:
-        op, places = steps[place - count]
-        if type(op) not in _VIEWS:  # what is derived of one reads more
-            return None
-        if isinstance(op, Slice):
-            before = offset_of(shapes[places[0]], op.starts, shapes[place], op.steps)
-            if before is None:
+
+    def source(place: int) -> tuple[int, int] | None:
+        """Of which input a value is a part, and from which element on."""
+        offset = 0
+        while place >= count:
+            op, places = steps[place - count]
+            if type(op) not in _VIEWS:  # what is derived of one reads more
                 return None
-            offset += before
-        (place,) = places
-    if inputs[place].op is SCALAR:
-        return None
-    itemsize = node.dtype.itemsize
-    return place, View(offset * itemsize, numel(node.shape) * itemsize)
+            if isinstance(op, Slice):
+                before = offset_of(shapes[places[0]], op.starts, shapes[place], op.steps)
+                if before is None:
+                    return None
+                offset += before
+            (place,) = places
+        return None if inputs[place].op is SCALAR else (place, offset)
+
+    def part(place: int, offset: int) -> View:
+        itemsize = node.dtype.itemsize
+        return View(offset * itemsize, numel(shapes[place]) * itemsize)
+
+    op, joined = steps[result - count] if result >= count else (None, ())
+    if isinstance(op, Cat):
+        if numel(node.shape[: op.dim]) != 1 or part(result, 0).nbytes > _MOST_JOINED:
+            return None
+        sources = [source(place) for place in joined]
+        known = [found for found in sources if found is not None]
+        if len(known) < len(joined):
+            return None
+        parts = [part(place, at) for place, (_, at) in zip(joined, known, strict=True)]
+        return tuple([which for which, _ in known]), Join(parts)
+    found = source(result)
+    return None if found is None else ((found[0],), part(result, found[1]))
 
 
 _Group = tuple[Node, ...]
@@ -305,4 +326,4 @@ def forget() -> None:
     """Start again, as if nothing had been compiled."""
     _SITES.clear()
     _PIECES.clear()
-    _SHOWN.clear()
+    _COPIED.clear()

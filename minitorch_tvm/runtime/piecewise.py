@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import memmove
 from typing import Any, ClassVar, NamedTuple
 
 from ..core.events import EVENTS
@@ -28,6 +29,24 @@ class View(NamedTuple):
     nbytes: int
 
 
+class Join:
+    """A result that is parts of inputs' memory, one behind the other."""
+
+    overwrites = (False,)
+
+    def __init__(self, parts: Sequence[View]) -> None:
+        self._parts = tuple(parts)
+        self.sizes = [sum(nbytes for _, nbytes in parts)]
+
+    def run(self, inputs: Sequence[Buffer], result: Buffer) -> None:
+        """Copy them."""
+        to = result.address
+        for (offset, nbytes), x in zip(self._parts, inputs, strict=True):
+            if nbytes:
+                memmove(to, x.address + offset, nbytes)
+                to += nbytes
+
+
 class Pieces:
     """Ops in the order of recording; values are numbers of the recording's.
 
@@ -35,14 +54,14 @@ class Pieces:
     """
 
     def __init__(self) -> None:
-        self.made_by: list[Executor | View] = []
+        self.made_by: list[Executor | Join | View] = []
         self.inputs: list[tuple[int, ...]] = []
         self.scalars: list[tuple[int, ...]] = []
         self.results: list[tuple[int, ...]] = []
 
     def add(
         self,
-        made_by: Executor | View,
+        made_by: Executor | Join | View,
         inputs: tuple[int, ...],
         scalars: tuple[int, ...],
         results: tuple[int, ...],
@@ -169,7 +188,7 @@ class PiecewiseExecutor:
         return {
             result: Buffer(size)
             for made_by, results in [*zip(p.made_by, p.results, strict=True)][self._first :]
-            if isinstance(made_by, Executor)
+            if not isinstance(made_by, View)
             for result, size in zip(results, made_by.sizes, strict=True)
             if result not in given
         }
@@ -184,18 +203,22 @@ def _run(
     """
     late: BaseException | None = None
     for made_by, inputs, scalars, results, dead in pieces:
-        if isinstance(made_by, Executor):
+        if isinstance(made_by, View):
+            values[results[0]] = values[inputs[0]].part(*made_by)
+        else:
             if given:
                 made = [given.pop(r) for r in results]
             else:
                 made = [Buffer(size) for size in made_by.sizes]
-            raised = made_by.launch([values[i] for i in inputs], [values[i] for i in scalars], made)
-            if raised is not None:
-                late = late or raised
+            taken = [values[i] for i in inputs]
+            if isinstance(made_by, Join):
+                made_by.run(taken, made[0])
+            else:
+                raised = made_by.launch(taken, [values[i] for i in scalars], made)
+                if raised is not None:
+                    late = late or raised
             for r, buffer in zip(results, made, strict=True):
                 values[r] = buffer
-        else:
-            values[results[0]] = values[inputs[0]].part(*made_by)
         for i in dead:
             del values[i]
     return late

@@ -330,9 +330,45 @@ def test_parts_of_parts() -> None:
 
     node = apply(composite("Inner", inner), x)
     x.index = 0
-    assert changing._looked_at(node) == (0, (3 * 4 * 4, 8 * 4))
+    assert changing._looked_at(node) == ((0,), (3 * 4 * 4, 8 * 4))
     node = apply(composite("Column", lambda x: build.slice(x, [0, 1], [6, 2], [1, 1])), x)
     assert changing._looked_at(node) is None
+
+
+def test_what_is_put_side_by_side_is_copied() -> None:
+    """Without a program, of which there would be one for each number of parts."""
+    rows = [leaf(None, (n, 4), mt.float32) for n in (2, 0, 3)]
+    found = changing._looked_at(build.cat(rows, 0))
+    assert found is not None
+    assert found[0] == (0, 1, 2)
+    assert isinstance(found[1], piecewise.Join)
+    assert found[1].sizes == [5 * 4 * 4]
+
+    def stacked(x: Node, *others: Node) -> Node:
+        last = build.slice(x, [1, 0], [2, 4], [1, 1])
+        return build.cat([last, *[build.reshape(y, (1, 4)) for y in others], last], 0)
+
+    flat = [leaf(None, (4,), mt.float32) for _ in range(3)]
+    for number, x in enumerate([rows[0], *flat]):
+        x.index = number
+    found = changing._looked_at(apply(composite("Stacked", stacked), rows[0], *flat))
+    assert found is not None
+    assert found[0] == (0, 1, 2, 3, 0)
+    beside = build.cat([rows[0], rows[0]], 1)  # not one behind the other
+    large = build.cat([leaf(None, (1 << 16,), mt.float32)] * 2, 0)
+    assert changing._looked_at(beside) is changing._looked_at(large) is None
+
+    def run() -> list[Any]:
+        rng = np.random.default_rng(4)
+        x = mt.from_numpy(rng.normal(size=(3, 4)).astype("f"))
+        results: list[Any] = []
+        for _ in range(25):
+            parts = [several(rng, x)[int(rng.integers(3))] for _ in range(rng.integers(2, 9))]
+            lines = mt.cat([mt.stack(parts), x[1:], x[:0]])
+            results += [lines.numpy(), mt.stack([p.sum() for p in parts]).cumsum(0).numpy()]
+        return results
+
+    assert both(run)["piecewise_programs"] >= 10
 
 
 def test_results_have_memory_of_their_own() -> None:
