@@ -4,7 +4,8 @@ Layers that are left out at random, trees, decisions that a loop takes by what i
 steps have ever other structures, few of which come again, though all are made of the same ops.
 Compiling each, even from known kernels, takes Python some ten times as long as running its ops.
 Once a line has had several structures, further ones are therefore run op by op, by programs of one
-op each.  A structure that comes again and again is compiled.
+op each, or of the few that update something together.  A structure that comes again and again is
+compiled.
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ def runner(
     for key, group, copy in found:
         n = group[0]
         if copy is None:
-            inputs = n.inputs if len(group) == 1 and len(n.inputs) < 2 else _inputs(group)
+            inputs = _inputs(group)
             pieces.add(
                 _PIECES[key],
                 tuple([x.index for x in inputs if x.op is not SCALAR]),
                 tuple([x.index for x in inputs if x.op is SCALAR]),
-                (n.index,) if len(group) == 1 else tuple([n.index for n in group]),
+                tuple([n.index for n in group]),
             )
         else:
             which, made_by = copy
@@ -231,7 +232,8 @@ def _groups(nodes: Sequence[Node], outputs: set[int]) -> list[_Group]:
 def _inputs(group: _Group) -> Iterable[Node]:
     """What comes from outside, each once, in the order in which it is read first."""
     if len(group) == 1:
-        return dict.fromkeys(group[0].inputs)
+        inputs = group[0].inputs
+        return inputs if len(inputs) < 2 else dict.fromkeys(inputs)
     found: dict[Node, None] = {}
     for n in group:
         for x in n.inputs:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -29,24 +28,8 @@ from .function import TWICE, Returned
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _GradMode:
+class _GradMode(grad_enabled):
     """Context manager and decorator that sets whether operations record gradients."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
-        self._before: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._before.append(MODE.trace.grad_enabled)
-        MODE.trace.grad_enabled = self._enabled
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        MODE.trace.grad_enabled = self._before.pop()
 
     def __call__(self, function: F) -> F:
         enabled = self._enabled

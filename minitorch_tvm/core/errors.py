@@ -70,8 +70,8 @@ def user_place() -> Provenance | None:
 def called() -> CodeType | None:
     """The function of this package that the user called.
 
-    Those of ``nn.functional`` are passed over: in PyTorch they are in Python, and what they call
-    counts.
+    Those written in ``nn/functional.py`` are passed over: in PyTorch they are in Python, and what
+    they call counts.
     """
     code: CodeType | None = None
     frame: FrameType | None = sys._getframe(1)

@@ -169,7 +169,8 @@ def _names_of(part: str) -> list[str]:
 def _names_read_once() -> Iterator[None]:
     """Let parts of TVM find the functions that are theirs without looking through all names.
 
-    A dozen parts do, the linker among them: a sixth of the time that importing TVM takes.
+    A dozen parts do, the linker among them: a fifth of what is left of TVM's import once its
+    library is loaded.
     """
 
     def init_ffi_api(namespace: str, target_module_name: str | None = None) -> None:
@@ -188,7 +189,8 @@ def _names_read_once() -> Iterator[None]:
 
 
 _BOARDS = tuple(f"target.tag_registry.{kind}_cpu" for kind in ("arm", "aws", "riscv"))
-"""Names of processors for cross compilers, each a target that is made: a fifth of the import."""
+"""Names of processors for cross compilers, each a target that is made: a fifth of what is left of
+the import once the library is loaded."""
 
 _UNUSED = ("relax", "s_tir", "topi", "runtime.disco", *_BOARDS)
 """Parts of TVM that this package has no use for, and more than half of the time to import it.
@@ -222,7 +224,7 @@ def tvm() -> Any:
 
     Its graph level, its scheduling language and its operators are executed only when somebody
     uses them; TVM's own default pipeline is such a use.  ``tvm.backend.load`` loads backends for
-    other devices, and ``tvm.target.list_tags()`` makes the targets that have names.
+    other devices; targets of boards have their names once ``tvm.target.list_tags()`` was called.
     """
     if "tvm" in sys.modules:
         return importlib.import_module("tvm")

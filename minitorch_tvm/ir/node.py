@@ -6,14 +6,13 @@ immutable except that evaluation gives them a buffer and then drops what they no
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core import errors
@@ -251,15 +250,20 @@ def others(trace: Trace) -> list[Trace]:
 MODE = _Mode()
 
 
-@contextlib.contextmanager
-def grad_enabled(enabled: bool) -> Iterator[None]:
+class grad_enabled:
     """Whether operations inside record gradients."""
-    trace = MODE.trace
-    before, trace.grad_enabled = trace.grad_enabled, enabled
-    try:
-        yield
-    finally:
-        trace.grad_enabled = before
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        trace = MODE.trace
+        self._before.append(trace.grad_enabled)
+        trace.grad_enabled = self._enabled
+
+    def __exit__(self, *_: object) -> None:
+        MODE.trace.grad_enabled = self._before.pop()
 
 
 WATCHED: set[int] = set()

@@ -53,7 +53,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     Raises RuntimeError if ``alpha`` is 0.
     """
-    if number("celu", "alpha", 2, alpha) == 0:
+    alpha = number("celu", "alpha", 2, alpha)
+    if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     x = _given("celu", "elu_cpu", input)
     return _result(input, act.elu(x, alpha, 1.0, 1.0 / alpha), "celu_", inplace)

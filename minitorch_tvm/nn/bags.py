@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 from ..core import dtype as dt
+from ..core.arguments import integer
 from ..core.bounds import Bounds
 from ..core.shape import Size
 from ..ir.node import MODE, Node
@@ -54,7 +55,7 @@ def embedding_bag(
     """
     index = node_of("embedding_bag", "input", 1, input)
     table = node_of("embedding_bag", "weight", 2, weight)
-    reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+    reject_embedding_options("embedding_bag", max_norm, scale_grad_by_freq, sparse)
     weights = None
     if per_sample_weights is not None:
         weights = node_of("embedding_bag", "per_sample_weights", 9, per_sample_weights)
@@ -74,6 +75,8 @@ def embedding_bag(
             f"for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
         )
     n = table.shape[0]
+    if padding_idx is not None:
+        padding_idx = integer("embedding_bag", "padding_idx", 9, padding_idx)
     if padding_idx is not None and not -n <= padding_idx < n:
         raise RuntimeError(
             f"padding_idx must be within the number of embeddings, {-n} through {n - 1}, but got "

@@ -135,7 +135,7 @@ class _Correlation(_Conv):
         both: list[int] = []
         for d in reversed(range(self._dims)):
             if isinstance(self.padding, str):
-                total = self.dilation[d] * (self.kernel_size[d] - 1)
+                total = self.dilation[d] * (self.weight.shape[2 + d] - 1)
                 total = total if self.padding == "same" else 0
                 both += [total // 2, total - total // 2]
             else:
@@ -143,10 +143,7 @@ class _Correlation(_Conv):
         return F.pad(input, both, self.padding_mode), (0,) * self._dims
 
 
-_PLAIN = (
-    ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"),
-    ("weight", "bias"),
-)
+_PLAIN = ("stride", "padding", "dilation", "groups", "padding_mode"), ("weight", "bias")
 
 
 class Conv1d(_Correlation):

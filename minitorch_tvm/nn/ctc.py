@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.bounds import Bounds
-from ..ir.node import MODE, Node, leaf
+from ..ir.node import MODE, Node
 from ..ops import build as b
 from ..ops import ctc
 from ..ops import derived as d
 from ..ops import gather as ga
-from ..runtime.memory import buffer_of
 from ..runtime.positions import are_inside
 from ..tensor import Tensor
-from ..tensor.core import TensorBase, node_of
+from ..tensor.core import TensorBase, leaf_of, node_of
 from ..tensor.gathering import checked, values_of
 from .losses import check_reduction, reduced
 
@@ -43,8 +43,8 @@ def ctc_loss(
 
     ``reduction="mean"`` divides by the lengths of targets, then takes the mean.  Where labels do
     not fit into the frames the loss is infinite, and its gradient NaN; ``zero_infinity`` makes both
-    zero.  The gradient is PyTorch's: that of ``log_softmax`` followed by this loss.  It has no
-    derivative itself.
+    zero.  The gradient is PyTorch's, if no label is the blank: that of ``log_softmax`` followed by
+    this loss.  It has no derivative itself.
 
     Labels one after the other with lengths in a tensor are evaluated.  Raises RuntimeError for
     shapes that do not fit, for lengths outside of them and for labels that are no class (those
@@ -69,8 +69,9 @@ def ctc_loss(
     times, n, classes = x.shape
     if not x.dtype.is_floating_point:
         raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{x.dtype.torch_name}'")
-    frames = _lengths("input_lengths", input_lengths, n)
-    lengths = _lengths("target_lengths", target_lengths, n)
+    frames = _lengths("input_lengths", 3, input_lengths, n)
+    lengths = _lengths("target_lengths", 4, target_lengths, n)
+    blank = arg.integer("ctc_loss", "blank", 5, blank)
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
     frames = checked(frames, _frames(times))
@@ -80,7 +81,12 @@ def ctc_loss(
         labels = b.reshape(labels, (1, *labels.shape))
     if len(labels.shape) == 1:
         labels = _in_rows(labels, lengths)
-    elif len(labels.shape) != 2 or labels.shape[0] != n:
+    elif len(labels.shape) != 2:
+        raise RuntimeError(
+            f"Expected 1 to 2 dimensions, but got {len(labels.shape)}-dimensional tensor for "
+            "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
+        )
+    elif labels.shape[0] != n:
         raise RuntimeError(
             f"Expected tensor to have size {n} at dimension 0, but got size {labels.shape[0]} for "
             "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
@@ -101,20 +107,16 @@ def ctc_loss(
     return reduced(losses, reduction)
 
 
-def _lengths(name: str, given: Any, samples: int) -> Node:
+def _lengths(name: str, position: int, given: Any, samples: int) -> Node:
     """Lengths of so many samples as int64; RuntimeError if there is another number of them."""
     if isinstance(given, TensorBase):
         node = given.node
         if node.dtype.is_floating_point or node.dtype is dt.bool_:
             raise RuntimeError(f"{name} must be integral")
         node = b.cast(b.reshape(node, node.shape or (1,)), dt.int64)
-    elif isinstance(given, (list, tuple)):
-        values = np.asarray([int(v) for v in given], np.int64)
-        node = leaf(buffer_of(values, dt.int64), values.shape, dt.int64)
     else:
-        raise TypeError(
-            f"ctc_loss(): argument '{name}' must be tuple of ints, not {type(given).__name__}"
-        )
+        numbers = arg.several("ctc_loss", name, position, given)
+        node = leaf_of(np.asarray(numbers, np.int64), dt.int64)
     if node.shape != (samples,):
         raise RuntimeError(f"{name} must be of size batch_size")
     return node
@@ -133,7 +135,7 @@ def _in_rows(labels: Node, lengths: Node) -> Node:
         return b.full((len(sizes), 0), 0, dt.int64)
     places = (np.cumsum(sizes) - sizes)[:, None] + np.arange(most)
     places = np.minimum(places, total - 1)
-    return ga.take(labels, leaf(buffer_of(places, dt.int64), places.shape, dt.int64), 0)
+    return ga.take(labels, leaf_of(places, dt.int64), 0)
 
 
 @functools.lru_cache(maxsize=64)

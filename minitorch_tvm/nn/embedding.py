@@ -51,7 +51,7 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+        reject_embedding_options("Embedding", max_norm, scale_grad_by_freq, sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_row(padding_idx, num_embeddings)
@@ -145,7 +145,7 @@ class EmbeddingBag(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+        reject_embedding_options("EmbeddingBag", max_norm, scale_grad_by_freq, sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.max_norm = max_norm

@@ -367,7 +367,7 @@ def _check_batch_norm(nodes: tuple[Node, *tuple[Node | None, ...]], training: bo
 
 
 def reject_embedding_options(
-    max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
+    function: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
 ) -> None:
     """ValueError for options of embeddings that do not exist here."""
     for name, given in (
@@ -376,7 +376,7 @@ def reject_embedding_options(
         ("sparse=True", sparse),
     ):
         if given:
-            raise ValueError(f"embedding: {name} is not supported")
+            raise ValueError(f"{function}: {name} is not supported")
 
 
 def padding_row(padding_idx: int | None, rows: int) -> int | None:
@@ -411,7 +411,7 @@ def embedding(
     """
     index = node_of("embedding", "input", 1, input)
     table = node_of("embedding", "weight", 2, weight)
-    reject_embedding_options(max_norm, scale_grad_by_freq, sparse)
+    reject_embedding_options("embedding", max_norm, scale_grad_by_freq, sparse)
     if len(table.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
     if padding_idx is not None:

@@ -70,7 +70,7 @@ def lift(x: Operand, dtype: DType) -> Node:
         return known
     if isinstance(x, int):
         in_64_bits(x)
-    if not _fits(x, dtype):
+    if not fits(x, dtype):
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
     if dtype.category is dt.Category.INT:
         return scalar(int(x), dtype)
@@ -81,7 +81,7 @@ _FLOAT32_END = 2.0**128 - 2.0**103
 """What is rounded to infinity from there on."""
 
 
-def _fits(x: Operand, dtype: DType) -> bool:
+def fits(x: Operand, dtype: DType) -> bool:
     """False for a number outside the range of ``dtype``."""
     if isinstance(x, Node) or dtype is dt.bool_:
         return True
@@ -93,9 +93,9 @@ def _fits(x: Operand, dtype: DType) -> bool:
 
 def term(x: Operand, dtype: DType) -> Node:
     """:func:`lift` for arithmetic: numbers wrap, or become infinite, as a tensor's elements do."""
-    if isinstance(x, float) and dtype.is_floating_point and not _fits(x, dtype):
+    if isinstance(x, float) and dtype.is_floating_point and not fits(x, dtype):
         return lift(math.copysign(math.inf, x), dtype)
-    if not (isinstance(x, Node) or _fits(x, dtype)):
+    if not (isinstance(x, Node) or fits(x, dtype)):
         if isinstance(x, int):
             in_64_bits(x)
         low, high = dtype.range
@@ -211,7 +211,7 @@ def compare(kind: str, x: Operand, y: Operand) -> Node:
     dtype = result_dtype(x, y)
     if dtype is dt.bool_:
         dtype = dt.uint8
-    if not (dtype.is_floating_point or (_fits(x, dtype) and _fits(y, dtype))):
+    if not (dtype.is_floating_point or (fits(x, dtype) and fits(y, dtype))):
         dtype = dt.int64  # a number beyond the tensor's type still compares as a number
     return apply(op, _for_compare(x, dtype), _for_compare(y, dtype))
 

@@ -199,8 +199,12 @@ class Buffer:
         return view
 
     def __del__(self) -> None:
-        if self._size and _give is not None:  # None: the interpreter is about to end
-            _give(self._size, self._block)
+        try:
+            size = self._size
+        except AttributeError:  # a signal came before it had any
+            return
+        if size and _give is not None:  # None: the interpreter is about to end
+            _give(size, self._block)
 
 
 def buffer_of(array: Any, dtype: DType) -> Buffer:

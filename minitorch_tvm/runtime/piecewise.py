@@ -1,4 +1,4 @@
-"""Runs what was recorded op by op, each op by a program of its own."""
+"""Runs what was recorded op by op, by programs of one op or a few, or by copying memory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Pieces:
 class PiecewiseExecutor:
     """Runs pieces one after the other.
 
-    Every intermediate value has memory from the pool until its last reader has run.
+    Every intermediate value has memory from the pool, until its last reader has run.
     """
 
     setting: ClassVar[str] = "changing"
@@ -117,7 +117,7 @@ class PiecewiseExecutor:
         """The first piece that may write over something, and which outputs may be.
 
         From there on memory is taken for all results before any is computed, as nothing may go
-        wrong once something is written over: at most as much as is saved.
+        wrong once something is written over: at most as much as is saved where all may be.
         """
         p = self._pieces
         donor = {o: d for o, d in zip(self._outputs, donors, strict=True) if d >= 0}
@@ -173,7 +173,8 @@ class PiecewiseExecutor:
             late = _run(itertools.islice(pieces, self._first) if given else pieces, values, {})
             if given:
                 # From here on nothing may go wrong.
-                late = _run(pieces, values, given | self._taken_ahead(given)) or late
+                raised = _run(pieces, values, given | self._taken_ahead(given))
+                late = late or raised
             self._runs.done += 1
             EVENTS.add("piecewise_runs")
             found = [values[o] for o in self._outputs]
@@ -187,7 +188,9 @@ class PiecewiseExecutor:
         p = self._pieces
         return {
             result: Buffer(size)
-            for made_by, results in [*zip(p.made_by, p.results, strict=True)][self._first :]
+            for made_by, results in itertools.islice(
+                zip(p.made_by, p.results, strict=True), self._first, None
+            )
             if not isinstance(made_by, View)
             for result, size in zip(results, made_by.sizes, strict=True)
             if result not in given

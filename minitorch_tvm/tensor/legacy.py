@@ -35,9 +35,9 @@ def leaf_for(given: tuple[Any, ...], dtype: DType) -> Node:
         data = given[0]
         if not isinstance(data, (str, Sequence, np.ndarray)):
             kind = type(data)
-            name = kind.__name__ if kind.__module__ == "builtins" else f"numpy.{kind.__name__}"
+            name = f"numpy.{kind.__name__}" if isinstance(data, np.generic) else kind.__name__
             raise TypeError(f"new(): data must be a sequence (got {name})")
         return leaf_of(data, dtype)
     sizes = given[0] if len(given) == 1 and isinstance(given[0], Size) else given
     shape = arg.bounded(arg.several("new", "size", 1, sizes)) if given else (0,)
-    return leaf(buffer_of(np.zeros(shape), dtype), shape, dtype)
+    return leaf(buffer_of(np.zeros(shape, dtype.numpy), dtype), shape, dtype)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtype import int64
+from ...core.arguments import number
+from ...core.dtype import bool_, int64
 from ...ir.node import MODE, Node
 from ...ops import build as b
+from ...ops import derived as d
 from ...ops.gather import take
 from ...tensor import Tensor
 from ...tensor.core import leaf_of
@@ -285,7 +287,13 @@ def pad_sequence(
     if not given:
         raise RuntimeError("received an empty list of sequences")
     steps = max(len(s) for s in given)
-    if _are_data(given, padding_value):
+    padding_value = number("pad_sequence", "padding_value", 3, padding_value, "float")
+    kind = given[0].dtype
+    if not d.fits(padding_value, kind):
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    if not kind.is_floating_point:
+        padding_value = bool(padding_value) if kind is bool_ else int(padding_value)
+    if _are_data(given):
         return tensor(_padded(given, steps, batch_first, padding_value, padding_side == "right"))
     filled = []
     for s in given:
@@ -298,14 +306,13 @@ def pad_sequence(
     return stack(filled, 0 if batch_first else 1)
 
 
-def _are_data(given: Sequence[Tensor], value: float) -> bool:
+def _are_data(given: Sequence[Tensor]) -> bool:
     """Whether to copy tensors that fit together, by numpy, instead of recording that."""
     first = given[0].node
     return (
         MODE.trace.capture is None
         and not any(s.node.pending or s.requires_grad for s in given)
         and all(s.dtype is first.dtype and s.shape[1:] == first.shape[1:] for s in given)
-        and np.asarray(value, first.dtype.numpy) == value
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from minitorch_tvm import lazy
 from minitorch_tvm.core import errors
 from minitorch_tvm.ir.node import MODE
 from minitorch_tvm.tensor import Tensor, from_numpy
@@ -45,29 +46,35 @@ def computing(collate_fn: Callable[..., Any]) -> Callable[..., Any]:
     named = collate_fn.func if isinstance(collate_fn, functools.partial) else collate_fn
     code = getattr(named, "__code__", None)
 
+    records = False  # whether the last batch had to be computed
+
     def computed(samples: Any) -> Any:
-        batch = collate_fn(samples)
+        nonlocal records
         trace = MODE.trace
         # Not where nothing may be, nor where somebody watches what is recorded.
-        if not trace.forbidden and trace.capture is None:
-            for tensor in _tensors(batch):
-                if tensor.node.pending:
-                    with errors.at(None if code is None else (code, 0)):
-                        tensor.realize("batch")
+        free = not trace.forbidden and trace.capture is None
+        if free and records:
+            lazy.evaluate(reason="batch")  # what the last step has left is not of this program
+        batch = collate_fn(samples)
+        pending = [t.node for t in _tensors(batch) if t.node.pending] if free else []
+        records = bool(pending)
+        if pending:
+            with errors.at(None if code is None else (code, 0)):
+                lazy.evaluate(pending, "batch")
         return batch
 
     return computed
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, (list, tuple)):
-        for value in tree:
-            yield from _tensors(value)
+    waiting, seen = [tree], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (Mapping, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))  # it may be in itself
+            waiting.extend(value.values() if isinstance(value, Mapping) else value)
 
 
 def default_convert(data: Any) -> Any:

@@ -290,7 +290,9 @@ def test_batches_of_a_users_collation_are_computed(workers: int) -> None:
 
     def collated(samples: list[Tensor]) -> dict[str, Any]:
         whole = [cat([ends, s, ends]) for s in samples]
-        return {"tokens": pad_sequence(whole, True), "texts": [tuple(whole[:1]), "a text"]}
+        texts: list[Any] = [tuple(whole[:1]), "a text"]
+        texts.append(texts)
+        return {"tokens": pad_sequence(whole, True), "texts": texts}
 
     loader: Any = DataLoader(sentences, batch_size=5, collate_fn=collated, num_workers=workers)
     for k, batch in enumerate(loader):
@@ -304,9 +306,30 @@ def test_batches_of_a_users_collation_are_computed(workers: int) -> None:
         assert any(batch["tokens"].node.pending for batch in loader) == (workers == 0)
 
 
+def test_what_is_left_of_a_step_is_no_part_of_the_next_batch() -> None:
+    rng = np.random.default_rng(1)
+    lines = [tensor(rng.normal(size=rng.integers(1, 6)).astype("f")) for _ in range(40)]
+
+    def collated(samples: list[Tensor]) -> Tensor:
+        return pad_sequence([s * 2.0 for s in samples], True)
+
+    loader: Any = DataLoader(lines, batch_size=4, collate_fn=collated)
+    before, total = EVENTS.get("evaluations"), tensor(0.0)
+    for batch in loader:
+        total = total + batch.square().sum()
+    assert total.item() == pytest.approx(4 * sum((s.numpy() ** 2).sum() for s in lines), rel=1e-5)
+    # Of each batch, and of what was done with it; nothing is left of the first before the first.
+    assert EVENTS.get("evaluations") - before == 2 * len(loader)
+
+
 def test_data_is_padded_at_once() -> None:
     lines = [tensor([1.0]), tensor([2.0, 3.0])]
     assert not pad_sequence(lines).node.pending
+    assert not pad_sequence(lines, padding_value=np.nan).node.pending
+    for value, kind in ((300, "uint8"), (-1, "uint8"), (np.nan, "int64"), (1e300, "float32")):
+        ones = [from_numpy(np.ones(n, kind)) for n in (1, 2)]
+        with pytest.raises(RuntimeError, match="cannot be converted to type"):
+            pad_sequence(ones, padding_value=value)
     assert pad_sequence([lines[0] + 1.0, lines[1]]).node.pending
     assert pad_sequence([lines[0].clone().requires_grad_(), lines[1]]).requires_grad
     watched = compile(lambda x, y: pad_sequence([x, y]) * 2.0)
