@@ -162,8 +162,6 @@ def _tried(
     few = len(requests) <= _MANY
     for key, tries in _ORDERS.items():
         order = sorted(requests, key=key)
-        if enough < _LITTLE and len(order) > _FEWEST:
-            tries = 1
         for _ in range(min(tries, 1 + _TRIED // (len(order) + 1))):
             found = _placed(order, homes(), _Few() if few else _Many(len(order)))
             if not best or _end(found) < _end(best):
@@ -191,9 +189,7 @@ def _start(r: Request) -> tuple[int, int, int]:
 
 # How often places are looked for, from each of some orders on; less often for many values.
 _ORDERS, _TRIED = {_area: 8, _size: 8, _start: 24}, 1500
-_MANY = 128
-_LITTLE, _FEWEST = 1 << 18, 32
-"""Bytes that are near in any case, and of how many values it takes long to save some of them."""
+_MANY = 300
 
 
 def _placed(order: Sequence[Request], homes: Homes | None, placed: _Few | _Many) -> list[Placement]:

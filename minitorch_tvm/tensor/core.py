@@ -331,8 +331,7 @@ class TensorBase(Copies):
 
     def is_contiguous(self, *, memory_format: Any = contiguous_format) -> bool:
         """True if the elements are in row-major order: of all tensors but some views."""
-        if memory_format is not contiguous_format:
-            check_format("is_contiguous", memory_format)
+        check_format("is_contiguous", memory_format)
         if memory_format is channels_last:
             return self.ndim == 4 and cast("Tensor", self).permute(0, 2, 3, 1).is_contiguous()
         known = self._strides
