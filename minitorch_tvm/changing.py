@@ -255,7 +255,7 @@ def _key(node: Node) -> _Key:
         4 * x.spec_id + 2 * (x.op is SCALAR) + (x.requires_grad and not x.pending) for x in inputs
     ]
     if len(inputs) > 1 and len(set(inputs)) < len(inputs):
-        kinds += [inputs.index(x) for x in inputs]
+        kinds += [-1 - inputs.index(x) for x in inputs]  # no kinds of further inputs
     if node.donor is not None:
         donor = _donor(node)
         kinds.append(-1 if donor is None else -2 - inputs.index(donor))

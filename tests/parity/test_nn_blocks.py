@@ -418,7 +418,7 @@ def test_mistakes_read_as_in_torch(number: int) -> None:
      ({"scale_grad_by_freq": True}, "scale_grad_by_freq=True")],
 )  # fmt: skip
 def test_unsupported_options_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=f"embedding: {words} is not supported"):
+    with pytest.raises(ValueError, match=f"Embedding: {words} is not supported"):
         mt.nn.Embedding(3, 2, **options)
     with pytest.raises(ValueError, match=f"embedding: {words} is not supported"):
         F.embedding(mt.tensor([0]), mt.zeros(3, 2), **options)
