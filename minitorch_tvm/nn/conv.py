@@ -10,9 +10,10 @@ from ..core.shape import Size
 from ..tensor import Tensor
 from . import functional as F
 from . import init
-from .lines import Numbers
+from .convolutions import transposed_size
 from .module import Module
 from .parameter import Parameter, new_parameter
+from .spatial import Numbers, same_totals
 
 
 class _Conv(Module):
@@ -132,15 +133,14 @@ class _Correlation(_Conv):
         """``input`` with what is around it, and the zeros that are still to be put there."""
         if self.padding_mode == "zeros":
             return input, self.padding
-        both: list[int] = []
-        for d in reversed(range(self._dims)):
-            if isinstance(self.padding, str):
-                total = self.dilation[d] * (self.weight.shape[2 + d] - 1)
-                total = total if self.padding == "same" else 0
-                both += [total // 2, total - total // 2]
-            else:
-                both += [self.padding[d]] * 2
-        return F.pad(input, both, self.padding_mode), (0,) * self._dims
+        zeros = (0,) * self._dims
+        if isinstance(self.padding, str):
+            same = same_totals(self.weight.shape[2:], self.dilation)
+            totals = same if self.padding == "same" else zeros
+            both = [n for t in reversed(totals) for n in (t // 2, t - t // 2)]
+        else:
+            both = [n for n in reversed(self.padding) for _ in "12"]
+        return F.pad(input, both, self.padding_mode), zeros
 
 
 _PLAIN = ("stride", "padding", "dilation", "groups", "padding_mode"), ("weight", "bias")
@@ -245,17 +245,8 @@ class _ConvTranspose(_Conv):
                 f"{input.ndim} elements (got {len(wanted)})"
             )
         assert not isinstance(self.padding, str)
-        least = [
-            (n - 1) * s - 2 * p + d * (k - 1) + 1
-            for n, s, p, d, k in zip(
-                input.shape[skipped:],
-                self.stride,
-                self.padding,
-                self.dilation,
-                self.kernel_size,
-                strict=True,
-            )
-        ]
+        numbers = self.kernel_size, self.stride, self.padding, self.dilation, (0,) * dims
+        least = [*transposed_size(input.shape[skipped:], *numbers)[-dims:]]
         most = [n + s - 1 for n, s in zip(least, self.stride, strict=True)]
         if any(not a <= n <= z for a, n, z in zip(least, wanted, most, strict=True)):
             raise ValueError(
@@ -264,22 +255,17 @@ class _ConvTranspose(_Conv):
             )
         return tuple(n - a for n, a in zip(wanted, least, strict=True))
 
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """[n, in_channels, ...] to [n, out_channels, ...]."""
+        convolve = getattr(F, f"conv_transpose{self._dims}d")
+        before = self.weight, self.bias, self.stride, self.padding
+        extra = self._extra(input, output_size)
+        result: Tensor = convolve(input, *before, extra, self.groups, self.dilation)
+        return result
+
 
 class ConvTranspose1d(_ConvTranspose):
     """The gradient of a :class:`Conv1d` by its input, as a layer; see :class:`ConvTranspose2d`."""
-
-    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """[n, in_channels, l] to [n, out_channels, l']."""
-        return F.conv_transpose1d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,  # type: ignore[arg-type]
-            self._extra(input, output_size),
-            self.groups,
-            self.dilation,
-        )
 
 
 class ConvTranspose2d(_ConvTranspose):
@@ -297,19 +283,6 @@ class ConvTranspose2d(_ConvTranspose):
 
     _dims = 2
 
-    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """[n, in_channels, h, w] to [n, out_channels, h', w']."""
-        return F.conv_transpose2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,  # type: ignore[arg-type]
-            self._extra(input, output_size),
-            self.groups,
-            self.dilation,
-        )
-
 
 class ConvTranspose3d(_ConvTranspose):
     """The gradient of a :class:`Conv3d` by its input, as a layer; see :class:`ConvTranspose2d`.
@@ -320,16 +293,3 @@ class ConvTranspose3d(_ConvTranspose):
     """
 
     _dims = 3
-
-    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """[n, in_channels, d, h, w] to [n, out_channels, d', h', w']."""
-        return F.conv_transpose3d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,  # type: ignore[arg-type]
-            self._extra(input, output_size),
-            self.groups,
-            self.dilation,
-        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import arguments as arg
-from ..core.arguments import floating, one_or_several
+from ..core.arguments import floating
 from ..ir.node import Node, apply, once_fitting
 from ..ir.op import op_of
 from ..ops import build as b
@@ -18,35 +18,28 @@ from ..ops import network as net
 from ..ops import volumes as vol
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .lines import Numbers
 from .pad_functions import padded
+from .spatial import Numbers, batched, image_numbers, like, same_totals, several
 
 _SIDES = ("depth", "height", "width")
 
 
-def _several(function: str, argument: str, position: int, value: Any, count: int) -> Any:
-    """A parameter of a convolution as ``count`` ints."""
-    if type(value) is tuple and tuple(map(type, value)) == (int,) * count:
-        return value
-    numbers = one_or_several(function, argument, position, value)
-    if isinstance(numbers, int):
-        return (numbers,) * count
-    if len(numbers) not in (1, count):
+def _numbers(
+    function: str, argument: str, position: int, value: Any, count: int
+) -> tuple[int, ...]:
+    """A parameter of a convolution as ``count`` ints; RuntimeError for another number of them."""
+    numbers = several(function, argument, position, value, count)
+    if len(numbers) != count:
         raise RuntimeError(
             f"expected {argument} to be a single integer value or a list of {count} values to match"
             f" the convolution dimensions, but got {argument}={list(numbers)}"
         )
-    return numbers if len(numbers) == count else numbers * count
+    return numbers
 
 
 def _by_side(name: str, numbers: Sequence[int]) -> list[str]:
     """Each of two or three numbers with its name, as PyTorch shows them."""
     return [f"{name}_{side}: {n}" for side, n in zip(_SIDES[-len(numbers) :], numbers, strict=True)]
-
-
-def _image_numbers(numbers: Sequence[int], usual: int) -> tuple[int, ...]:
-    """One number of a line as two of an image of height one."""
-    return (usual, *numbers) if len(numbers) == 1 else tuple(numbers)
 
 
 def _shown(numbers: Sequence[int]) -> str:
@@ -135,7 +128,7 @@ def _check_types(x: Node, w: Node) -> None:
 def _check_room(x: Node, count: int) -> None:
     if 0 in x.shape[-count:]:
         shape = x.shape if len(x.shape) == count + 2 else (1, *x.shape)
-        shown = [*shape[:2], *_image_numbers(shape[2:], 1)]
+        shown = [*shape[:2], *image_numbers(shape[2:], 1)]
         raise RuntimeError(
             f"Only zero batch or zero channel inputs are supported, but got input shape: {shown}"
         )
@@ -178,29 +171,13 @@ def _check(
     _check_types(x, w)
     floating(x.dtype, "compute_columns3d" if count == 3 else "slow_conv2d_cpu")
     if 0 in kernel:
-        sizes = _by_side("kernel", _image_numbers(kernel, 1))
+        sizes = _by_side("kernel", image_numbers(kernel, 1))
         shown = f": {_shown(kernel)} (TxHxW)" if count == 3 else f" {' '.join(sizes)}"
         raise RuntimeError(f"kernel size should be greater than zero, but got{shown}")
     if not min(dilation):
-        shown_dilation = list(_image_numbers(dilation, 1))
+        shown_dilation = list(image_numbers(dilation, 1))
         raise RuntimeError(f"dilation should be greater than zero, but got {shown_dilation}")
     _check_room(x, count)
-
-
-def _batched(x: Node, count: int) -> Node:
-    """x [c, ...] as [1, c, ...], and a line as an image."""
-    if len(x.shape) == count + 2 > 3:
-        return x
-    shape = x.shape if len(x.shape) == count + 2 else (1, *x.shape)
-    return b.reshape(x, (*shape[:2], *_image_numbers(shape[2:], 1)))
-
-
-def _like(y: Node, x: Node, count: int) -> Tensor:
-    """y [n, c, ...] as the input x was: with or without n, a line or an image."""
-    if len(x.shape) == len(y.shape):
-        return Tensor._wrap(y)
-    lead = y.shape[:2] if len(x.shape) == count + 2 else y.shape[1:2]
-    return Tensor._wrap(b.reshape(y, (*lead, *y.shape[-count:])))
 
 
 def _convolution(
@@ -216,26 +193,25 @@ def _convolution(
 ) -> Tensor:
     x, w = node_of(function, "input", 1, input), node_of(function, "weight", 2, weight)
     offset = None if bias is None else node_of(function, "bias", 3, bias)
-    steps = _several(function, "stride", 4, stride, count)
-    spread = _several(function, "dilation", 6, dilation, count)
+    steps = _numbers(function, "stride", 4, stride, count)
+    spread = _numbers(function, "dilation", 6, dilation, count)
     groups = arg.integer(function, "groups", 7, groups)
     margins: str | tuple[int, ...] = (
-        padding if isinstance(padding, str) else _several(function, "padding", 5, padding, count)
+        padding if isinstance(padding, str) else _numbers(function, "padding", 5, padding, count)
     )
     _check((x, w, offset), function, steps, margins, spread, groups)
     wide = x
     if isinstance(margins, str):
-        same = margins == "same"
-        totals = [d * (k - 1) * same for d, k in zip(spread, w.shape[2:], strict=True)]
+        totals = same_totals(w.shape[2:], spread) if margins == "same" else [0] * count
         # An odd one goes one element more to the end, which only an explicit pad can express.
         wide = padded(x, [n for t in reversed(totals) for n in (0, t % 2)], 0.0)
         margins = tuple(t // 2 for t in totals)
-    wide = _batched(wide, count)
+    wide = batched(wide, count)
     if count == 1:
         steps, spread, margins = (1, *steps), (1, *spread), (0, *margins)
-        w = _batched(w, 1)
+        w = batched(w, 1)
     convolve = vol.conv3d if count == 3 else net.conv2d
-    return _like(convolve(wide, w, offset, steps, margins, spread, groups), x, count)
+    return like(convolve(wide, w, offset, steps, margins, spread, groups), x, count)
 
 
 def conv1d(
@@ -313,18 +289,18 @@ def _check_transposed(
     if count == 3 and offset is not None:
         _check_types(x, offset)
     floating(x.dtype, f"slow_conv_transpose{max(count, 2)}d_out_cpu")
-    kernel = _image_numbers(w.shape[2:], 1)
+    kernel = image_numbers(w.shape[2:], 1)
     empty = not w.shape[1] or (count == 3 and 0 in kernel)
     if 0 in kernel and not empty:
         raise RuntimeError(
             "kernel size should be greater than zero, but got "
             + " ".join(_by_side("kernel", kernel))
         )
-    dilation, stride = _image_numbers(dilation, 1), _image_numbers(stride, 1)
+    dilation, stride = image_numbers(dilation, 1), image_numbers(stride, 1)
     if not min(dilation):
         shown = ", ".join(_by_side("dilation", dilation))
         raise RuntimeError(f"dilation should be greater than zero, but got {shown}")
-    extra = _image_numbers(extra, 0)
+    extra = image_numbers(extra, 0)
     if any(e >= max(s, g) for e, s, g in zip(extra, stride, dilation, strict=True)):
         named = (("output_padding", extra), ("stride", stride), ("dilation", dilation))
         raise RuntimeError(
@@ -338,9 +314,9 @@ def _check_transposed(
             wanted = f"5D ({planes}) tensor expected for weight"
         raise RuntimeError(f"non-empty {wanted}, but got: {[*w.shape[:2], *kernel]}")
     _check_room(x, count)
-    size = _transposed_size(x.shape[-count:], w, stride, padding, dilation, extra)
+    size = transposed_size(x.shape[-count:], kernel, stride, padding, dilation, extra)
     if min(size) < 1:
-        shown_sizes = [_shown(n) for n in (_image_numbers(x.shape[-count:], 1), size)]
+        shown_sizes = [_shown(n) for n in (image_numbers(x.shape[-count:], 1), size)]
         raise RuntimeError(
             f"Given input size per channel: ({shown_sizes[0]}). Calculated output size per "
             f"channel: ({shown_sizes[1]}). Output size is too small"
@@ -352,17 +328,20 @@ def _check_transposed(
         )
 
 
-def _transposed_size(
+def transposed_size(
     size: Sequence[int],
-    w: Node,
+    kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     extra: Sequence[int],
 ) -> tuple[int, ...]:
-    kernel, padding = _image_numbers(w.shape[2:], 1), _image_numbers(padding, 0)
-    numbers = zip(_image_numbers(size, 1), stride, padding, dilation, kernel, extra, strict=True)
-    return tuple((n - 1) * s - 2 * p + g * (k - 1) + e + 1 for n, s, p, g, k, e in numbers)
+    """Sizes of what a transposed convolution makes; a line's as those of an image of height one."""
+    ones, zeros = (size, kernel, stride, dilation), (padding, extra)
+    n, k, s, g = (image_numbers(numbers, 1) for numbers in ones)
+    p, e = (image_numbers(numbers, 0) for numbers in zeros)
+    sides = zip(n, k, s, p, g, e, strict=True)
+    return tuple((n - 1) * s - 2 * p + g * (k - 1) + e + 1 for n, k, s, p, g, e in sides)
 
 
 def _transposed(
@@ -379,25 +358,25 @@ def _transposed(
 ) -> Tensor:
     x, w = node_of(function, "input", 1, input), node_of(function, "weight", 2, weight)
     offset = None if bias is None else node_of(function, "bias", 3, bias)
-    steps = _several(function, "stride", 4, stride, count)
-    margins = _several(function, "padding", 5, padding, count)
-    extra = _several(function, "output_padding", 6, output_padding, count)
+    steps = _numbers(function, "stride", 4, stride, count)
+    margins = _numbers(function, "padding", 5, padding, count)
+    extra = _numbers(function, "output_padding", 6, output_padding, count)
     groups = arg.integer(function, "groups", 7, groups)
-    spread = _several(function, "dilation", 8, dilation, count)
+    spread = _numbers(function, "dilation", 8, dilation, count)
     _check_transposed((x, w, offset), function, steps, margins, extra, groups, spread)
-    steps, spread = _image_numbers(steps, 1), _image_numbers(spread, 1)
-    margins, extra = _image_numbers(margins, 0), _image_numbers(extra, 0)
-    size = _transposed_size(x.shape[-count:], w, steps, margins, spread, extra)
-    wide = _batched(x, count)
+    steps, spread = image_numbers(steps, 1), image_numbers(spread, 1)
+    margins, extra = image_numbers(margins, 0), image_numbers(extra, 0)
+    size = transposed_size(x.shape[-count:], w.shape[2:], steps, margins, spread, extra)
+    wide = batched(x, count)
     if count == 3:
         y = vol.conv_transpose3d(wide, w, steps, margins, spread, groups, size)
     else:
         op = op_of(cv.ConvGradInput, steps, margins, spread, groups, size)
-        y = apply(op, wide, _batched(w, count))
+        y = apply(op, wide, batched(w, count))
     if offset is not None:
         ones = (1,) * len(size)
         y = b.add(y, b.reshape(b.cast(offset, y.dtype), (offset.shape[0], *ones)))
-    return _like(y, x, count)
+    return like(y, x, count)
 
 
 def conv_transpose1d(

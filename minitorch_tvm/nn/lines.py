@@ -5,29 +5,18 @@ A line is an image of height one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ..core.arguments import floating, no_indices, one_or_several, unsupported
+from ..core.arguments import floating, no_indices, unsupported
 from ..ir.node import Node
-from ..ops import build as b
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
-
-Numbers = int | Sequence[int]
-
-
-def _flat(y: Node, batched: bool) -> Tensor:
-    """[n, c, 1, l] as [n, c, l] or [c, l]."""
-    n, c, _, length = y.shape
-    return Tensor._wrap(b.reshape(y, (n, c, length) if batched else (c, length)))
+from .spatial import Numbers, batched, like, several
 
 
 def _one(function: str, argument: str, position: int, value: Any) -> int:
-    numbers = one_or_several(function, argument, position, value)
-    if isinstance(numbers, int):
-        return numbers
+    numbers = several(function, argument, position, value, 1)
     if len(numbers) != 1:
         if function == "max_pool1d":
             raise RuntimeError(
@@ -38,11 +27,6 @@ def _one(function: str, argument: str, position: int, value: Any) -> int:
             f"{function}() argument '{argument}' should contain one int (got {len(numbers)})"
         )
     return numbers[0]
-
-
-def _image(x: Node) -> Node:
-    """[n, c, l] or [c, l] as [n, c, 1, l]."""
-    return b.reshape(x, (*((1,) if len(x.shape) == 2 else ()), *x.shape[:-1], 1, x.shape[-1]))
 
 
 def max_pool1d(
@@ -84,7 +68,7 @@ def max_pool1d(
     if not x.dtype.is_floating_point:
         raise unsupported("max_pool1d_impl", x.dtype)
     window = ((1, kernel), (1, step), (0, margin), (1, spread))
-    return _flat(net.max_pool2d(_image(x), window, ceil_mode), len(x.shape) == 3)
+    return like(net.max_pool2d(batched(x, 1), window, ceil_mode), x, 1)
 
 
 def _ranks(function: str, x: Node) -> None:
@@ -117,8 +101,7 @@ def avg_pool1d(
         )
     floating(x.dtype, "avg_pool2d")
     window = ((1, kernel), (1, step), (0, margin), (1, 1))
-    y = net.avg_pool2d(_image(x), window, ceil_mode, count_include_pad)
-    return _flat(y, len(x.shape) == 3)
+    return like(net.avg_pool2d(batched(x, 1), window, ceil_mode, count_include_pad), x, 1)
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Numbers) -> Tensor:
@@ -142,4 +125,4 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Numbers) -> Tensor:
             f"received {{1, {size}}}"
         )
     floating(x.dtype, "adaptive_avg_pool2d")
-    return _flat(net.adaptive_avg_pool2d(_image(x), (1, size)), len(x.shape) == 3)
+    return like(net.adaptive_avg_pool2d(batched(x, 1), (1, size)), x, 1)

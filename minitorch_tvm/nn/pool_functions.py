@@ -9,24 +9,21 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import floating, no_indices, unsupported
 from ..ir.node import Node, once_fitting
-from ..ops import build as b
 from ..ops import network as net
 from ..ops import pool as pl
 from ..ops import volumes as vol
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .lines import Numbers
+from .spatial import Numbers, batched, like, several
 
 Sizes = int | Sequence[int | None] | None
 
 
-def _several(function: str, argument: str, position: int, value: Any, count: int) -> Any:
-    """A parameter of a pooling as ``count`` ints; RuntimeError for more or none."""
-    numbers = arg.one_or_several(function, argument, position, value)
-    if isinstance(numbers, int):
-        return (numbers,) * count
-    if len(numbers) == 1:
-        return numbers * count
+def _numbers(
+    function: str, argument: str, position: int, value: Any, count: int
+) -> tuple[int, ...]:
+    """A parameter of a pooling as ``count`` ints; RuntimeError for another number of them."""
+    numbers = several(function, argument, position, value, count)
     if len(numbers) == count:
         return numbers
     either = "" if function == "avg_pool3d" else " either"
@@ -56,11 +53,11 @@ def _window(
     ceil_mode: bool,
 ) -> net.Window:
     """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
-    kernel = _several(function, "kernel_size", 2, kernel_size, count)
+    kernel = _numbers(function, "kernel_size", 2, kernel_size, count)
     own = stride is not None and stride not in ((), [])
-    steps = _several(function, "stride", 3, stride, count) if own else kernel
-    margins = _several(function, "padding", 4, padding, count)
-    spread = _several(function, "dilation", 5, dilation, count)
+    steps = _numbers(function, "stride", 3, stride, count) if own else kernel
+    margins = _numbers(function, "padding", 4, padding, count)
+    spread = _numbers(function, "dilation", 5, dilation, count)
     _check_window((x,), function, kernel, steps, margins, spread, bool(ceil_mode))
     return kernel, steps, margins, spread
 
@@ -123,16 +120,6 @@ def _check_window(
         )
 
 
-def _batched(x: Node, count: int) -> Node:
-    """[c, ...] as [1, c, ...]."""
-    return x if len(x.shape) == count + 2 else b.reshape(x, (1, *x.shape))
-
-
-def _like(y: Node, x: Node) -> Tensor:
-    """y [n, c, ...] with or without n, as x is."""
-    return Tensor._wrap(y if len(y.shape) == len(x.shape) else b.reshape(y, y.shape[1:]))
-
-
 def _max_pool(
     function: str,
     count: int,
@@ -150,7 +137,7 @@ def _max_pool(
     if x.dtype is dt.bool_:
         raise unsupported(function, x.dtype)
     pool = vol.max_pool3d if count == 3 else net.max_pool2d
-    return _like(pool(_batched(x, count), window, ceil_mode), x)
+    return like(pool(batched(x, count), window, ceil_mode), x, count)
 
 
 def max_pool2d(
@@ -210,7 +197,8 @@ def _avg_pool(
     window = _window(function, count, x, kernel_size, stride, padding, 1, ceil_mode)
     floating(x.dtype, "avg_pool3d_out_frame" if count == 3 else "avg_pool2d")
     pool = vol.avg_pool3d if count == 3 else net.avg_pool2d
-    return _like(pool(_batched(x, count), window, ceil_mode, count_include_pad, divisor), x)
+    y = pool(batched(x, count), window, ceil_mode, count_include_pad, divisor)
+    return like(y, x, count)
 
 
 def avg_pool2d(
@@ -253,7 +241,20 @@ def avg_pool3d(
 
 def _adaptive(function: str, count: int, x: Node, output_size: Sizes) -> tuple[int, ...]:
     """What an adaptive pooling is to make of x; RuntimeError where that is impossible."""
-    mean = "avg" in function
+    sizes: Sequence[Any] = (output_size,) * count
+    if not isinstance(output_size, int) and isinstance(output_size, Sequence):
+        sizes = output_size
+    given = tuple([n if m is None else m for n, m in zip(x.shape[-count:], sizes, strict=False)])
+    out = arg.several(function, "output_size", 2, given)
+    _check_adaptive((x,), function, count, len(sizes), out)
+    return out
+
+
+@once_fitting
+def _check_adaptive(
+    nodes: tuple[Node], function: str, count: int, given: int, out: tuple[int, ...]
+) -> None:
+    x, mean = nodes[0], "avg" in function
     if len(x.shape) not in (count + 1, count + 2):
         raise RuntimeError(
             f"{function}(): Expected {count + 1}D or {count + 2}D tensor, but "
@@ -267,12 +268,9 @@ def _adaptive(function: str, count: int, x: Node, output_size: Sizes) -> tuple[i
                 f"{function}(): Expected input to have non-zero size for non-batch dimensions, but "
                 f"input has sizes {list(x.shape)} with dimension {axis} being empty"
             )
-    sizes = output_size if isinstance(output_size, Sequence) else (output_size,) * count
-    if len(sizes) != count:
+    if given != count:
         wrong = "output_size must be" if mean else "internal error: output_size.size() must be"
         raise RuntimeError(f"{function}{':' if mean else '():'} {wrong} {count}")
-    given = [n if m is None else m for n, m in zip(x.shape[-count:], sizes, strict=True)]
-    out = arg.several(function, "output_size", 2, given)
     if mean and min(out) < 0:
         shown = ", ".join(map(str, out[:2])) + "".join(f",{n}" for n in out[2:])
         raise RuntimeError(
@@ -281,7 +279,6 @@ def _adaptive(function: str, count: int, x: Node, output_size: Sizes) -> tuple[i
         )
     arg.bounded((*x.shape[:-count], *out))
     floating(x.dtype, f"{function}_cpu" if count == 3 else function)
-    return out
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
@@ -297,7 +294,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
     """
     x = node_of("adaptive_avg_pool2d", "input", 1, input)
     rows, columns = _adaptive("adaptive_avg_pool2d", 2, x, output_size)
-    return _like(net.adaptive_avg_pool2d(_batched(x, 2), (rows, columns)), x)
+    return like(net.adaptive_avg_pool2d(batched(x, 2), (rows, columns)), x, 2)
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
@@ -311,7 +308,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
     """
     x = node_of("adaptive_avg_pool3d", "input", 1, input)
     depth, rows, columns = _adaptive("adaptive_avg_pool3d", 3, x, output_size)
-    return _like(vol.adaptive_avg_pool3d(_batched(x, 3), (depth, rows, columns)), x)
+    return like(vol.adaptive_avg_pool3d(batched(x, 3), (depth, rows, columns)), x, 3)
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
@@ -323,7 +320,7 @@ def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool 
     no_indices("adaptive_max_pool2d", return_indices)
     x = node_of("adaptive_max_pool2d", "input", 1, input)
     rows, columns = _adaptive("adaptive_max_pool2d", 2, x, output_size)
-    return _like(net.adaptive_max_pool2d(_batched(x, 2), (rows, columns)), x)
+    return like(net.adaptive_max_pool2d(batched(x, 2), (rows, columns)), x, 2)
 
 
 def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
@@ -338,4 +335,4 @@ def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool 
     no_indices("adaptive_max_pool3d", return_indices)
     x = node_of("adaptive_max_pool3d", "input", 1, input)
     depth, rows, columns = _adaptive("adaptive_max_pool3d", 3, x, output_size)
-    return _like(vol.adaptive_max_pool3d(_batched(x, 3), (depth, rows, columns)), x)
+    return like(vol.adaptive_max_pool3d(batched(x, 3), (depth, rows, columns)), x, 3)

@@ -7,9 +7,9 @@ from typing import ClassVar
 from ..core.arguments import no_indices
 from ..tensor import Tensor
 from . import functional as F
-from .lines import Numbers
 from .module import Module
 from .pool_functions import Sizes
+from .spatial import Numbers
 
 
 class _MaxPool(Module):
