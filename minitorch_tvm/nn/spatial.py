@@ -18,6 +18,8 @@ def several(function: str, argument: str, position: int, value: Any, count: int)
 
     Another number of them is returned as it is, for whoever asks to refuse in his own words.
     """
+    if type(value) is int:  # the usual cases first
+        return (value,) * count
     if type(value) is tuple and tuple(map(type, value)) == (int,) * count:
         return value
     numbers = one_or_several(function, argument, position, value)
