@@ -133,7 +133,7 @@ class PiecewiseExecutor:
             for i, result in enumerate(p.results[position]):
                 if result in donor:
                     left -= 1
-                    read = last[donor[result]]
+                    read = last.get(donor[result], -1)  # a composite may need its shape only
                     if read < position or (read == position and made_by.overwrites[i]):
                         waiting.append(result)
                         extra -= made_by.sizes[i]

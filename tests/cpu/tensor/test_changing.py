@@ -286,6 +286,19 @@ def test_running_sums_are_not_written_over_what_they_are_of() -> None:
     assert sums >= 5
 
 
+def test_what_is_updated_may_have_been_asked_for_its_shape_only() -> None:
+    rng = np.random.default_rng(5)
+    like = composite("ReshapedLike", lambda x, y: build.reshape(x, y.shape))
+    x, runs = mt.rand(8), EVENTS.get("piecewise_runs")
+    for _ in range(20):
+        y = mt.tensor([[0.0] * 4] * 2)
+        shown = mt.Tensor._wrap(apply(like, x.node, y.node)) + several(rng, x).reshape(2, 4)
+        y.copy_(x.reshape(2, 4) * 2.0)
+        mt.eval(shown, y)
+        np.testing.assert_allclose(y.numpy().reshape(8), x.numpy() * 2.0)
+    assert EVENTS.get("piecewise_runs") > runs
+
+
 def test_actions_of_episodes() -> None:
     """Which entries are read is no other size: there is no program with room for several."""
 
