@@ -15,7 +15,7 @@ from ..tensor import Tensor
 from ..tensor.creation import tensor
 from .optimizer import Group, Optimizer, check_hyperparameter, full_for, not_differentiable
 from .repeated import Reads
-from .rules import towards
+from .rules import mean, square
 
 
 class _Numbers(NamedTuple):
@@ -51,27 +51,6 @@ def _values(group: Group, state: Mapping[str, Any]) -> tuple[float, ...]:
 def _older(states: Sequence[dict[str, Any]]) -> None:
     for state in states:
         state["step"] += 1
-
-
-def _direction(p: Node, g: Node, decay: Node, coupled: bool, maximize: bool) -> Node:
-    g = b.cast(g, p.dtype)
-    if maximize:
-        g = b.neg(g)
-    return b.add(g, b.mul(p, decay)) if coupled else g
-
-
-def _mean(
-    p: Node, g: Node, decay: Node, m: Node, rise: Node, coupled: bool, maximize: bool
-) -> Node:
-    g = _direction(p, g, decay, coupled, maximize)
-    return towards(m, g, rise)
-
-
-def _square(
-    p: Node, g: Node, decay: Node, v: Node, keep: Node, rise: Node, coupled: bool, maximize: bool
-) -> Node:
-    g = _direction(p, g, decay, coupled, maximize)
-    return b.add(b.mul(v, keep), b.mul(b.mul(g, g), rise))
 
 
 def _step(
@@ -152,8 +131,8 @@ class Adam(Optimizer):
         amsgrad = group["amsgrad"]
         decays, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
         direction = (decays and not decoupled, group["maximize"])
-        mean = composite("AdamMean", _mean, *direction)
-        square = composite("AdamSquare", _square, *direction)
+        running_mean = composite("AdamMean", mean, *direction)
+        running_square = composite("AdamSquare", square, *direction)
         step = composite("Adam", _step, decays and decoupled)
         known: dict[tuple[DType, int], _Numbers] = {}
         updated = [p for p in group["params"] if p._grad is not None]
@@ -173,11 +152,11 @@ class Adam(Optimizer):
             if n is None:
                 values = functools.partial(_values, group, state)
                 n = known[dtype, state["step"]] = _Numbers(*self._numbers(values, dtype))
-            g: Node = p._grad.node
+            g: Node = b.cast(p._grad.node, dtype)
             first, second = state["exp_avg"], state["exp_avg_sq"]
-            m = apply(mean, node, g, n.decay, first.node, n.rise1)
+            m = apply(running_mean, g, node, n.decay, first.node, n.rise1)
             first._become(m)
-            v = apply(square, node, g, n.decay, second.node, n.beta2, n.rise2)
+            v = apply(running_square, g, node, n.decay, second.node, n.beta2, n.rise2)
             second._become(v)
             if amsgrad:
                 largest = state["max_exp_avg_sq"]
