@@ -16,7 +16,7 @@ from ..ops import build as b
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from ..tensor.gathering import checked
-from .functions import reject_embedding_options
+from .functions import padding_row, reject_embedding_options
 
 
 def embedding_bag(
@@ -77,19 +77,21 @@ def embedding_bag(
     n = table.shape[0]
     if padding_idx is not None:
         padding_idx = integer("embedding_bag", "padding_idx", 9, padding_idx)
-    if padding_idx is not None and not -n <= padding_idx < n:
-        raise RuntimeError(
-            f"padding_idx must be within the number of embeddings, {-n} through {n - 1}, but got "
-            f"{padding_idx}"
-        )
+    row = padding_row(padding_idx, n, lambda: _no_row(n, padding_idx))
     _check_dtypes(index, starts, table, weights)
     count = index.shape[0] if starts is None else starts.shape[0]
     if starts is not None:
         starts = _checked_starts(starts, index.shape[0])
         count = max(count - 1, 0) if include_last_offset else count
-    row = None if padding_idx is None else padding_idx % n
     index = checked(index, _rows(n))
     return Tensor._wrap(bags.embedding_bag(table, index, starts, weights, mode, count, row))
+
+
+def _no_row(rows: int, padding_idx: int | None) -> Exception:
+    return RuntimeError(
+        f"padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got "
+        f"{padding_idx}"
+    )
 
 
 def _starts(index: Node, offsets: Tensor | None) -> Node | None:

@@ -8,7 +8,7 @@ from ..tensor import Tensor
 from ..tensor.host import host_array, set_value
 from . import functional as F
 from . import init
-from .functions import padding_row, reject_embedding_options
+from .functions import no_padding_row, padding_row, reject_embedding_options
 from .module import Module
 from .parameter import Parameter, new_parameter
 
@@ -54,7 +54,7 @@ class Embedding(Module):
         reject_embedding_options("Embedding", max_norm, scale_grad_by_freq, sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = padding_row(padding_idx, num_embeddings)
+        self.padding_idx = padding_row(padding_idx, num_embeddings, no_padding_row("Padding_idx"))
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
@@ -151,9 +151,7 @@ class EmbeddingBag(Module):
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise AssertionError("padding_idx must be within num_embeddings")
-        self.padding_idx = padding_row(padding_idx, num_embeddings)
+        self.padding_idx = padding_row(padding_idx, num_embeddings, no_padding_row("padding_idx"))
         self.mode = mode
         self.sparse = sparse
         self.include_last_offset = include_last_offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import random as rng
 from ..autograd import no_grad
@@ -379,13 +379,21 @@ def reject_embedding_options(
             raise ValueError(f"{function}: {name} is not supported")
 
 
-def padding_row(padding_idx: int | None, rows: int) -> int | None:
-    """``padding_idx`` counted from 0; AssertionError if there is no such row."""
+def padding_row(padding_idx: int | None, rows: int, error: Callable[[], Exception]) -> int | None:
+    """``padding_idx`` counted from 0; raises ``error()`` if there is no such row."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise AssertionError("Padding_idx must be within num_embeddings")
+        raise error()
     return padding_idx % rows
+
+
+def no_padding_row(name: str) -> Callable[[], Exception]:
+    """Makes the error of layers for a row that there is not."""
+    return lambda: AssertionError(f"{name} must be within num_embeddings")
+
+
+_NO_PADDING_ROW = no_padding_row("Padding_idx")
 
 
 def embedding(
@@ -416,7 +424,7 @@ def embedding(
         raise RuntimeError("'weight' must be 2-D")
     if padding_idx is not None:
         padding_idx = integer("embedding", "padding_idx", 3, padding_idx)
-    row = padding_row(padding_idx, table.shape[0])
+    row = padding_row(padding_idx, table.shape[0], _NO_PADDING_ROW)
     if index.dtype not in (dt.int32, dt.int64):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "

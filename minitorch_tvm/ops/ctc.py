@@ -21,6 +21,7 @@ from . import build as b
 from . import derived as d
 from . import picking as pk
 from .composite import Composite
+from .special import special
 
 
 @record(eq=False)
@@ -111,13 +112,6 @@ class _Turned:
         return pk.gather(x, b.expand(b.reshape(self.place, (1, *self.place.shape)), x.shape), 2)
 
 
-def _log_sum(x: Node, y: Node) -> Node:
-    """log(e**x + e**y), of numbers that may be -inf."""
-    top = d.maximum(x, y)
-    base = b.where(b.eq(top, b.full_like(top, -math.inf)), b.full_like(top, 0.0), top)
-    return b.add(b.log(b.add(b.exp(b.sub(x, base)), b.exp(b.sub(y, base)))), base)
-
-
 def _loss(x: Node, labels: Node, frames: Node, lengths: Node, blank: int, finite: bool) -> Node:
     times, n, _ = x.shape
     none, never = (b.full((n,), number, x.dtype) for number in (0.0, math.inf))
@@ -135,7 +129,7 @@ def _loss(x: Node, labels: Node, frames: Node, lengths: Node, blank: int, finite
         ends = pk.gather(end, before, 1)
         blank_last, label_last = (b.reshape(b.narrow(ends, 1, k, k + 1), (n,)) for k in (0, 1))
         label_last = b.where(unlabelled, b.full_like(label_last, -math.inf), label_last)
-        found = b.neg(_log_sum(blank_last, label_last))
+        found = b.neg(apply(special("logaddexp"), blank_last, label_last))
         loss = b.where(b.eq(frames, zero), loss, found)
     return b.where(b.eq(loss, never), none, loss) if finite else loss
 

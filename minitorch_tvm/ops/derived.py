@@ -369,10 +369,11 @@ def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None 
     wrapped = wrap_dims(dims, len(x.shape))
     if not wrapped:
         return clone(x)
-    return apply(composite("Mean", _mean, wrapped, bool(keepdim)), x)
+    return apply(composite("Mean", mean_over, wrapped, bool(keepdim)), x)
 
 
-def _mean(x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
+def mean_over(x: Node, dims: Sequence[int], keepdim: bool) -> Node:
+    """The ops of a mean over some wrapped dimensions, for what is made of such."""
     total = b.sum(x, dims, keepdim)
     count = numel(tuple(x.shape[d] for d in dims))
     if not count:
@@ -401,7 +402,7 @@ def var(
 
 
 def _var(x: Node, dims: tuple[int, ...], freedom: float, keepdim: bool) -> Node:
-    centred = b.sub(x, _mean(x, dims, True)) if dims else b.sub(x, x)
+    centred = b.sub(x, mean_over(x, dims, True)) if dims else b.sub(x, x)
     square = b.mul(centred, centred)
     total = b.sum(square, dims, keepdim) if dims else square
     if freedom <= 0:  # infinite, and NaN where all elements are equal

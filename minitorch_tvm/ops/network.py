@@ -16,7 +16,7 @@ from . import build as b
 from . import conv as cv
 from . import pool as pl
 from .composite import Expandable, composite
-from .derived import add
+from .derived import add, mean_over
 from .softmax import weights
 
 
@@ -296,12 +296,13 @@ def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
 
 def _adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
     if out == (1, 1):
-        return _mean(x, (2, 3))
+        return mean_over(x, (2, 3), True)
     kernel = _even_window(x.shape[2:], out)
     if kernel is not None:
         return _avg_pool2d(x, kernel, False, True, 0)
     # Every window is a rectangle, so rows can be averaged first.
-    return _adaptive_line(_adaptive_line(x, 2, out[0], _mean), 3, out[1], _mean)
+    mean = functools.partial(mean_over, keepdim=True)
+    return _adaptive_line(_adaptive_line(x, 2, out[0], mean), 3, out[1], mean)
 
 
 def adaptive_max_pool2d(x: Node, out: tuple[int, int]) -> Node:
@@ -323,10 +324,6 @@ def _even_window(size: Shape, out: tuple[int, int]) -> Window | None:
         return None
     kernel = (size[0] // out[0], size[1] // out[1])
     return kernel, kernel, (0, 0), (1, 1)
-
-
-def _mean(x: Node, axes: tuple[int, ...]) -> Node:
-    return b.div(b.sum(x, axes, True), b.full_like(x, float(math.prod(x.shape[a] for a in axes))))
 
 
 def _most(x: Node, axes: tuple[int, ...]) -> Node:

@@ -10,6 +10,7 @@ or its sum, is that over its depth of those over its images.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..core.shape import Shape
 from ..ir.node import Node, apply
@@ -35,27 +36,13 @@ def conv3d(
     groups: int,
 ) -> Node:
     """Cross-correlation of x [n, c, d, h, w] with weight [o, c / groups, kd, kh, kw]."""
-    own = stride, padding, dilation, groups
-    if bias is None:
-        return apply(composite("Conv3d", _conv3d, *own), x, weight)
-    return apply(composite("Conv3d", _conv3d_and_bias, *own), x, weight, bias)
+    given = (x, weight) if bias is None else (x, weight, bias)
+    return apply(composite("Conv3d", _conv3d, stride, padding, dilation, groups), *given)
 
 
-def _conv3d(
-    x: Node, weight: Node, stride: Shape, padding: Shape, dilation: Shape, groups: int
-) -> Node:
-    return _conv3d_and_bias(x, weight, None, stride, padding, dilation, groups)
-
-
-def _conv3d_and_bias(
-    x: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    groups: int,
-) -> Node:
+def _conv3d(*given: Any) -> Node:
+    x, weight, *rest, stride, padding, dilation, groups = given
+    bias = rest[0] if rest else None
     o, c, kd, kh, kw = weight.shape
     n, _, _, h, w = x.shape
     slices = _around(_slices_first(x), padding[0])
