@@ -10,6 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_LAYERS = _PACKAGE + "nn/"
 
 Provenance = tuple[CodeType, int]
 
@@ -71,13 +72,12 @@ def user_place() -> Provenance | None:
 def called() -> CodeType | None:
     """The function of this package that the user called.
 
-    Those written in ``nn/functional.py`` are passed over: in PyTorch they are in Python, and what
-    they call counts.
+    Those of ``nn`` are passed over: in PyTorch they are in Python, and what they call counts.
     """
     code: CodeType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if not frame.f_code.co_filename.endswith("/nn/functional.py"):
+        if not frame.f_code.co_filename.startswith(_LAYERS):
             code = frame.f_code
         frame = frame.f_back
     return code

@@ -144,7 +144,8 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where |input| <= ``lambd``, else input."""
-    return tensor_of("hardshrink", "input", 1, input).hardshrink(lambd)
+    x = tensor_of("hardshrink", "input", 1, input)
+    return x.hardshrink(number("hardshrink", "lambd", 2, lambd))
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:

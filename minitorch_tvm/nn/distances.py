@@ -193,8 +193,7 @@ def cosine_embedding_loss(
 
 def _distance(x: Node, y: Node, p: float, eps: float, keepdim: bool) -> Node:
     z = d.cast_float(d.add(d.sub(x, y), float(eps)))
-    power = number("pairwise_distance", "p", 3, p, "float")
-    return vector_norm(z, power, (-1,) if z.shape else None, keepdim)
+    return vector_norm(z, p, (-1,) if z.shape else None, keepdim)
 
 
 def pairwise_distance(
@@ -207,7 +206,8 @@ def pairwise_distance(
     tensor([5.])
     """
     x, y = node_of("pairwise_distance", "x1", 1, x1), node_of("pairwise_distance", "x2", 2, x2)
-    return Tensor._wrap(_distance(x, y, p, eps, keepdim))
+    power = number("pairwise_distance", "p", 3, p, "float")
+    return Tensor._wrap(_distance(x, y, power, eps, keepdim))
 
 
 def triplet_margin_loss(
@@ -244,6 +244,7 @@ def triplet_margin_loss(
             f"{ranks[2]}D inputs"
         )
     a, same, other = nodes
+    p = number("triplet_margin_loss", "p", 5, p, "float")
     near, far = _distance(a, same, p, eps, False), _distance(a, other, p, eps, False)
     if swap:
         far = d.minimum(far, _distance(same, other, p, eps, False))

@@ -441,7 +441,7 @@ def binary_cross_entropy_with_logits(
     t = b.cast(target.node, x.dtype)
     more = []
     if pos_weight is not None:
-        positive = node_of("binary_cross_entropy_with_logits", "pos_weight", 7, pos_weight)
+        positive = node_of("binary_cross_entropy_with_logits", "pos_weight", 4, pos_weight)
         require_broadcast(positive, x)
         more.append(d.sub(positive, 1))
     losses = apply(composite("LogitsBCE", _bce_of_logits), x, t, *more)

@@ -688,6 +688,8 @@ F.softplus(T.ones(2),1,'a')
 F.hardshrink(T.ones(2),'a')
 F.threshold(T.ones(2),T.ones(2),1)
 F.pairwise_distance(T.ones(2),T.ones(2),'a')
+F.triplet_margin_loss(T.ones(2),T.ones(2),T.ones(2),p='a')
+F.binary_cross_entropy_with_logits(T.ones(2),T.ones(2),pos_weight='a')
 F.hinge_embedding_loss(T.ones(2),T.ones(2),'a')
 F.binary_cross_entropy_with_logits(T.ones(2),T.ones(2),'a')
 """
