@@ -169,7 +169,7 @@ def _names_of(part: str) -> list[str]:
 def _names_read_once() -> Iterator[None]:
     """Let parts of TVM find the functions that are theirs without looking through all names.
 
-    A dozen parts do, the linker among them: a fifth of what is left of TVM's import once its
+    A dozen parts do, the linker among them: a sixth of what is left of TVM's import once its
     library is loaded.
     """
 
@@ -189,7 +189,7 @@ def _names_read_once() -> Iterator[None]:
 
 
 _BOARDS = tuple(f"target.tag_registry.{kind}_cpu" for kind in ("arm", "aws", "riscv"))
-"""Names of processors for cross compilers, each a target that is made: a fifth of what is left of
+"""Names of processors for cross compilers, each a target that is made: a sixth of what is left of
 the import once the library is loaded."""
 
 _UNUSED = ("relax", "s_tir", "topi", "runtime.disco", *_BOARDS)
