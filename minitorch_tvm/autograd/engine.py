@@ -175,7 +175,7 @@ def cotangents(
                 if id(node) not in leading:  # PyTorch does not ask it, either
                     continue
                 grads = node.call.cotangents(returned.get(id(node), {}))
-            elif node.op.kind is Kind.COMPOSITE:
+            elif node.op.kind is Kind.COMPOSITE and type(node.op).vjp is Op.vjp:
                 grads = _later(node.op, ct, inputs)
             else:
                 grads = node.op.vjp(build, ct, node, *inputs)

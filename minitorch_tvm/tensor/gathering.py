@@ -40,7 +40,7 @@ def _moved_from(index: Node) -> list[Node] | None:
             sources.append(source)
         elif pk.is_pick(source.op):
             left.append(source.inputs[0])
-        elif isinstance(source.op, (*MOVES, ew.Cast, mv.Cat)) or d.is_stack(source.op):
+        elif isinstance(source.op, (*MOVES, ew.Cast, mv.Cat, d.Stack)):
             left += source.inputs
             narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)
             if narrower or len(left) + len(sources) > _MOST_SOURCES:
