@@ -24,7 +24,7 @@ from .runtime.memory import Buffer
 from .runtime.positions import are_inside
 from .surroundings import MISSING, Surroundings, content, is_same
 from .tensor import Tensor
-from .tensor.core import through
+from .tensor.indexing import through
 
 Repeat = Callable[[Sequence[Buffer], Sequence[Tensor]], Any]
 CHANGED = object()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ctypes import memmove
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,18 @@ def buffer_of(array: Any, dtype: DType) -> Buffer:
     buffer = Buffer(numel(array.shape) * dtype.itemsize)
     if buffer.nbytes:
         buffer.numpy(array.shape, dtype)[...] = array
+    return buffer
+
+
+def joined_buffer(parts: Sequence[Buffer]) -> Buffer:
+    """A new buffer with copies of others, one behind the other."""
+    buffer = Buffer(sum([x.nbytes for x in parts]))
+    to = buffer.address
+    for x in parts:
+        nbytes = x.nbytes
+        if nbytes:
+            memmove(to, x.address, nbytes)
+            to += nbytes
     return buffer
 
 

@@ -22,7 +22,7 @@ from ..ir.node import MODE, Node, leaf, others
 from ..ir.trace import Prefix, Trace
 from ..ops import build as b
 from ..ops import gather as ga
-from ..runtime.memory import buffer_of
+from ..runtime.memory import buffer_of, joined_buffer
 from ..sites import moves, varies
 
 if TYPE_CHECKING:
@@ -152,16 +152,20 @@ def _fits(value: Node | float, dtype: DType, shape: Shape) -> bool:
 
 
 def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
-    """Tensors joined where how many, how long or which are the same varies; else None.
+    """Tensors joined in memory; None if that is to be recorded.
 
-    A sequence that grows, a sample in which some come twice: each would need a program, and what
-    reads the result would, too.  Layers that each join other sizes do not vary: each is compared
-    with itself.  ``new``: along a dimension that they do not have.
+    So are many that are computed already, as samples are: each would be an argument of the program.
+    And so are those of which how many, how long or which are the same varies: a sequence that
+    grows, a sample in which some come twice.  Each would need a program, and what reads the result
+    would, too.  Layers that each join other sizes do not vary: each is compared with itself.
+    ``new``: along a dimension that they do not have.
     """
     if not nodes:
         return None
     trace = MODE.trace
-    if trace.forbidden or not all(map(_unwatched, nodes)):
+    if trace.forbidden or trace.capture is not None:
+        return None
+    if trace.grad_enabled and any([n.requires_grad for n in nodes]):  # noqa: C419  a list is faster
         return None
     key = (new, dim, *[n.spec_id for n in nodes])
     form = _FORMS.get(key)
@@ -171,20 +175,28 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
         form = _FORMS[key] = _form(nodes, dim, new)
     if not form:
         return None
-    axis, kind, sizes = form
-    seen: dict[int, int] = {}
-    same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
-    if not varies((kind, _parameters(trace)), (sizes, same)) or any(n.is_scalar for n in nodes):
-        return None
-    lazy.evaluate(nodes, "cat")
+    axis, kind, sizes, shape = form
+    dtype = nodes[0].dtype
+    many = len(nodes) >= _MANY and numel(shape) * dtype.itemsize <= _MOST_COPIED
+    if not (many and all([n.buffer is not None for n in nodes])):  # noqa: C419
+        seen: dict[int, int] = {}
+        same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
+        if not varies((kind, _parameters(trace)), (sizes, same)) or any(n.is_scalar for n in nodes):
+            return None
+        lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
-    arrays = [n.buffer.numpy(n.shape, n.dtype) for n in nodes]
+    if numel(shape[:axis]) == 1:
+        return leaf(joined_buffer([n.buffer for n in nodes]), shape, dtype)
+    arrays = [n.buffer.numpy(n.shape, dtype) for n in nodes]
     array = np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
-    return leaf(buffer_of(array, nodes[0].dtype), array.shape, nodes[0].dtype)
+    return leaf(buffer_of(array, dtype), shape, dtype)
 
 
-_Form = tuple[int, Hashable, tuple[Shape, ...]]
-"""The dimension, what is alike of all tensors that may be joined, and their sizes along it."""
+_MANY, _MOST_COPIED = 8, 1 << 22
+"""Tensors that are joined at once if they are computed; bytes that one thread copies."""
+_Form = tuple[int, Hashable, tuple[Shape, ...], Shape]
+"""The dimension, what is alike of all tensors that may be joined, their sizes along it, and the
+result's shape."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
 _MOST_FORMS = 4096
 
@@ -216,4 +228,7 @@ def _form(nodes: Sequence[Node], dim: int, new: bool) -> _Form | tuple[()]:
     kinds = {(n.dtype, n.shape[:axis], n.shape[skipped:]) for n in nodes}
     if len(kinds) > 1 or len({len(n.shape) for n in nodes}) > 1:
         return ()
-    return axis, (new, axis, *kinds), tuple(n.shape[axis:skipped] for n in nodes)
+    sizes = tuple(n.shape[axis:skipped] for n in nodes)
+    size = len(nodes) if new else sum(n for (n,) in sizes)
+    front, behind = nodes[0].shape[:axis], nodes[0].shape[skipped:]
+    return axis, (new, axis, *kinds), sizes, (*front, size, *behind)

@@ -137,7 +137,7 @@ class TensorBase(Copies):
         t._strides = strides
         base: Tensor = self  # type: ignore[assignment]
         while base._base is not None and (detached or not base._detached):
-            replay, write = through(base, replay, write)
+            replay, write = indexing.through(base, replay, write)
             base = base._base
         t._base, t._replay, t._write = base, replay, write
         t._seen, t._detached = base._version, detached
@@ -604,17 +604,30 @@ class TensorBase(Copies):
         shape, known = self._node.shape, self._strides
         if known is not None:
             region = region.at_front(known)
-        return self._view(region.read, region.write, region.strides(shape, known))
+        owner, whole = self._owned(region)
+        return owner._view(whole.read, whole.write, region.strides(shape, known))
+
+    def _owned(self, region: indexing.Region) -> tuple[TensorBase, indexing.Region]:
+        """The same elements as a region of the base, where histories do not part; else given."""
+        node, base = self.node, self._base
+        if base is None or self._detached:
+            return self, region
+        if MODE.trace.grad_enabled and (node.requires_grad or base._node.requires_grad):
+            return self, region
+        outer = indexing.region_of(self)
+        whole = None if outer is None else indexing.region_in(outer, region)
+        return (self, region) if whole is None else (base, whole)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         region = indexing.parse(self._node.shape, index)
         if not isinstance(value, (TensorBase, bool, int, float, np.generic, np.ndarray)):
             kind = f"torch.{self.dtype.torch_name}Tensor"
             raise TypeError(f"can't assign a {type(value).__name__} to a {kind}")
-        if isinstance(value, TensorBase) and self._shows(value, region):
+        owner, whole = self._owned(region)
+        if isinstance(value, TensorBase) and owner._shows(value, whole):
             return
         source = self._operand(value)
-        if at_once.store(self, region, source):
+        if at_once.store(owner, whole, source, None if owner is self else self):
             return
         if not isinstance(source, Node):
             if isinstance(source, int) and not -(1 << 63) <= source < 1 << 63:
@@ -640,21 +653,6 @@ class TensorBase(Copies):
         if isinstance(value, np.ndarray):
             return leaf_of(value, None)
         raise TypeError(f"expected a Tensor or a number, but got {type(value).__name__}")
-
-
-def through(
-    view: TensorBase, replay: Callable[[Node], Node], write: Callable[[Node, Node], Node]
-) -> tuple[Callable[[Node], Node], Callable[[Node, Node], Node]]:
-    """How to read from and write to the base of ``view`` what is a part of ``view``."""
-    outer_replay, outer_write = view._replay, view._write
-
-    def read(root: Node) -> Node:
-        return replay(outer_replay(root))
-
-    def put(root: Node, value: Node) -> Node:
-        return outer_write(root, write(outer_replay(root), value))
-
-    return read, put
 
 
 def _drop_leading(x: Node, rank: int) -> Node:

@@ -30,11 +30,9 @@ def _operand(function: str, other: Any) -> None:
 def _elements(function: str, tensors: Sequence[Tensor]) -> list[Node]:
     if not isinstance(tensors, (tuple, list)):
         raise arg.wrong_kind(function, "tensors", 1, "tuple of Tensors", tensors)
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
-            )
+    if not all([issubclass(kind, Tensor) for kind in set(map(type, tensors))]):  # noqa: C419
+        i, t = next((i, t) for i, t in enumerate(tensors) if not isinstance(t, Tensor))
+        raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
     return [t.node for t in tensors]
 
 

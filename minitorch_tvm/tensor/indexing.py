@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from ..core.record import record
@@ -76,6 +77,44 @@ def region_of(view: Any) -> Region | None:
     """What part of its base a view shows, if that is a region."""
     region = getattr(view._write, "__self__", None)
     return region if isinstance(region, Region) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def region_in(outer: Region, inner: Region) -> Region | None:
+    """``inner``, a region of what ``outer`` shows, as a region of the tensor that this is one of.
+
+    None if it takes nothing of a dimension that ``outer`` adds.
+    """
+    starts, stops, steps, sizes = map(list, (outer.starts, outer.stops, outer.steps, outer.sizes))
+    for d, axis in enumerate(outer.axes):
+        size = inner.sizes[d]
+        if axis >= 0:
+            starts[axis] += inner.starts[d] * steps[axis]
+            steps[axis] *= inner.steps[d]
+            stops[axis] = starts[axis] + max(0, (size - 1) * steps[axis] + 1)
+            sizes[axis] = size
+        elif not size:
+            return None
+    ends = (*outer.axes, ~len(starts))  # a new dimension behind all others, too, is in front of one
+    axes = [ends[d] if d >= 0 else min(ends[~d], ~ends[~d]) for d in inner.axes]
+    return Region(*map(tuple, (starts, stops, steps, inner.shape, axes, sizes)))
+
+
+Read = Callable[[Node], Node]
+Write = Callable[[Node, Node], Node]
+
+
+def through(view: Any, replay: Read, write: Write) -> tuple[Read, Write]:
+    """How to read from and write to the base of ``view`` what is a part of ``view``."""
+    outer_replay, outer_write = view._replay, view._write
+
+    def read(root: Node) -> Node:
+        return replay(outer_replay(root))
+
+    def put(root: Node, value: Node) -> Node:
+        return outer_write(root, write(outer_replay(root), value))
+
+    return read, put
 
 
 def parse(shape: Shape, index: Any) -> Region:
