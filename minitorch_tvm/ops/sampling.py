@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..core import dtype as dt
 from ..ir.node import Node, apply
+from ..ir.op import Op
 from . import build as b
-from .composite import composite
+from .composite import Composite, composite
 from .gather import take
 from .scan import argsort, cumulative_sum
 
@@ -56,6 +57,11 @@ def _with(weights: Node, bits: Node) -> Node:
 def with_replacement(weights: Node, bits: Node) -> Node:
     """As many columns as there are bits for each row of weights, independent of each other."""
     return apply(composite("Multinomial", _with), weights, bits)
+
+
+def is_draw(op: Op) -> bool:
+    """True of what :func:`without_replacement` and :func:`with_replacement` record."""
+    return isinstance(op, Composite) and op.function in (_without, _with)
 
 
 def _flaw(weights: Node) -> Node:

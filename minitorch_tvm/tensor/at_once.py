@@ -53,6 +53,25 @@ def is_unshared(node: Node, parts: int = 0) -> bool:
     return sys.getrefcount(node) <= 4 and sys.getrefcount(buffer) <= 3 + 2 * parts
 
 
+def reshaped(x: Node, shape: Shape) -> Node:
+    """The same elements in another shape, in the same memory if they are computed."""
+    memory = x.buffer
+    # As of parts: what reads the user's memory is recorded.
+    if memory is None or memory.shared or not _unwatched(x):
+        return b.reshape(x, shape)
+    return x if x.shape == shape else leaf(memory, shape, x.dtype)
+
+
+def permuted(x: Node, order: Sequence[int]) -> Node:
+    """The dimensions in another order; as :func:`reshaped` where no element moves."""
+    shape = x.shape
+    if x.buffer is not None:
+        long = [d for d in order if shape[d] != 1]
+        if long == sorted(long):
+            return reshaped(x, tuple([shape[d] for d in order]))
+    return b.permute(x, order)
+
+
 def read(x: Node, region: Region) -> Node | None:
     """A region of ``x`` as a part of its memory, a copy or picked; None if it is to be recorded."""
     memory, sizes = x.buffer, region.sizes

@@ -15,6 +15,7 @@ from ..ops import elementwise as ew
 from ..ops import movement as mv
 from ..ops import picking as pk
 from ..ops import reduction as rd
+from ..ops import sampling as sa
 from ..ops import scan as sc
 
 Range = tuple[int, int]
@@ -66,6 +67,8 @@ class _Search:
             return 0, x.inputs[0].shape[op.dims[0]] - 1
         if isinstance(op, sc.ArgSort):
             return 0, x.inputs[0].shape[op.dim] - 1
+        if sa.is_draw(op):
+            return 0, x.inputs[0].shape[1] - 1
         if isinstance(op, (*MOVES, ew.Cast)) or pk.is_pick(op):
             return self.range_of(x.inputs[0])
         if dv.is_remainder(op):  # of a negative number, too

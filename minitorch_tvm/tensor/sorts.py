@@ -305,18 +305,22 @@ class Sorts(Moves):
         if not rows.shape[0]:
             return self._wrap(b.full(shape, 0, dt.int64))
         once = count == 1 or not replacement
-        _require_weights(rows, once)
         source = generator or default_generator
         if once:
             drawn = sa.without_replacement(rows, source.bits(rows.shape), count)
         else:
             drawn = sa.with_replacement(rows, source.bits((rows.shape[0], count)))
-        return self._wrap(b.reshape(drawn, shape))
+        drawn = b.reshape(drawn, shape)
+        _require_weights(rows, once, drawn)
+        return self._wrap(drawn)
 
 
-def _require_weights(rows: Node, once: bool) -> None:
-    """Evaluate weights; RuntimeError unless they are some."""
-    flaw = int(values_of(sa.flaw(rows), "multinomial")) if rows.shape[1] else 1
+def _require_weights(rows: Node, once: bool, drawn: Node) -> None:
+    """Evaluate weights, and what is drawn in the same program; RuntimeError unless they are some.
+
+    Most draws are looked at next, as actions are.
+    """
+    flaw = int(values_of(sa.flaw(rows), "multinomial", drawn)) if rows.shape[1] else 1
     if flaw == 1:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if flaw and once:

@@ -15,13 +15,14 @@ from ..core.shape import (
     flattened,
     infer_reshape,
     squeezed,
+    swapped_dims,
     unsqueezed,
     wrap_dim,
     wrap_dims,
 )
 from ..ops import build as b
 from ..ops import derived as d
-from . import indexing
+from . import at_once, indexing
 from .core import TensorBase, node_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Views(TensorBase):
         shape = self._node.shape
         order = check_permutation(arg.sizes("permute", "dims", dims), len(shape))
         return self._view(
-            lambda x: b.permute(x, order),
+            lambda x: at_once.permuted(x, order),
             lambda _, v: b.permute(v, [order.index(i) for i in range(len(order))]),
             st.permuted(shape, self._strides, order),
         )
@@ -105,7 +106,7 @@ class Views(TensorBase):
         first = wrap_dim(arg.integer("transpose", "dim0", 1, dim0), len(shape))
         second = wrap_dim(arg.integer("transpose", "dim1", 2, dim1), len(shape))
         return self._view(
-            lambda x: d.transpose(x, first, second),
+            lambda x: at_once.permuted(x, swapped_dims(len(x.shape), first, second)),
             lambda _, v: d.transpose(v, first, second),
             st.swapped(shape, self._strides, first, second),
         )
@@ -153,7 +154,7 @@ class Views(TensorBase):
 
     def _same_elements(self, sizes: Shape, strides: st.Strides | None) -> Tensor:
         return self._view(
-            lambda x: b.reshape(x, sizes), lambda x, v: b.reshape(v, x.shape), strides
+            lambda x: at_once.reshaped(x, sizes), lambda x, v: b.reshape(v, x.shape), strides
         )
 
     def squeeze(self, dim: Dims = None) -> Tensor:
