@@ -305,6 +305,8 @@ class Sorts(Moves):
         if not rows.shape[0]:
             return self._wrap(b.full(shape, 0, dt.int64))
         once = count == 1 or not replacement
+        if not n:
+            raise _no_weights()
         source = generator or default_generator
         if once:
             drawn = sa.without_replacement(rows, source.bits(rows.shape), count)
@@ -315,14 +317,18 @@ class Sorts(Moves):
         return self._wrap(drawn)
 
 
+def _no_weights() -> RuntimeError:
+    return RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+
 def _require_weights(rows: Node, once: bool, drawn: Node) -> None:
     """Evaluate weights, and what is drawn in the same program; RuntimeError unless they are some.
 
     Most draws are looked at next, as actions are.
     """
-    flaw = int(values_of(sa.flaw(rows), "multinomial", drawn)) if rows.shape[1] else 1
+    flaw = int(values_of(sa.flaw(rows), "multinomial", drawn))
     if flaw == 1:
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        raise _no_weights()
     if flaw and once:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if flaw:
