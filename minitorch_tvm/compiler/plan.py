@@ -91,7 +91,8 @@ def plan(requests: Sequence[Request], kernels: int, reuse: bool = True, workers:
     if Homes(enough, workers).keeps(largest):
         tried.append(_tried(requests, enough, lambda: Homes(enough, workers)))
     if not tried or _end(tried[0]) > enough:
-        tried.append(_tried(requests, lower_bound, lambda: None))
+        spared = min(lower_bound // 20, _SPARED) if len(requests) > _MANY else 0
+        tried.append(_tried(requests, lower_bound + spared, lambda: None))
     found = min(tried, key=_end)
     return Plan(tuple(found), _end(found), naive, lower_bound)
 
@@ -189,7 +190,8 @@ def _start(r: Request) -> tuple[int, int, int]:
 
 # How often places are looked for, from each of some orders on; less often for many values.
 _ORDERS, _TRIED = {_area: 8, _size: 8, _start: 24}, 1500
-_MANY = 300
+_MANY, _SPARED = 300, 1 << 16
+"""Values, and bytes that it is not worth looking for other places of so many to save."""
 
 
 def _placed(order: Sequence[Request], homes: Homes | None, placed: _Few | _Many) -> list[Placement]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,7 +149,28 @@ def test_many_are_placed_as_few(drawn: Lives, workers: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         few = plan.plan(wanted, 12, workers=workers)
         patch.setattr(plan, "_MANY", 0)
+        patch.setattr(plan, "_SPARED", 0)
         assert plan.plan(wanted, 12, workers=workers) == few
+
+
+@given(lives)
+def test_of_many_a_little_is_not_looked_for(drawn: Lives) -> None:
+    wanted, looked = requests(drawn, 1 << 6), []
+    placed = plan._placed
+
+    def counted(*given: Any) -> Any:
+        looked.append(plan._end(placed(*given)))
+        return placed(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_MANY", 0)
+        patch.setattr(plan, "_placed", counted)
+        found = plan.plan(wanted, 12)
+    owners(found)
+    enough = found.lower_bound + min(found.lower_bound // 20, plan._SPARED)
+    # The first that is good enough is the last that is looked for, else the best is taken.
+    assert all(end > enough for end in looked[:-1])
+    assert found.arena_bytes == min(looked, default=0)
 
 
 @given(st.data(), st.integers(2, 4), st.integers(0, 40))
