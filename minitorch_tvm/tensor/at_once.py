@@ -154,7 +154,13 @@ def store(
 def _fits(value: Node | float, dtype: DType, shape: Shape) -> bool:
     """True if numpy makes the same of a value as a program does that writes it to such a region."""
     if isinstance(value, Node):
-        if value.dtype is not dtype or value.requires_grad or value.is_scalar:
+        if value.requires_grad or value.is_scalar:
+            return False
+        if value.dtype is not dtype and not (
+            dtype.is_floating_point
+            and value.dtype.category < Category.FLOAT
+            and value.buffer is not None
+        ):
             return False
         try:
             return broadcast(without_leading(value.shape, len(shape)), shape) == shape

@@ -193,3 +193,15 @@ def test_computed_tensors_are_seen_in_another_shape_at_once() -> None:
     x.mul_(2)
     assert row.tolist() == [0, 2, 4, 18, 8, 10]
     assert x.reshape(2, 3).T.node.pending  # elements move
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int32, np.int64])
+def test_whole_numbers_are_written_to_floats_at_once(kind: Any) -> None:
+    most = 1 if kind is np.bool_ else np.iinfo(kind).max
+    values = np.array([0, 1, most, most - most // 3], kind)
+    for dtype in (mt.float32, mt.float64):
+        x = mt.zeros(2, 4, dtype=dtype)
+        mt.eval(x)
+        x[1] = mt.tensor(values)
+        assert not x.node.pending
+        assert x.tolist() == [[0.0] * 4, values.astype(dtype.numpy).tolist()]
