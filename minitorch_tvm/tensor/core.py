@@ -694,5 +694,7 @@ def leaf_of(data: Any, dtype: DType | None) -> Node:
     kind = dt.from_numpy(array.dtype.newbyteorder("=")) if dtype is None else dtype
     if array.dtype.kind not in "biuf":
         raise TypeError(f"can't convert np.ndarray of type {array.dtype}")
+    if array.dtype == kind.numpy:
+        return leaf(buffer_of(array, kind), array.shape, kind)
     with np.errstate(invalid="ignore", over="ignore"):
         return leaf(buffer_of(array, kind), array.shape, kind)

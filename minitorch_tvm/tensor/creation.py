@@ -23,6 +23,7 @@ from ..runtime.memory import Buffer
 from .conversion import unpinned
 from .core import Number, leaf_of, tensor_of
 from .filling import filled, size_of
+from .literals import kinds_of
 from .tensor import Tensor
 
 
@@ -58,7 +59,7 @@ def tensor(
     torch.Size([2, 2])
     """
     _place("tensor", device, pin_memory)
-    if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
+    if isinstance(data, (list, tuple)) and any(issubclass(k, Tensor) for k in kinds_of(data)):
         data = [x.tolist() if isinstance(x, Tensor) else x for x in data]
     return _finish(leaf_of(data, None if dtype is None else dt.as_dtype(dtype)), requires_grad)
 

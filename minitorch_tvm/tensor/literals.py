@@ -12,6 +12,14 @@ from ..core.dtype import DType
 _NUMPY = (np.ndarray, np.generic)
 
 
+_FLOATS, _INTS = {float}, {int}
+
+
+def kinds_of(data: Any) -> set[type]:
+    """The types of a sequence's elements, or the type of anything else."""
+    return set(map(type, data)) if isinstance(data, (list, tuple)) else {type(data)}
+
+
 def _first(data: Any) -> Any:
     """The first element of nested sequences."""
     while isinstance(data, (list, tuple)) and data:
@@ -26,6 +34,9 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
     RuntimeError (no numbers, or numbers that ``dtype`` cannot hold) and OverflowError (an int too
     large for a float).
     """
+    kinds = kinds_of(data)
+    if kinds == _FLOATS and (dtype is None or dtype.is_floating_point):
+        return np.asarray(data), dtype or dt.float32  # nothing can be wrong with these
     try:
         array = np.asarray(data)
     except ValueError:
@@ -33,6 +44,8 @@ def array_of(data: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DTyp
         raise
     except OverflowError:
         raise ValueError("Overflow when unpacking long long") from None
+    if kinds == _INTS and array.dtype == np.int64 and (dtype is None or dtype is dt.int64):
+        return array, dtype
     first = _first(data)
     if isinstance(first, str):
         if isinstance(data, str):
