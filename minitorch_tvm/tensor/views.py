@@ -105,8 +105,9 @@ class Views(TensorBase):
         shape = self._node.shape
         first = wrap_dim(arg.integer("transpose", "dim0", 1, dim0), len(shape))
         second = wrap_dim(arg.integer("transpose", "dim1", 2, dim1), len(shape))
+        order = swapped_dims(len(shape), first, second) if first != second else range(len(shape))
         return self._view(
-            lambda x: at_once.permuted(x, swapped_dims(len(x.shape), first, second)),
+            lambda x: at_once.permuted(x, order),
             lambda _, v: d.transpose(v, first, second),
             st.swapped(shape, self._strides, first, second),
         )
