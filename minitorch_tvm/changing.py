@@ -28,7 +28,7 @@ from .ops.movement import Cat, Reshape, Slice
 from .plans import Plan, graph_of, linearise
 from .runtime.executor import Executor
 from .runtime.piecewise import Join, Pieces, PiecewiseExecutor, Runs, View
-from .sites import site_of
+from .sites import recorded_at, site_of
 
 _LEAST_RUNS, _MOST_RUNS = 2, 8
 """Of a structure; if they would take longer than compiling it, it is compiled, and if there are
@@ -49,9 +49,10 @@ _CALL, _BYTE = 5e-6, 1 / 10e9
 class _Site:
     """A line that has had several structures."""
 
-    def __init__(self) -> None:
-        self.spent = 0.0
-        """Seconds that programs took to compile that might have been run op by op."""
+    def __init__(self, recorded: Iterable[int]) -> None:
+        self.spent = sum([_PROGRAM + _PROGRAM_NODE * count for count in recorded])
+        """Seconds that programs took to compile that might have been run op by op: those that the
+        line had before, of so many values, too."""
         self.shapes: dict[int, int] = {}
         """Of structures the shapes that they had."""
         self.runs: dict[int, Runs] = {}
@@ -70,7 +71,8 @@ def runner(
     plan: Plan, place: Provenance, built: Callable[[Graph], Executor]
 ) -> PiecewiseExecutor | None:
     """What runs a plan of a line that has ever other structures; None: it is to be compiled."""
-    site = _SITES.setdefault(site_of(place), _Site())
+    line = site_of(place)
+    site = _SITES.get(line) or _SITES.setdefault(line, _Site(recorded_at(line)))
     nodes = [n for n in plan.entries if n.pending]
     compiling = _PROGRAM + _PROGRAM_NODE * len(nodes)
     runs = _runs(site, plan, nodes, compiling)

@@ -214,6 +214,12 @@ def changes(place: Provenance) -> bool:
     return True
 
 
+def recorded_at(line: _Line) -> list[int]:
+    """How many values the programs had that a line compiled (or some like them)."""
+    seen = _HISTORIES.get(line, {})
+    return [len(h.last.values) for h in seen.values() for _ in range(h.programs + 1)]
+
+
 def site_of(place: Provenance) -> _Line:
     """What tells a line from others."""
     # The interpreter tells other instructions of a line once a loop is warm.
