@@ -9,7 +9,20 @@
 import math
 from typing import NoReturn
 
-from . import accelerator, amp, autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
+from . import (
+    accelerator,
+    amp,
+    autograd,
+    backends,
+    cuda,
+    debug,
+    distributions,
+    linalg,
+    nn,
+    optim,
+    testing,
+    utils,
+)
 from .amp import autocast
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
@@ -139,6 +152,7 @@ __all__ = [
     "debug",
     "default_generator",
     "device",
+    "distributions",
     "double",
     "dtype",
     "e",

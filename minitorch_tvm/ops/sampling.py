@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ..core import dtype as dt
+from ..core.shape import Shape, numel
 from ..ir.node import Node, apply
-from ..ir.op import Op
+from ..ir.op import Op, op_of
 from . import build as b
 from .composite import Composite, composite
 from .gather import take
+from .random import RandomBits
 from .scan import argsort, cumulative_sum
 
 
@@ -59,9 +61,31 @@ def with_replacement(weights: Node, bits: Node) -> Node:
     return apply(composite("Multinomial", _with), weights, bits)
 
 
+def _by_logits(logits: Node, k0: Node, k1: Node, draw: Node, samples: Shape, batch: Shape) -> Node:
+    n, rows, count = logits.shape[-1], numel(batch), numel(samples)
+    weights = b.exp(b.reshape(logits, (rows, n)))
+    bits = apply(op_of(RandomBits, (rows, n if count == 1 else count)), k0, k1, draw)
+    if count == 1:
+        return b.reshape(_without(weights, bits, 1), (*samples, *batch))
+    return b.reshape(b.permute(_with(weights, bits), (1, 0)), (*samples, *batch))
+
+
+def by_logits(logits: Node, samples: Shape, *draw: Node) -> Node:
+    """Positions in the last dimension, [*samples, *batch], by logarithms of probabilities.
+
+    Rows that are no such (NaN) give any position.  Raises RuntimeError if there is none.
+    """
+    batch, n = logits.shape[:-1], logits.shape[-1]
+    if not numel((*samples, *batch)):
+        return b.full((*samples, *batch), 0, dt.int64)
+    if not n:
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    return apply(composite("CategoryDraw", _by_logits, samples, batch), logits, *draw)
+
+
 def is_draw(op: Op) -> bool:
-    """True of what :func:`without_replacement` and :func:`with_replacement` record."""
-    return isinstance(op, Composite) and op.function in (_without, _with)
+    """True of what records positions in the last dimension of its first input."""
+    return isinstance(op, Composite) and op.function in (_without, _with, _by_logits)
 
 
 def _flaw(weights: Node) -> Node:

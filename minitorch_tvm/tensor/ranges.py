@@ -37,6 +37,8 @@ def known_range(x: Node) -> Range | None:
     (1, 7)
     >>> known_range((mt.randn(3, 5).argmax(1) % 4).node)
     (0, 3)
+    >>> known_range(mt.ones(3, 5).multinomial(2).node)
+    (0, 4)
     """
     return _Search().range_of(x)
 
@@ -68,7 +70,7 @@ class _Search:
         if isinstance(op, sc.ArgSort):
             return 0, x.inputs[0].shape[op.dim] - 1
         if sa.is_draw(op):
-            return 0, x.inputs[0].shape[1] - 1
+            return 0, x.inputs[0].shape[-1] - 1
         if isinstance(op, (*MOVES, ew.Cast)) or pk.is_pick(op):
             return self.range_of(x.inputs[0])
         if dv.is_remainder(op):  # of a negative number, too
@@ -79,7 +81,7 @@ class _Search:
         if isinstance(op, el.IntegerQuotient):
             found = self._divided(*x.inputs)
             return None if found is None else (found[0], found[1] + (found[1] < 0))
-        if isinstance(op, (mv.Cat, d.Stack)):
+        if isinstance(op, mv.Cat) or d.is_stack(op):
             return self._any(x.inputs)
         if isinstance(op, ew.Where):
             return self._any(x.inputs[1:])

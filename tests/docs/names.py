@@ -8,10 +8,11 @@ import types
 from pathlib import Path
 
 import minitorch_tvm as mt
-from minitorch_tvm import nn, optim
+from minitorch_tvm import distributions, nn, optim
 from minitorch_tvm.utils import data
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from-pytorch.md"
+_MODULES = ("constraints", "transforms")
 _BLOCK = re.compile(r"(<!-- names: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -38,6 +39,8 @@ def names(space: str) -> list[str]:
         "optim": lambda: [n for n in optim.__all__ if n not in ("lr_scheduler", "swa_utils")],
         "optim.lr_scheduler": lambda: optim.lr_scheduler.__all__,
         "optim.swa_utils": lambda: _defined(optim.swa_utils),
+        "distributions": lambda: [n for n in distributions.__all__ if n not in _MODULES],
+        "distributions.constraints": lambda: distributions.constraints.__all__,
         "utils.data": lambda: data.__all__,
     }[space]()
     return sorted(found, key=str.lower)
