@@ -75,10 +75,13 @@ class Distribution:
             if violates(value, condition):
                 raise self._wrong_parameter(name, value, f"satisfy the constraint {condition},")
 
-    def _wrong_parameter(self, name: str, value: Tensor, wanted: str) -> ValueError:
+    def _wrong_parameter(
+        self, name: str, value: Tensor, wanted: str, wrong: Tensor | None = None
+    ) -> ValueError:
+        found = value if wrong is None else wrong
         return ValueError(
             f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
-            f"distribution {self} to {wanted} but found invalid values:\n{value}"
+            f"distribution {self} to {wanted} but found invalid values:\n{found}"
         )
 
     @property

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from .. import random as rng
 from ..tensor import Tensor
+from ..tensor.creation import zeros_like
 from . import constraints
 from .constraints import Constraint
 from .distribution import Distribution
@@ -37,7 +38,7 @@ class Exponential(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        return self.rate * 0
+        return zeros_like(self.rate)
 
     @property
     def stddev(self) -> Tensor:

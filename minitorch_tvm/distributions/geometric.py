@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .. import random as rng
 from ..ops import likelihoods as lk
 from ..tensor import Tensor
+from ..tensor.creation import zeros_like
 from ..tensor.functions import where
 from . import constraints
 from .families import Binary
@@ -34,7 +35,9 @@ class Geometric(Binary):
         if "probs" in vars(self):
             array = at_hand(self.probs)
             if array is not None and not (array > 0).all():
-                raise self._wrong_parameter("probs", self.probs[self.probs <= 0], "be positive")
+                raise self._wrong_parameter(
+                    "probs", self.probs, "be positive", self.probs[self.probs <= 0]
+                )
 
     @property
     def mean(self) -> Tensor:
@@ -42,7 +45,7 @@ class Geometric(Binary):
 
     @property
     def mode(self) -> Tensor:
-        return self.probs * 0
+        return zeros_like(self.probs)
 
     @property
     def variance(self) -> Tensor:

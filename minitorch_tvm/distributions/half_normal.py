@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from ..tensor import Tensor
+from ..tensor.creation import zeros_like
 from ..tensor.functions import where
 from . import constraints
 from .constraints import Constraint
@@ -48,7 +49,7 @@ class HalfNormal(TransformedDistribution):
 
     @property
     def mode(self) -> Tensor:
-        return self.scale * 0
+        return zeros_like(self.scale)
 
     @property
     def variance(self) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..core.arguments import floating
@@ -52,7 +51,8 @@ class Normal(LocationScale):
         return Tensor._wrap(apply(b.NORMAL_CDF, b.div(b.sub(x, loc), scale)))
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+        p, loc, scale = nodes_of(value, self.loc, self.scale)
+        return Tensor._wrap(b.add(loc, b.mul(scale, lk.normal_quantile(p))))
 
     def entropy(self) -> Tensor:
         return Tensor._wrap(lk.normal_entropy(*nodes_of(self.scale)))

@@ -58,7 +58,7 @@ class TransformedDistribution(Distribution):
         if len(before) < dims:
             raise ValueError(
                 f"base_distribution needs to have shape with size at least {dims}, but got "
-                f"{before}."
+                f"{Size(before)}."
             )
         after = whole.forward_shape(before)
         needed = whole.inverse_shape(after)

@@ -17,6 +17,7 @@ from . import activations as act
 from . import build as b
 from .composite import composite
 from .random import BoxMuller, RandomBits, Unit
+from .special import special
 
 _HALF_LOG_TURN = 0.5 * math.log(2.0 * math.pi)
 
@@ -60,6 +61,52 @@ _BOX_MULLER = intern(BoxMuller())
 def normal_draw(loc: Node, scale: Node, draws: Sequence[Node], shape: Shape) -> Node:
     """loc + scale times standard normal numbers of that shape, from two draws."""
     return apply(composite("NormalDraw", _normal_draw, shape), loc, scale, *draws)
+
+
+_FEW = 0.05
+_STEPS = 4
+
+
+def _tail(q: Node) -> Node:
+    """The normal quantile of a small probability, by Newton's method for its logarithm."""
+    log = b.log(q)
+    t = b.mul(b.full_like(q, -2.0), log)
+    # Where the density, divided by the distance, is nearly q.
+    square = b.sub(t, b.log(b.mul(t, b.full_like(q, 2.0 * math.pi))))
+    x = b.neg(apply(b.SQRT, square))
+    for _ in range(_STEPS):
+        below = apply(b.NORMAL_CDF, x)
+        excess = b.mul(b.sub(b.log(below), log), b.div(below, b.normal_density(x)))
+        x = b.sub(x, excess)
+    return x
+
+
+def _quantile(p: Node) -> Node:
+    # In float64: near the ends, float32 loses what is left of 1.
+    y = b.cast(p, dt.float64)
+    half, zero = b.full_like(y, 0.5), b.full_like(y, 0.0)
+    q = apply(b.MINIMUM, y, b.sub(b.full_like(y, 1.0), y))
+    few = b.lt(q, b.full_like(y, _FEW))
+    ordinary = b.logical_and(few, b.lt(zero, q))
+    tail = _tail(b.where(ordinary, q, b.full_like(y, _FEW)))
+    tail = b.where(b.eq(q, zero), b.full_like(y, -math.inf), tail)
+    tail = b.where(b.lt(q, zero), b.full_like(y, math.nan), tail)
+    centred = b.mul(b.sub(y, half), b.full_like(y, 2.0))
+    middle = b.mul(apply(special("erfinv"), centred), b.full_like(y, math.sqrt(2.0)))
+    x = b.where(few, b.where(b.lt(y, half), tail, b.neg(tail)), middle)
+    return b.cast(x, p.dtype)
+
+
+def _quantile_slope(p: Node) -> Node:
+    return b.div(b.full_like(p, 1.0), b.normal_density(_quantile(p)))
+
+
+_QUANTILE = intern(act.Pointwise("NormalQuantile", _quantile, _quantile_slope, ()))
+
+
+def normal_quantile(p: Node) -> Node:
+    """The number up to which a standard normal one has probability p; NaN outside [0, 1]."""
+    return apply(_QUANTILE, p)
 
 
 # --- one of several -----------------------------------------------------------------------------
