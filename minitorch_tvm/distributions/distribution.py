@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ..autograd import no_grad
 from ..core.shape import Size
@@ -34,7 +34,7 @@ class Distribution:
     has_rsample = False
     """Whether gradients flow through :meth:`rsample`."""
     has_enumerate_support = False
-    _validate_args: ClassVar[bool] = __debug__
+    _validate_args: bool = __debug__
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -52,7 +52,7 @@ class Distribution:
         self._batch_shape = Size(batch_shape)
         self._event_shape = Size(event_shape)
         if validate_args is not None:
-            self._validate_args = validate_args  # type: ignore[misc]  # this one's own
+            self._validate_args = validate_args
         if self._validate_args:
             self._check_parameters()
         super().__init__()

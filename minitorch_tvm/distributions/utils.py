@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import numbers
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,23 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     for value in values:
         if isinstance(value, Tensor):
             kind = value.dtype if kind is None else kind
-        elif not isinstance(value, (bool, int, float)):
+        elif not isinstance(value, numbers.Real):
             raise ValueError(
                 "Input arguments must all be instances of Number, torch.Tensor or objects "
                 "implementing __torch_function__."
             )
     kind = get_default_dtype() if kind is None else kind
-    tensors = [x if isinstance(x, Tensor) else Tensor._wrap(d.lift(x, kind)) for x in values]
+    tensors = [x if isinstance(x, Tensor) else _number(x, kind) for x in values]
     shapes = [x.shape for x in tensors]
     if any(s != shapes[0] for s in shapes):
         shape = functools.reduce(broadcast, shapes[1:], tuple(shapes[0]))
         tensors = [x if x.shape == shape else x.expand(shape) for x in tensors]
     return tuple(tensors)
+
+
+def _number(x: Any, kind: DType) -> Tensor:
+    plain = x if isinstance(x, (bool, int, float)) else float(x)  # numpy's
+    return Tensor._wrap(d.lift(plain, kind))
 
 
 def nodes_of(*tensors: Tensor) -> list[Node]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import dtype as dt
+from ..core.dtype import DType
 from ..core.shape import Shape
 from ..ir.node import Node, apply
 from ..ir.op import intern, op_of
@@ -46,12 +47,14 @@ def normal_entropy(scale: Node) -> Node:
     return apply(composite("NormalEntropy", _normal_entropy), scale)
 
 
+def _unit(shape: Shape, dtype: DType, draw: Sequence[Node]) -> Node:
+    """Uniform numbers in [0, 1), those of one draw."""
+    return apply(op_of(Unit, dtype), apply(op_of(RandomBits, shape), *draw))
+
+
 def _normal_draw(loc: Node, scale: Node, *rest: Any) -> Node:
     *draws, shape = rest
-    u, v = (
-        apply(op_of(Unit, loc.dtype), apply(op_of(RandomBits, shape), *draw))
-        for draw in (draws[:3], draws[3:])
-    )
+    u, v = (_unit(shape, loc.dtype, draw) for draw in (draws[:3], draws[3:]))
     return b.add(b.mul(apply(_BOX_MULLER, u, v), scale), loc)
 
 
@@ -131,7 +134,7 @@ def category(logits: Node, positions: Node) -> Node:
 
 
 def _category_entropy(logits: Node, probs: Node) -> Node:
-    # No number is below the least: what is impossible counts 0 times that, where PyTorch's does.
+    # As in PyTorch, no logarithm is below the least number: what is impossible counts 0 times that.
     least = b.full_like(logits, logits.dtype.least)
     finite = b.where(b.lt(logits, least), least, logits)
     return b.neg(b.sum(b.mul(finite, probs), (len(logits.shape) - 1,), False))
@@ -155,7 +158,7 @@ def binary(logits: Node, x: Node) -> Node:
 
 
 def _binary_draw(probs: Node, k0: Node, k1: Node, draw: Node, shape: Shape) -> Node:
-    unit = apply(op_of(Unit, probs.dtype), apply(op_of(RandomBits, shape), k0, k1, draw))
+    unit = _unit(shape, probs.dtype, (k0, k1, draw))
     zero, one = b.full_like(probs, 0.0), b.full_like(probs, 1.0)
     sound = b.logical_and(b.le(zero, probs), b.le(probs, one))
     return b.where(sound, b.cast(b.lt(unit, probs), probs.dtype), b.full_like(probs, math.nan))
