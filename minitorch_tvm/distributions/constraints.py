@@ -16,6 +16,7 @@ from typing import Any, Self
 
 __all__ = [
     "Constraint",
+    "MixtureSameFamilyConstraint",
     "boolean",
     "dependent",
     "dependent_property",
@@ -212,6 +213,22 @@ class _IndependentConstraint(Constraint):
 
     def __repr__(self) -> str:
         return f"IndependentConstraint({self.base_constraint}, {self.reinterpreted_batch_ndims})"
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """Values that are inside of the region of each of several distributions."""
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        self.base_constraint = base_constraint
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim
+
+    def check(self, value: Any) -> Any:
+        each = (..., None, *(slice(None),) * self.event_dim)
+        return self.base_constraint.check(value[each]).all(-1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_constraint})"
 
 
 boolean = _Boolean()

@@ -324,6 +324,40 @@ def test_independent_distributions() -> None:
     agree(r.log_prob(mt.tensor([0, 1])), tr.log_prob(torch.tensor([0, 1])), [])
 
 
+MIXTURES = [
+    ("[0.3, 0.7]", "Normal(t([0.0, 1.0]), t([1.0, 2.0]))", [[0.0, 1.0], [-2.0, 9.0]]),
+    ("[[0.3, 0.7], [0.1, 0.9]]", "Normal(t([[0.0, 1.0], [2.0, 3.0]]), 0.5)", [0.0, 1.0]),
+    ("[0.3, 0.7]", f"Normal(t({LOC}).T, t({SCALE}).T)", [0.5, 1.0, 2.0]),
+    ("[0.3, 0.7]", f"Independent(Normal(t({LOC}), t({SCALE})), 1)", REAL),
+    ("[0.3, 0.7]", "Bernoulli(t([0.25, 0.9]))", [0.0, 1.0]),
+    ("[0.3, 0.7]", "Categorical(t([[0.25, 0.75], [0.9, 0.1]]))", [0, 1]),
+]
+
+
+@pytest.mark.parametrize(("weights", "parts", "values"), MIXTURES)
+def test_mixtures(weights: str, parts: str, values: Any) -> None:
+    p, tp = evaluated(f"MixtureSameFamily(Categorical(t({weights})), {parts})")
+    value = pair(values)
+    agree(p.log_prob(value[0]), tp.log_prob(value[1]), [value])
+    for fact in ("mean", "variance", "stddev"):
+        agree(getattr(p, fact), getattr(tp, fact), [])
+    assert repr(p) == repr(tp)
+    assert repr(p.support) == repr(tp.support)
+    assert (p.batch_shape, p.event_shape) == (tuple(tp.batch_shape), tuple(tp.event_shape))
+    if parts.startswith("Normal"):
+        agree(p.cdf(value[0]), tp.cdf(value[1]), [value])
+    try:
+        drawn = tp.sample((5,))
+    except RuntimeError:  # theirs wants batches of one shape to draw from
+        drawn = tp.component_distribution.sample((5,))[..., 0]
+    assert tuple(p.sample((5,)).shape) == tuple(drawn.shape)
+    assert tuple(p.sample().shape) == tuple(drawn.shape[1:])
+    shape = (4, *p.batch_shape)
+    q, tq = p.expand(shape), tp.expand(shape)
+    assert (q.batch_shape, q.event_shape) == (tuple(tq.batch_shape), tuple(tq.event_shape))
+    agree(q.mean, tq.mean, [])
+
+
 # What both print is compared, or the error that both raise.
 PRINTED = """
 Normal(f([0.0, 1.0]), f([1.0, -1.0]))
@@ -429,6 +463,13 @@ TransformedDistribution(Normal(0.0, 1.0), [TanhTransform()]).log_prob(f(2.0))
 TransformedDistribution(Normal(0.0, 1.0), [AffineTransform(f([1.0, 2.0]), 2.0, event_dim=1)])
 TransformedDistribution(Normal(0.0, 1.0), AbsTransform()).log_prob(f(1.0))
 TransformedDistribution(Bernoulli(0.5), AffineTransform(0, 2.0)).has_rsample
+MixtureSameFamily(Normal(0.0, 1.0), Normal(0.0, 1.0))
+MixtureSameFamily(Categorical(f([0.25, 0.75])), 3)
+MixtureSameFamily(Categorical(f([0.25, 0.75])), Normal(f([0.0, 1.0, 2.0]), 1.0))
+MixtureSameFamily(Categorical(f([[0.5, 0.5]] * 3)), Normal(f([[0.0, 1.0]] * 2), 1.0))
+MixtureSameFamily(Categorical(logits=f([0.0])), Uniform(f([0.0]), 1.0)).log_prob(f(1.5))
+MixtureSameFamily(Categorical(logits=f([0.0])), Normal(f([0.0]), 1.0)).log_prob(f(float("nan")))
+MixtureSameFamily(Categorical(f([1.0, 1.0])), Normal(f([0.0, 1.0]), 1.0)).rsample()
 AffineTransform(0.0, 2.0) == AffineTransform(0.0, 2.0)
 AffineTransform(0.0, 2.0) == AffineTransform(0.0, 3.0)
 AffineTransform(0.0, 2.0) == AffineTransform(f([0.0]), 2.0)
