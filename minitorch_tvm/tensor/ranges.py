@@ -81,7 +81,7 @@ class _Search:
         if isinstance(op, el.IntegerQuotient):
             found = self._divided(*x.inputs)
             return None if found is None else (found[0], found[1] + (found[1] < 0))
-        if isinstance(op, mv.Cat) or d.is_stack(op):
+        if isinstance(op, (mv.Cat, d.Stack)):
             return self._any(x.inputs)
         if isinstance(op, ew.Where):
             return self._any(x.inputs[1:])
