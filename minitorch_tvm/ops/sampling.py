@@ -84,8 +84,8 @@ def by_logits(logits: Node, samples: Shape, *draw: Node) -> Node:
 
 
 def is_draw(op: Op) -> bool:
-    """True of what records positions in the last dimension of its first input."""
-    return isinstance(op, Composite) and op.function in (_without, _with, _by_logits)
+    """True of what :func:`by_logits` records; what the others do is computed at once."""
+    return isinstance(op, Composite) and op.function is _by_logits
 
 
 def _flaw(weights: Node) -> Node:

@@ -37,7 +37,7 @@ def known_range(x: Node) -> Range | None:
     (1, 7)
     >>> known_range((mt.randn(3, 5).argmax(1) % 4).node)
     (0, 3)
-    >>> known_range(mt.ones(3, 5).multinomial(2).node)
+    >>> known_range(mt.distributions.Categorical(logits=mt.ones(3, 5)).sample().node)
     (0, 4)
     """
     return _Search().range_of(x)
