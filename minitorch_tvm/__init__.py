@@ -6,23 +6,12 @@
 12.0
 """
 
+import importlib
 import math
-from typing import NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from . import (
-    accelerator,
-    amp,
-    autograd,
-    backends,
-    cuda,
-    debug,
-    distributions,
-    linalg,
-    nn,
-    optim,
-    testing,
-    utils,
-)
+from . import accelerator, amp, autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
 from .amp import autocast
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
@@ -111,8 +100,14 @@ pi = math.pi
 e = math.e
 
 
-def __getattr__(name: str) -> NoReturn:
-    raise absent(name)
+if TYPE_CHECKING:
+    from . import distributions
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        if name == "distributions":  # of which most programs need none
+            return importlib.import_module(f"{__name__}.{name}")
+        raise absent(name)
 
 
 def eval(*tensors: Tensor) -> None:
