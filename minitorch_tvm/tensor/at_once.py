@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Hashable, Sequence
+from ctypes import memmove
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,14 +142,26 @@ def store(
         return False
     if lazy.doubtful():
         lazy.require_sound()
-    given: Any = value
-    if isinstance(value, Node):
-        shape = without_leading(value.shape, len(region.shape))
-        given = value.buffer.numpy(value.shape, value.dtype).reshape(shape)
-        given = np.broadcast_to(given, region.shape).reshape(region.sizes)
-    node.buffer.numpy(node.shape, node.dtype)[region.slices()] = given
+    _put(node, region, value)
     t._version += 1
     return True
+
+
+def _put(node: Node, region: Region, value: Node | float) -> None:
+    """Write a value that fits to memory."""
+    memory = node.buffer
+    given: Any = value
+    if isinstance(value, Node):
+        source, size = value.buffer, node.dtype.itemsize
+        if value.dtype is node.dtype and source.nbytes == numel(region.shape) * size:
+            offset = region.offset(node.shape)
+            if offset is not None:  # nothing is repeated, converted or apart
+                memmove(memory.address + offset * size, source.address, source.nbytes)
+                return
+        shape = without_leading(value.shape, len(region.shape))
+        given = source.numpy(value.shape, value.dtype).reshape(shape)
+        given = np.broadcast_to(given, region.shape).reshape(region.sizes)
+    memory.numpy(node.shape, node.dtype)[region.slices()] = given
 
 
 def _fits(value: Node | float, dtype: DType, shape: Shape) -> bool:
@@ -162,6 +175,8 @@ def _fits(value: Node | float, dtype: DType, shape: Shape) -> bool:
             and value.buffer is not None
         ):
             return False
+        if value.shape == shape:
+            return True
         try:
             return broadcast(without_leading(value.shape, len(shape)), shape) == shape
         except RuntimeError:  # which is raised by what records it
