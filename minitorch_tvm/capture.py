@@ -29,6 +29,7 @@ from .runtime.memory import Buffer
 from .script import CHANGED, Refused, Repeat, Script, Watch, flatten, unflatten
 from .surroundings import Surroundings
 from .tensor import Tensor
+from .tensor.sharing import memory_of, show
 
 _READY = 8
 """Kinds of calls that are recognised without looking them up, those that were repeated last."""
@@ -137,11 +138,11 @@ def _acceptance(given: Given) -> Accept:
 def _follow_instead(view: Tensor, originals: dict[int, Tensor]) -> None:
     """Make a view of what stood for an argument one of the argument."""
     while view._base is not None:
-        base = originals.get(id(view._base))
+        base = originals.get(id(view._base.holder))
         if base is not None:
-            view._base, view._seen = base, base._version
+            view._base, view._seen = memory_of(base), base._version
             return
-        view = view._base
+        view = view._base.holder
 
 
 class Compiled:
@@ -316,6 +317,8 @@ class Compiled:
             for original, tensor, node in zip(tensors, given, nodes, strict=True):
                 if original is not tensor and tensor._node is not node:
                     changed[id(original)] = original, tensor
+                elif tensor._base is not None and original._base is None:
+                    show(original, tensor, detached=True)  # another has its memory now
             for original, tensor in changed.values():
                 watch.refuse("it changes an argument in place")
                 with autograd.no_grad():

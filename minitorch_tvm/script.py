@@ -24,7 +24,7 @@ from .runtime.memory import Buffer
 from .runtime.positions import are_inside
 from .surroundings import MISSING, Surroundings, content, is_same
 from .tensor import Tensor
-from .tensor.indexing import through
+from .tensor.sharing import memory_of, through
 
 Repeat = Callable[[Sequence[Buffer], Sequence[Tensor]], Any]
 CHANGED = object()
@@ -189,8 +189,8 @@ class Script:
 
     def _refuse_escapes(self, watch: Watch, known: Sequence[Tensor]) -> None:
         # A result may be a view: it keeps what it is a part of.
-        bases = [t._base for t in known]
-        bases += [b._base for b in bases if b is not None]  # of a detached one
+        bases = [t._base.holder for t in known if t._base is not None]
+        bases += [b._base.holder for b in bases if b._base is not None]  # of a detached one
         fine = _Same([*known, *bases, *self.state, *[t._grad for t in self.state]])
         for handle in watch.handles:
             tensor = handle()
@@ -291,9 +291,9 @@ class Script:
 
     def _shown(self, tensor: Tensor, results: Sequence[Tensor]) -> _Shown | None:
         """How a result is a view of something that can be reached without it, if it is."""
-        base = tensor._base
-        if base is None or self._lasting(tensor) is not None:
+        if tensor._base is None or self._lasting(tensor) is not None:
             return None
+        base = tensor._base.holder
         replay, write, detached = tensor._replay, tensor._write, tensor._detached
         while True:
             place = self._lasting(base)
@@ -305,7 +305,7 @@ class Script:
             if base._base is None:
                 return None
             replay, write = through(base, replay, write)
-            base, detached = base._base, detached or base._detached
+            base, detached = base._base.holder, detached or base._detached
 
     def _lean_runs(self) -> tuple[Run, ...]:
         """The programs, but what is dropped in the call, as gradients behind a step, is not stored.
@@ -489,7 +489,7 @@ class Script:
             base = results[place.number]
         else:
             base = self._made_again(place, arguments, [])
-        result._base, result._seen = base, base._version
+        result._base, result._seen = memory_of(base), base._version
 
 
 def _hold(results: Sequence[Buffer], entries: Sequence[int]) -> bool:

@@ -21,6 +21,7 @@ class Copies(Gradient):
     if TYPE_CHECKING:  # of the tensor
         _attach: Any
         _array: Any
+        _memory: Any
         requires_grad_: Any
 
         @property
@@ -40,6 +41,7 @@ class Copies(Gradient):
             copied.__dict__.update(own)
         for name, value in slots.items():
             setattr(copied, name, value)
+        copied._memory = None  # that is the original's
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -22,6 +22,7 @@ from ..ops import derived as d
 from ..runtime.memory import buffer_of
 from . import at_once, history, indexing, literals
 from .copies import Copies
+from .sharing import Memory, is_of_leaf, memory_of, settled, shows_all, take, through, whole
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -39,7 +40,7 @@ class TensorBase(Copies):
         "__weakref__",
         "_base",
         "_detached",
-        "_handles",
+        "_memory",
         "_node",
         "_replay",
         "_seen",
@@ -52,7 +53,7 @@ class TensorBase(Copies):
     _write: Callable[[Node, Node], Node]
     _seen: int  # version of the base that has been read
     _detached: bool  # shares the memory of its base, but not its history
-    _handles: weakref.WeakSet[Any]  # what detach() gave, once it was asked
+    _memory: weakref.ref[Memory] | None  # what views of this tensor hold, once there were some
 
     # numpy leaves mixed arithmetic to this class
     __array_priority__: ClassVar[int] = 1000
@@ -62,7 +63,7 @@ class TensorBase(Copies):
         self._gradient = None
         self._version = 0
         self._strides: st.Strides | None = None  # None: row-major
-        self._base: Tensor | None = None
+        self._base: Memory | None = None
         # The others are those of a view, see _view: they are set where there is a base.
         if node.pending:
             lazy.track(self, node)
@@ -77,9 +78,11 @@ class TensorBase(Copies):
         """The value this tensor stands for now (a view follows its base)."""
         if WATCHED:
             self._watched()
-        base = self._base
-        if base is not None and (self._seen != base._version or base._base is not None):
-            self._follow(base)
+        memory = self._base
+        if memory is not None:
+            base = memory.holder
+            if self._seen != base._version or base._base is not None:
+                self._follow(base)
         return self._node
 
     def _watched(self) -> None:
@@ -92,12 +95,13 @@ class TensorBase(Copies):
 
     def _follow(self, base: Tensor) -> None:
         """Read ``base`` again if it has been written to."""
-        if base._base is not None:
-            if not base._detached:  # it has another shape now, its own base has its memory
-                self._base = base._base
-                self._follow(self._base)
+        further = base._base
+        if further is not None:
+            if self._detached and shows_all(base):
+                self._base, self._seen = further, -1
+                self._follow(further.holder)
                 return
-            base._follow(base._base)
+            base._follow(further.holder)
         if self._seen == base._version:
             return
         old = self._node
@@ -135,11 +139,11 @@ class TensorBase(Copies):
             seen = d.clone(node)
         t = self._wrap(seen)
         t._strides = strides
-        base: Tensor = self  # type: ignore[assignment]
+        base: TensorBase = self
         while base._base is not None and (detached or not base._detached):
-            replay, write = indexing.through(base, replay, write)
-            base = base._base
-        t._base, t._replay, t._write = base, replay, write
+            replay, write = through(base, replay, write)
+            base = base._base.holder
+        t._base, t._replay, t._write = memory_of(base), replay, write
         t._seen, t._detached = base._version, detached
         return t
 
@@ -167,9 +171,7 @@ class TensorBase(Copies):
                 "refers to a single memory location. Please clone() the tensor before performing "
                 "the operation."
             )
-        base = self._base
-        of_leaf = base is not None and not self._detached and base._node.grad_leaf
-        if MODE.trace.grad_enabled and of_leaf and old.requires_grad:
+        if MODE.trace.grad_enabled and old.requires_grad and is_of_leaf(self):
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
@@ -180,10 +182,10 @@ class TensorBase(Copies):
 
     def _put(self, new: Node) -> None:
         """Write ``new`` to this tensor and to what has its memory."""
-        base = self._base
-        if base is None:
+        if self._base is None or settled(self):
             self._rebind(new)
             return
+        base = self._base.holder
         if not self._detached:
             region = indexing.region_of(self)
             if region is None or not at_once.store(base, region, new, self):
@@ -458,13 +460,7 @@ class TensorBase(Copies):
 
     def detach(self) -> Tensor:
         """This tensor's value without history; shares data with it (in-place writes show)."""
-        handle = self._view(history.detached, lambda _, value: value, self._strides, True)
-        base = handle._base
-        if base is not None and (base._node.grad_leaf or not base._node.requires_grad):
-            if not hasattr(base, "_handles"):
-                base._handles = weakref.WeakSet()
-            base._handles.add(handle)
-        return handle
+        return self._view(history.detached, whole, self._strides, True)
 
     def detach_(self) -> Self:
         """Drop this tensor's history: it becomes a leaf that requires no grad; returns self.
@@ -484,14 +480,23 @@ class TensorBase(Copies):
     def data(self) -> Tensor:
         """As :meth:`detach`; writing to it changes this tensor, but not its history.
 
-        Assigning to it gives this tensor another value, for a leaf also of another shape or dtype;
-        what :meth:`detach` and ``data`` gave before keeps the old one.  Raises RuntimeError where
-        shape or dtype would no longer fit a tensor's history.
+        Assigning to it gives this tensor the memory of another one, for a leaf also of another
+        shape or dtype; views of it and what :meth:`detach` and ``data`` gave before keep the old
+        one.  Raises RuntimeError where shape or dtype would no longer fit a tensor's history.
+
+        >>> import minitorch_tvm as mt
+        >>> w, other = mt.nn.Parameter(mt.ones(2)), mt.zeros(2)
+        >>> before = w.data
+        >>> w.data = other
+        >>> w.data.add_(3), other, before
+        (tensor([3., 3.]), tensor([3., 3.]), tensor([1., 1.]))
         """
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, TensorBase):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         node, old = value.node, self.node
         if not self.is_leaf and node.spec != old.spec:
             raise RuntimeError(
@@ -499,23 +504,7 @@ class TensorBase(Copies):
             )
         if lazy.doubtful():
             lazy.require_sound((node,))
-        self._leave_handles()
-        if self._base is not None and not self._detached:
-            self._base = self._strides = None  # its memory is its own from now on
-        with autograd.no_grad():
-            self._rebind(history.without_history(node))
-
-    def _leave_handles(self) -> None:
-        """Leave the value of now, and each other, to what shares data with this tensor."""
-        handles = [h for h in getattr(self, "_handles", ()) if h._base is self]
-        if handles:
-            for h in handles:
-                _ = h.node  # what has been written so far shows
-            old = self._wrap(history.detached(self.node))
-            old._version = self._version
-            for h in handles:
-                h._base = old
-            old._handles, self._handles = self._handles, weakref.WeakSet()
+        take(self, value)
 
     # --- evaluation -------------------------------------------------------------------------
 
@@ -609,9 +598,10 @@ class TensorBase(Copies):
 
     def _owned(self, region: indexing.Region) -> tuple[TensorBase, indexing.Region]:
         """The same elements as a region of the base, where histories do not part; else given."""
-        node, base = self.node, self._base
-        if base is None or self._detached:
+        node, memory = self.node, self._base
+        if memory is None or self._detached:
             return self, region
+        base = memory.holder
         if MODE.trace.grad_enabled and (node.requires_grad or base._node.requires_grad):
             return self, region
         outer = indexing.region_of(self)
@@ -639,7 +629,8 @@ class TensorBase(Copies):
 
     def _shows(self, view: TensorBase, region: indexing.Region) -> bool:
         """True at the end of ``self[index] += 1``, whose view has written to the region already."""
-        follows = view._base is self and view._seen != self._version
+        memory = view._base
+        follows = memory is not None and memory.holder is self and view._seen != self._version
         recorded = view.node.requires_grad or self._node.requires_grad
         return follows and not recorded and indexing.region_of(view) == region
 

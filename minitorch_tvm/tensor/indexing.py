@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from ..core.record import record
@@ -98,23 +97,6 @@ def region_in(outer: Region, inner: Region) -> Region | None:
     ends = (*outer.axes, ~len(starts))  # a new dimension behind all others, too, is in front of one
     axes = [ends[d] if d >= 0 else min(ends[~d], ~ends[~d]) for d in inner.axes]
     return Region(*map(tuple, (starts, stops, steps, inner.shape, axes, sizes)))
-
-
-Read = Callable[[Node], Node]
-Write = Callable[[Node, Node], Node]
-
-
-def through(view: Any, replay: Read, write: Write) -> tuple[Read, Write]:
-    """How to read from and write to the base of ``view`` what is a part of ``view``."""
-    outer_replay, outer_write = view._replay, view._write
-
-    def read(root: Node) -> Node:
-        return replay(outer_replay(root))
-
-    def put(root: Node, value: Node) -> Node:
-        return outer_write(root, write(outer_replay(root), value))
-
-    return read, put
 
 
 def parse(shape: Shape, index: Any) -> Region:

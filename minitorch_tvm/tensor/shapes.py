@@ -9,6 +9,7 @@ from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.shape import wrap_dim
 from ..ir.node import MODE
+from .sharing import is_of_leaf, left_behind, show
 from .views import Views
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Shapes(Views):
 
     def _show_as(self, name: str, view: Tensor) -> Self:
         """Be ``view``, which is one of this tensor."""
-        old, base = self.node, self._base
+        old = self.node
         if old.grad_leaf:
             if MODE.trace.grad_enabled:
                 raise RuntimeError(
@@ -76,8 +77,7 @@ class Shapes(Views):
             raise NotImplementedError(
                 f"{name}() of a leaf that requires grad: assign a view of its data to its data"
             )
-        of_leaf = base is not None and not self._detached and base._node.grad_leaf
-        if MODE.trace.grad_enabled and of_leaf and old.requires_grad:
+        if MODE.trace.grad_enabled and old.requires_grad and is_of_leaf(self):
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
@@ -86,27 +86,11 @@ class Shapes(Views):
             return self
         if MODE.trace.capture is not None:
             MODE.trace.capture.refuse("it changes a shape in place")
-        # Other tensors may be views of this one, in the shape that it has had.  They, too, become
-        # views of a tensor that keeps that shape, which they find when they are read (``_follow``).
-        view._base = self._memory() if base is None or self._detached else base
-        self._base, self._replay, self._write = view._base, view._replay, view._write
-        self._seen, self._detached, self._strides = view._seen, False, view._strides
+        # It becomes a view of a tensor that keeps the shape, as are all others that were its views.
+        if self._base is None or self._detached:
+            left_behind(self)
+        show(self, view, detached=False)
         self._node = view._node
         self._version += 1
         lazy.track(self, self._node)
         return self
-
-    def _memory(self) -> Tensor:
-        """A tensor with the value and the memory of this one, and all that shares it."""
-        memory = self._wrap(self._node)
-        memory._strides, memory._version = self._strides, self._version
-        if self._base is not None:
-            memory._base, memory._replay, memory._write = self._base, self._replay, self._write
-            memory._seen, memory._detached = self._seen, self._detached
-        handles = getattr(self, "_handles", None)
-        if handles is not None:
-            memory._handles = handles
-            for h in handles:
-                if h._base is self:
-                    h._base = memory
-        return memory

@@ -267,3 +267,37 @@ def test_parameters_that_are_views_are_updated_with_what_they_are_of(shared: boo
         found.append([*results, base.tolist(), kept.tolist(), weight.tolist()])
         assert array.tolist() == (base.tolist() if shared else [1.0] * 6)
     assert found[0] == found[1]
+
+
+def test_assigned_data_leaves_the_memory_to_others() -> None:
+    average = mt.zeros(2, requires_grad=True)
+
+    @mt.compile
+    def step(x: mt.Tensor) -> None:
+        average.data = 0.5 * average.data + 0.5 * x
+
+    want, kept = 0.0, list[tuple[mt.Tensor, float]]()
+    with pytest.warns(RuntimeWarning, match="at every call: it assigns to the data of a tensor"):
+        for n in range(12):
+            if n == 6:
+                kept.append((average.data, want))
+            step(mt.full((2,), float(n)))
+            want = 0.5 * want + 0.5 * n
+            assert average.tolist() == [want, want]
+            for handle, value in kept:
+                assert handle.tolist() == [value, value]
+
+
+def test_data_that_is_an_argument_is_shared() -> None:
+    w = mt.zeros(2, requires_grad=True)
+
+    @mt.compile
+    def give(x: mt.Tensor) -> None:
+        w.data = x
+
+    with pytest.warns(RuntimeWarning, match="others share the memory"):
+        for n in range(3):
+            x = mt.full((2,), float(n))
+            give(x)
+            x.add_(1.0)
+            assert w.tolist() == [n + 1.0, n + 1.0]
