@@ -29,6 +29,7 @@ from .core.record import record
 from .ir.failed import FAILED, UNTESTED, Failed, confirm, doubted, fail, spoiled, too_large
 from .ir.graph import Graph
 from .ir.node import MODE, Node, others, traces
+from .ir.passed import without_values
 from .ir.program import Program
 from .ir.trace import Trace
 from .plans import Key, Known, Plan, graph_of, kept, linearise, reachable, reusable, saved
@@ -538,7 +539,7 @@ def computed(outputs: list[Node], results: list[Buffer]) -> None:
         node.pending = False
         done = node.freed or node.grad_leaf or not node.requires_grad
         if done or node.history is not None:
-            node.inputs = ()
+            node.inputs = without_values(node) if node.again and node.history is None else ()
 
 
 def _write_through(donor: Node, result: Buffer) -> Buffer:

@@ -18,11 +18,12 @@ from ..core import dtype as dt
 from ..core import errors
 from ..core.arguments import wrong_kind
 from ..core.record import record
-from ..ir.node import MODE, Node, apply, grad_enabled
+from ..ir.node import MODE, Node, apply, grad_enabled, leaf
 from ..ir.op import Kind, Op, Spec, intern
+from ..ir.passed import without_values
 from ..ir.tape import remember, tape_of
 from ..ops import build
-from ..ops.composite import Expandable
+from ..ops.composite import Expandable, expanding
 from .function import TWICE, Returned
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,9 +104,76 @@ def _history(roots: Iterable[Node]) -> list[Node]:
         found[id(node)] = node
         if node.history is not None:
             stack.append(node.history)
-        elif not node.grad_leaf and not node.freed:
+        elif not node.grad_leaf and (node.again or not node.freed):
             stack.extend(x for x in node.inputs if x.requires_grad)
     return sorted(found.values(), key=lambda n: n.sequence, reverse=True)
+
+
+_READING: dict[tuple[int, ...], bool] = {}
+_MOST_READING = 1 << 16
+
+
+def _reads(node: Node) -> bool:
+    """Whether the derivative of what made ``node`` reads more than the shapes of values."""
+    key = (node.op.uid, *[2 * x.spec_id + x.requires_grad for x in node.inputs])
+    known = _READING.get(key)
+    if known is None:
+        if len(_READING) >= _MOST_READING:
+            _READING.clear()
+        known = _READING[key] = _is_read(node)
+    return known
+
+
+def _is_read(node: Node) -> bool:
+    values = [leaf(None, x.shape, x.dtype, x.spec_id) for x in (node, *node.inputs)]
+    y, *xs = values
+    for stand_in, x in zip(xs, node.inputs, strict=True):
+        stand_in.requires_grad = x.requires_grad
+    ct = leaf(None, y.shape, y.dtype, y.spec_id)
+    with expanding(), grad_enabled(False):
+        stack = [g for g in _cotangents(node.op, ct, y, xs, at_once=True) if g is not None]
+    seen, saved = set(map(id, stack)), set(map(id, values))
+    while stack:
+        new = [x for x in stack.pop().inputs if id(x) not in seen]
+        seen.update(map(id, new))
+        stack += new
+    return not seen.isdisjoint(saved)
+
+
+def _cotangents(
+    op: Op, ct: Node, y: Node, inputs: Sequence[Node], at_once: bool
+) -> Sequence[Node | None]:
+    """Those of an op's inputs; of a composite one node each, unless ``at_once``."""
+    if op.kind is not Kind.COMPOSITE or type(op).vjp is not Op.vjp:
+        return op.vjp(build, ct, y, *inputs)
+    if not at_once:
+        return _later(op, ct, tuple(inputs))
+    return [
+        _cotangent(op, i).expand(ct, *inputs) if x.requires_grad else None
+        for i, x in enumerate(inputs)
+    ]
+
+
+def _passable(history: Sequence[Node]) -> set[int]:
+    """Ids of those of a history that may be passed again: nothing that leads to them is read.
+
+    >>> import minitorch_tvm as mt
+    >>> x = mt.ones(3, requires_grad=True)
+    >>> first, rest = x[0], x[1:]
+    >>> [(first * 2).backward() for _ in range(2)], (rest * rest).sum().backward(), x.grad
+    ([None, None], None, tensor([4., 2., 2.]))
+    """
+    found: set[int] = set()
+    for node in reversed(history):  # inputs first
+        if node.grad_leaf:
+            found.add(id(node))
+        if node.grad_leaf or node.call is not None or (node.freed and not node.again):
+            continue
+        past = node.history
+        before = [x for x in node.inputs if x.requires_grad] if past is None else [past]
+        if all(id(x) in found for x in before) and (past is not None or not _reads(node)):
+            found.add(id(node))
+    return found
 
 
 def _leading(history: Sequence[Node], wanted: Callable[[Node], bool]) -> set[int]:
@@ -141,6 +209,7 @@ def cotangents(
         for node, ct in roots:
             _accumulate(flowing, node, ct)
         history = _history(n for n, _ in roots)
+        passable = set() if retain_graph else _passable(history)
         for node in history:
             if id(node) not in flowing:
                 if id(node) in empty and node.call is None and not node.grad_leaf:
@@ -158,7 +227,7 @@ def cotangents(
                 found[id(node)] = (node, ct)
             if node.grad_leaf:
                 continue
-            if node.freed:
+            if node.freed and not node.again:
                 raise RuntimeError(TWICE)
             inputs = node.inputs
             grads: Sequence[Node | None]
@@ -175,22 +244,22 @@ def cotangents(
                 if id(node) not in leading:  # PyTorch does not ask it, either
                     continue
                 grads = node.call.cotangents(returned.get(id(node), {}))
-            elif node.op.kind is Kind.COMPOSITE and type(node.op).vjp is Op.vjp:
-                grads = _later(node.op, ct, inputs)
             else:
-                grads = node.op.vjp(build, ct, node, *inputs)
+                grads = _cotangents(node.op, ct, node, inputs, at_once=node.again)
             for x, g in zip(inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
                 elif x.requires_grad:
                     empty.add(id(x))
             if not retain_graph:
-                node.freed = True
-                node.history = None
+                node.freed, node.again = True, id(node) in passable
+                if not node.again:
+                    node.history = None
                 if node.call is not None:
                     node.call.release()
                 if not node.pending:
-                    node.inputs = ()
+                    kept = node.again and node.history is None
+                    node.inputs = without_values(node) if kept else ()
     except BaseException:
         MODE.trace.whole = False  # part of the graph may be used up
         raise

@@ -82,7 +82,9 @@ class Node:
     grad_leaf = False
     """Gradients accumulate here and go no further."""
     freed = False
-    """Backward has passed and may not pass again."""
+    """Backward has passed and may not pass again, as what it reads is not kept any more."""
+    again = False
+    """Of one that is freed: it may, as it reads no values (see :mod:`.passed`)."""
     buffer: Any = None
     """The realised value (runtime.memory.Buffer)."""
     donor: Node | None = None

@@ -34,11 +34,13 @@ class Tape:
         results: Sequence[int] = (),
         leaves: Sequence[int] = (),
         freed: Sequence[int] = (),
+        again: Sequence[int] = (),
     ) -> None:
         """``cts`` are the gradients of what they are asked for.  ``results`` are on autograd paths
         to the roots, and so are ``leaves``."""
         self.start, self.steps, self.end = start, steps, end
         self.results, self.leaves, self.freed, self.cts = results, leaves, frozenset(freed), cts
+        self.again = again
         self.inputs = [inputs(range(start + len(steps))) for _, inputs, _ in steps]
         needed: set[int] = set()
         stack = [ct for ct in cts.values() if ct >= start]
@@ -171,6 +173,10 @@ class Tape:
     def _use_up(self, trace: Trace, roots: Sequence[Node], keep: bool, passed: list[Node]) -> None:
         for node in passed:
             node.freed = True
+        for p in self.again:
+            seen = trace.values[p]()
+            if seen is not None:
+                seen.again = seen.freed
         if keep:
             return
         if self._behind is None:
@@ -437,19 +443,20 @@ def remember(
     # What is behind a value that was computed before is not part of the recording.  A function of
     # the user's may do something else the next time.
     plain = all(
-        n.history is None and n.hooks is None and n.call is None and (n.pending or n.grad_leaf)
+        n.history is None and not n.hooks and n.call is None and (n.pending or n.grad_leaf)
         for n in history
     )
     results = trace.places(n for n in history if not n.grad_leaf)
     leaves = trace.places(n for n in history if n.grad_leaf)
     freed = trace.places(n for n in history if n.freed)
+    again = trace.places(n for n in history if n.again)
     ends = trace.places(n for n, _ in found)
     cts = trace.places(ct for _, ct in found)
-    if not plain or not results or leaves is None or freed is None:
+    if not plain or not results or leaves is None or freed is None or again is None:
         return
     if ends is not None and cts is not None:
         pairs = dict(zip(ends, cts, strict=True))
-        start.remember(call, _Walk(count, trace.prefix, pairs, results, leaves, freed))
+        start.remember(call, _Walk(count, trace.prefix, pairs, results, leaves, freed, again))
 
 
 @record
@@ -462,6 +469,7 @@ class _Walk:
     results: list[int]
     leaves: list[int]
     freed: list[int]
+    again: list[int]
 
 
 def tape_of(start: Prefix, call: tuple[object, ...]) -> Tape | None:
@@ -472,6 +480,7 @@ def tape_of(start: Prefix, call: tuple[object, ...]) -> Tape | None:
     steps = known.end.since(start)
     if not steps:  # something else has been recorded than what ops make
         return None
-    tape = Tape(known.count, steps, known.end, known.cts, known.results, known.leaves, known.freed)
+    marks = known.results, known.leaves, known.freed, known.again
+    tape = Tape(known.count, steps, known.end, known.cts, *marks)
     start.remember(call, tape)
     return tape

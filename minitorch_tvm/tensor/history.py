@@ -17,8 +17,8 @@ def without_history(x: Node) -> Node:
 def with_history(x: Node, old: Node) -> Node:
     """The same value as a node whose cotangent goes where that of ``old`` goes."""
     new = without_history(x)
-    new.freed = old.freed
-    new.history = None if old.freed else old.origin
+    new.freed, new.again = old.freed, old.again
+    new.history = None if old.freed and not old.again else old.origin
     new.mark(requires_grad=True, grad_leaf=False)
     return new
 

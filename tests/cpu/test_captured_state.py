@@ -276,8 +276,8 @@ def test_assigned_data_leaves_the_memory_to_others() -> None:
     def step(x: mt.Tensor) -> None:
         average.data = 0.5 * average.data + 0.5 * x
 
-    want, kept = 0.0, list[tuple[mt.Tensor, float]]()
-    with pytest.warns(RuntimeWarning, match="at every call: it assigns to the data of a tensor"):
+    def loop() -> None:
+        want, kept = 0.0, list[tuple[mt.Tensor, float]]()
         for n in range(12):
             if n == 6:
                 kept.append((average.data, want))
@@ -287,6 +287,9 @@ def test_assigned_data_leaves_the_memory_to_others() -> None:
             for handle, value in kept:
                 assert handle.tolist() == [value, value]
 
+    with pytest.warns(RuntimeWarning, match="at every call: it assigns to the data of a tensor"):
+        loop()
+
 
 def test_data_that_is_an_argument_is_shared() -> None:
     w = mt.zeros(2, requires_grad=True)
@@ -295,9 +298,12 @@ def test_data_that_is_an_argument_is_shared() -> None:
     def give(x: mt.Tensor) -> None:
         w.data = x
 
-    with pytest.warns(RuntimeWarning, match="others share the memory"):
+    def loop() -> None:
         for n in range(3):
             x = mt.full((2,), float(n))
             give(x)
             x.add_(1.0)
             assert w.tolist() == [n + 1.0, n + 1.0]
+
+    with pytest.warns(RuntimeWarning, match="others share the memory"):
+        loop()
