@@ -191,8 +191,12 @@ def cotangents(
     wanted: Callable[[Node], bool],
     retain_graph: bool,
     create_graph: bool,
+    unhooked: dict[int, Node] | None = None,
 ) -> dict[int, tuple[Node, Node]]:
-    """Propagate (node, cotangent) pairs; returns id -> (node, cotangent) of the wanted nodes."""
+    """Propagate (node, cotangent) pairs; returns id -> (node, cotangent) of the wanted nodes.
+
+    ``unhooked`` gets what hooks of results were given.
+    """
     for node, _ in roots:
         if not node.requires_grad:
             raise RuntimeError(
@@ -212,6 +216,8 @@ def cotangents(
         passable = set() if retain_graph else _passable(history)
         for node in history:
             if id(node) not in flowing:
+                if id(node) in empty:
+                    _tell_of_none(node)
                 if id(node) in empty and node.call is None and not node.grad_leaf:
                     before = node.inputs if node.history is None else (node.history,)
                     empty.update(id(x) for x in before if x.requires_grad)
@@ -219,6 +225,8 @@ def cotangents(
                     continue
                 flowing[id(node)] = node  # of a call only whether there is something matters
             ct = flowing.pop(id(node))
+            if unhooked is not None and node.hooks and not node.grad_leaf:
+                unhooked[id(node)] = ct
             for hook in tuple(node.hooks or ()):
                 replaced = hook(ct)
                 if replaced is not None:
@@ -267,6 +275,13 @@ def cotangents(
         errors.OVERRIDE.place = place_before
         MODE.trace.grad_enabled = grad_before
     return found
+
+
+def _tell_of_none(node: Node) -> None:
+    """Call the hooks of a value that gets no gradient, as a user's function has returned None."""
+    for hook in tuple(node.hooks or ()):
+        if hook(None) is not None:
+            raise RuntimeError("can't replace a None gradient with a non-None value")
 
 
 def _used_up(roots: Sequence[tuple[Node, Node]]) -> None:
@@ -373,7 +388,7 @@ class Afterwards:
     def __init__(self, hook: Callable[[Any], None]) -> None:
         self._hook = hook
 
-    def __call__(self, ct: Node) -> None:
+    def __call__(self, ct: Node | None) -> None:
         return None
 
     def done(self, leaf: Any) -> None:
@@ -455,7 +470,8 @@ def grad(
 ) -> tuple[Any, ...]:
     """Gradients of ``outputs`` with respect to ``inputs``, as a tuple.
 
-    ``.grad`` is untouched, but of results that retain theirs.
+    ``.grad`` is untouched, but of results that retain theirs.  Hooks of a result among ``inputs``
+    change what leads on from it, not its gradient here.
     With ``create_graph`` the results can be differentiated again.  An input that the outputs do
     not depend on gives None if ``allow_unused``, zeros if ``materialize_grads``, else RuntimeError.
 
@@ -494,13 +510,15 @@ def grad(
     def wanted(node: Node) -> bool:
         return source(node) is not None or (node.owner is not None and not node.grad_leaf)
 
-    ends = cotangents(pairs, wanted, keep, create_graph)
+    unhooked: dict[int, Node] = {}
+    ends = cotangents(pairs, wanted, keep, create_graph, unhooked)
     for node, ct in ends.values():
         retaining: Any = None if node.owner is None or node.grad_leaf else node.owner()
         if retaining is not None:
             retaining._accumulate_grad(ct)
         if source(node) is None:
             continue
+        ct = unhooked.get(id(node), ct)
         key = id(source(node))
         if key in found:
             with set_grad_enabled(create_graph):

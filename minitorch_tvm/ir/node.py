@@ -99,7 +99,7 @@ class Node:
     place: errors.Provenance | None = None
     owner: weakref.ref[Any] | None = None
     """The Tensor whose .grad is filled."""
-    hooks: list[Callable[[Node], Node | None]] | None = None
+    hooks: list[Callable[[Node | None], Node | None]] | None = None
     pending = True
     """Until the value has been computed."""
     at = -1

@@ -426,19 +426,20 @@ class TensorBase(Copies):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         self.node.origin.owner = weakref.ref(self)
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[[Any], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; a returned tensor replaces it.
 
+        It is None where all that reads this tensor are a user's functions that return None for it.
         Returns a handle whose ``remove()`` detaches the hook.
         """
 
-        def call(ct: Node) -> Node | None:
-            result = hook(self._wrap(ct))
+        def call(ct: Node | None) -> Node | None:
+            result = hook(None if ct is None else self._wrap(ct))
             return None if result is None else result.node
 
         return self._hooked(call)
 
-    def _hooked(self, call: Callable[[Node], Node | None]) -> RemovableHandle:
+    def _hooked(self, call: Callable[[Node | None], Node | None]) -> RemovableHandle:
         node = self.node.origin
         if not node.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")

@@ -161,6 +161,40 @@ def hooks_on_leaves(lib: Any) -> Any:
     return log, w.grad
 
 
+def no_gradient_arrives(lib: Any) -> Any:
+    class Stop(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return None
+
+    x, log = lib.ones(2, requires_grad=True), []
+    h = x * 3
+    h.retain_grad()
+    h.register_hook(lambda g: log.append(("h", _listed(g))))
+    x.register_hook(lambda g: log.append(("x", _listed(g))))
+    Stop.apply(h).sum().backward()
+    (Stop.apply(x * 2) + x).sum().backward()
+    found = lib.autograd.grad(Stop.apply(x * 4).sum(), x, allow_unused=True)
+    y = x * 5
+    with y.register_hook(lambda g: lib.ones(2)):
+        caught = _caught(lambda: Stop.apply(y).sum().backward())
+    return log, h.grad, x.grad, found, caught
+
+
+def gradients_of_results_are_those_before_hooks(lib: Any) -> Any:
+    x = _input(lib)
+    h = x * 3
+    h.retain_grad()
+    h.register_hook(lambda g: g * 10)
+    found = lib.autograd.grad((h * 2).sum() + (h * h).sum(), [h, x])
+    x.register_hook(lambda g: g * 7)
+    return *found, h.grad, lib.autograd.grad((x * 2).sum(), x)
+
+
 def a_step_in_a_hook(lib: Any) -> Any:
     layer = _linear(lib)
     optimizers = {p: lib.optim.SGD([p], lr=0.1) for p in layer.parameters()}
