@@ -25,10 +25,7 @@ _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 
 
 class RNNBase(Module):
-    """What :class:`RNN`, :class:`LSTM` and :class:`GRU` share: parameters, checks, layers.
-
-    ``proj_size`` is not supported (NotImplementedError).
-    """
+    """What :class:`RNN`, :class:`LSTM` and :class:`GRU` share: parameters, checks, layers."""
 
     def __init__(
         self,
@@ -46,8 +43,12 @@ class RNNBase(Module):
     ) -> None:
         super().__init__()
         _check_options(hidden_size, num_layers, dropout)
-        if proj_size:
-            raise NotImplementedError(f"{mode}: proj_size={proj_size} is not supported")
+        if proj_size < 0:
+            raise ValueError(
+                "proj_size should be a positive integer or zero to disable projections"
+            )
+        if proj_size >= hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -59,14 +60,16 @@ class RNNBase(Module):
         self.proj_size = proj_size
         rows = rc.GATES[_MODES[mode]] * hidden_size
         for layer in range(num_layers):
-            inputs = input_size if layer == 0 else hidden_size * self._directions
+            inputs = input_size if layer == 0 else self._state_size * self._directions
             for suffix in self._suffixes(layer):
                 shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (rows, inputs),
-                    "weight_hh": (rows, hidden_size),
+                    "weight_hh": (rows, self._state_size),
                 }
                 if bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, new_parameter(shape, device, dtype))
         self.reset_parameters()
@@ -75,12 +78,18 @@ class RNNBase(Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    @property
+    def _state_size(self) -> int:
+        return self.proj_size or self.hidden_size
+
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self._directions]
 
     def _weights(self, suffix: str) -> list[Parameter]:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return [getattr(self, n + suffix) for n in names[: 4 if self.bias else 2]]
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        if self.proj_size:
+            names += ("weight_hr",)
+        return [getattr(self, n + suffix) for n in names]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -120,8 +129,9 @@ class RNNBase(Module):
             )
 
     def _check_states(self, states: Sequence[Tensor], batch: int, batched: bool) -> None:
-        wanted = (self.num_layers * self._directions, batch, self.hidden_size)
         for number, state in enumerate(states):
+            size = self.hidden_size if number else self._state_size
+            wanted = (self.num_layers * self._directions, batch, size)
             place = f"[{number}]" if len(states) > 1 else ""
             shape = tuple(state.shape) if batched else (state.shape[0], 1, *state.shape[1:])
             if shape != wanted:
@@ -140,23 +150,24 @@ class RNNBase(Module):
         steps, n = x.shape[:2]
         if not steps:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
-        count, h = self.num_layers * self._directions, self.hidden_size
+        count = self.num_layers * self._directions
         if states is None:
             given = self._zeros(n, x.dtype)
         else:
             self._check_states(states, n, batched)
-            given = [b.reshape(s.node, (count, n, h)) for s in states]
+            given = [b.reshape(s.node, (count, n, s.shape[-1])) for s in states]
         x, finals = self._layers(x, given, None)
         if not batched:
             x = b.reshape(x, (steps, x.shape[2]))
-            finals = [b.reshape(f, (count, h)) for f in finals]
+            finals = [b.reshape(f, (count, f.shape[2])) for f in finals]
         elif self.batch_first:
             x = b.permute(x, (1, 0, 2))
         return Tensor._wrap(x), [Tensor._wrap(f) for f in finals]
 
     def _zeros(self, batch: int, dtype: DType) -> list[Node]:
-        shape = (self.num_layers * self._directions, batch, self.hidden_size)
-        return [b.full(shape, 0.0, dtype)] * (2 if self.mode == "LSTM" else 1)
+        sizes = (self._state_size, self.hidden_size)[: 2 if self.mode == "LSTM" else 1]
+        count = self.num_layers * self._directions
+        return [b.full((count, batch, size), 0.0, dtype) for size in sizes]
 
     def _layers(self, x: Node, given: list[Node], layout: Layout | None) -> tuple[Node, list[Node]]:
         """(states of the last layer, final ones of all) for sequences [t, n, ...], or packed."""
@@ -167,7 +178,9 @@ class RNNBase(Module):
             outputs = []
             for way, suffix in enumerate(self._suffixes(layer)):
                 own = [rc.row(s, layer * self._directions + way) for s in given]
-                y, after = _sequence(cell, way == 1, x, self._weights(suffix), own, layout)
+                weights = [p.node for p in self._weights(suffix)]
+                projection = weights.pop() if self.proj_size else None
+                y, after = _sequence(cell, way == 1, x, weights, projection, own, layout)
                 outputs.append(y)
                 last.append(after)
             x = outputs[0] if len(outputs) == 1 else b.cat(outputs, len(x.shape) - 1)
@@ -185,8 +198,7 @@ class RNNBase(Module):
         if states is None:
             given = self._zeros(layout.batch, data.dtype)
         else:
-            for state in states:
-                self._check_states([state], layout.batch, True)
+            self._check_states(states, layout.batch, True)
             given = [(s if order is None else s.index_select(1, order)).node for s in states]
         x, finals = self._layers(data.node, given, layout)
         after = [Tensor._wrap(f) for f in finals]
@@ -211,6 +223,7 @@ class RNNBase(Module):
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
         for name, usual in (
+            ("proj_size", 0),
             ("num_layers", 1),
             ("bias", True),
             ("batch_first", False),
@@ -270,7 +283,8 @@ def _sequence(
     cell: str,
     reverse: bool,
     x: Node,
-    weights: Sequence[Parameter],
+    weights: Sequence[Node],
+    projection: Node | None,
     state: list[Node],
     layout: Layout | None,
 ) -> tuple[Node, list[Node]]:
@@ -278,19 +292,29 @@ def _sequence(
 
     With a ``layout`` x and the states are packed; those after the last step are each sequence's.
     """
-    w, own, *biases = [p.node for p in weights]
+    w, own, *biases = weights
     if cell == "gru":  # whose biases of the states are multiplied by a gate
         sums = net.linear(x, w, biases[0] if biases else None)
         state = [*state, biases[1] if biases else b.full((own.shape[0],), 0.0, own.dtype)]
     else:
         sums = net.linear(x, w, d.add(*biases) if biases else None)
     if layout is None:
-        return rc.recurrence(cell, reverse, sums, own, *state)
-    gate = (1, own.shape[1])
+        return _states(cell, reverse, sums, own, state, projection)
+    gate = (1, own.shape[0] // rc.GATES[cell])
     padding = b.cat([b.full(gate, value, x.dtype) for value in _PADDING[cell]], 1)
     # Backwards is forwards from each sequence's end, so that padding always comes last.
-    y, after = rc.recurrence(cell, False, layout.padded(sums, padding, reverse), own, *state)
+    padded = layout.padded(sums, padding, reverse)
+    y, after = _states(cell, False, padded, own, state, projection)
     return layout.packed(y, reverse), [layout.last(y), *after[1:]]
+
+
+def _states(
+    cell: str, reverse: bool, sums: Node, own: Node, state: list[Node], projection: Node | None
+) -> tuple[Node, list[Node]]:
+    if projection is None:
+        return rc.recurrence(cell, reverse, sums, own, *state)
+    h, c = state
+    return rc.projected(reverse, sums, own, h, c, projection)
 
 
 class RNN(RNNBase):
@@ -394,7 +418,9 @@ class LSTM(RNNBase):
     states, with ``dropout`` between them in training; ``bidirectional`` layers also read from the
     end, and join both.  Inputs are [length, batch, input_size] (with ``batch_first`` [batch,
     length, input_size]), or [length, input_size], or an ``nn.utils.rnn.PackedSequence``, for which
-    the output is one, too, and the last states are those at each sequence's end.
+    the output is one, too, and the last states are those at each sequence's end.  With
+    ``proj_size`` h' is W_hr (o tanh(c')), of that size (Sak, Senior, Beaufays 2014); each step of
+    such a layer is recorded.
 
     >>> import minitorch_tvm as mt
     >>> y, (h, c) = mt.nn.LSTM(3, 4, num_layers=2)(mt.zeros(5, 2, 3))

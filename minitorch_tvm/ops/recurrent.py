@@ -415,6 +415,21 @@ def _unrolled(op: Recurrence, ct: Node, last: Node | None, *xs: Node) -> tuple[N
     )
 
 
+def projected(
+    reverse: bool, sums: Node, weight: Node, h: Node, c: Node, projection: Node
+) -> tuple[Node, list[Node]]:
+    """As :func:`recurrence` of an LSTM whose states h are ``projection`` times the output.
+
+    Each step is recorded: what a step reads of the one before is the result of a product.
+    """
+    steps = range(sums.shape[0])
+    outputs: dict[int, Node] = {}
+    for t in reversed(steps) if reverse else steps:
+        state, c = lstm_step(b.add(row(sums, t), b.matmul(h, weight, False, True)), c)
+        h = outputs[t] = b.matmul(state, projection, False, True)
+    return _stacked([outputs[t] for t in steps]), [h, c]
+
+
 def recurrence(cell: str, reverse: bool, *xs: Node) -> tuple[Node, list[Node]]:
     """(states f[t, n, h] after each step, the last ones: h, of an LSTM also c)."""
     if xs[0].shape[0] == 1:  # the weight is read once: packing it would take longer than the step

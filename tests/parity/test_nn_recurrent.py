@@ -23,6 +23,9 @@ LAYERS: list[tuple[str, dict[str, Any], int, bool]] = [
     ("GRU", {"num_layers": 2, "bidirectional": True, "bias": False}, 2, True),
     ("GRU", {"batch_first": True}, 2, False),
     ("LSTM", {}, 0, True),
+    ("LSTM", {"num_layers": 2, "bidirectional": True, "proj_size": 2}, 2, True),
+    ("LSTM", {"bias": False, "batch_first": True, "proj_size": 3}, 2, False),
+    ("LSTM", {"proj_size": 1}, 0, True),
 ]
 
 
@@ -59,7 +62,7 @@ def _compared(ours: list[list[Any]], wanted: list[list[Any]]) -> None:
 @pytest.mark.parametrize("target", ["cpu", "numpy"])
 def test_layers(target: str) -> None:
     # The formulas once by numpy, on everything; some as a compiled program.
-    cases = LAYERS if target == "numpy" else [LAYERS[1], LAYERS[5]]
+    cases = LAYERS if target == "numpy" else [LAYERS[1], LAYERS[5], LAYERS[7]]
     ours, wanted = [], []
     for name, options, batch, with_state in cases:
         pair = [getattr(m.nn, name)(3, 4, **options) for m in (mt, torch)]
@@ -69,8 +72,9 @@ def test_layers(target: str) -> None:
         shape = (batch, 3, 3) if options.get("batch_first") else shape
         arrays = [RNG.normal(size=shape)]
         if with_state:
-            state = (count, batch, 4) if batch else (count, 4)
-            arrays += [RNG.normal(size=state) for _ in range(2 if name == "LSTM" else 1)]
+            state = (count, batch) if batch else (count,)
+            sizes = (options.get("proj_size", 4), 4)[: 2 if name == "LSTM" else 1]
+            arrays += [RNG.normal(size=(*state, size)) for size in sizes]
         ours.append(_used(mt, pair[0], arrays, False))
         wanted.append(_used(torch, pair[1], arrays, False))
     with config.override(target=target):
@@ -165,6 +169,10 @@ MISTAKES: list[Any] = [
     lambda m: m.nn.LSTM(3, 0),
     lambda m: m.nn.LSTM(3, 2.5),
     lambda m: m.nn.LSTM(3, 4, num_layers=0),
+    lambda m: m.nn.LSTM(3, 4, proj_size=-1),
+    lambda m: m.nn.LSTM(3, 4, proj_size=4),
+    lambda m: m.nn.LSTM(3, 4, proj_size=2)(m.zeros(5, 2, 3), (m.zeros(1, 2, 4), m.zeros(1, 2, 4))),
+    lambda m: m.nn.LSTM(3, 4, proj_size=2)(m.zeros(5, 2, 3), (m.zeros(1, 2, 2), m.zeros(1, 2, 2))),
     lambda m: m.nn.RNN(3, 4, nonlinearity="sin"),
     lambda m: m.nn.LSTM(3, 4)(m.zeros(5)),
     lambda m: m.nn.GRU(3, 4)(m.zeros(5)),
@@ -209,8 +217,6 @@ def test_mistakes_read_as_in_torch() -> None:
 
 
 def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="proj_size=2 is not supported"):
-        mt.nn.LSTM(3, 4, proj_size=2)
     other: Any = [mt.zeros(3)]
     with pytest.raises(TypeError, match="expects a Tensor or a PackedSequence, but got list"):
         mt.nn.GRU(3, 4)(other)

@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("RNN", {"nonlinearity": "relu"}),
     "lstm": ("LSTM", {}),
     "gru": ("GRU", {}),
+    "projected": ("LSTM", {"proj_size": 2}),
 }
 
 
@@ -58,16 +59,17 @@ def _seen(
     first = layer.batch_first
     x = _tensor(lib, (4, 5, 3) if first else (5, 4, 3), dtype)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
-    states = [_tensor(lib, (count, 4, 4), dtype) for _ in range(2)] if with_states else []
-    hx = None if not states else (tuple(states) if kind == "lstm" else states[0])
+    sizes = [layer.proj_size or 4, 4][: 2 if layer.mode == "LSTM" else 1]
+    states = [_tensor(lib, (count, 4, size), dtype) for size in sizes] if with_states else []
+    hx = None if not states else (tuple(states) if len(states) == 2 else states[0])
     packed = rnn.pack_padded_sequence(x, known, first, is_sorted)
     y, last = layer(packed, hx)
     assert isinstance(y, rnn.PackedSequence)
     padded, found = rnn.pad_packed_sequence(y, batch_first=first)
-    finals = list(last) if kind == "lstm" else [last]
+    finals = list(last) if isinstance(last, tuple) else [last]
     loss = (padded**2).sum() + sum((f * (i + 2) + f**2).sum() for i, f in enumerate(finals))
     loss.backward()
-    leaves = [x, *(states if kind == "lstm" else states[:1]), *layer.parameters()]
+    leaves = [x, *states, *layer.parameters()]
     assert found.tolist() == known
     return [t.detach().numpy() for t in (y.data, padded, *finals, *[t.grad for t in leaves])]
 
