@@ -265,7 +265,9 @@ class grad_enabled:
         trace.grad_enabled = self._enabled
 
     def __exit__(self, *_: object) -> None:
-        MODE.trace.grad_enabled = self._before.pop()
+        # An interrupt comes where a call ends: what was is there again before anything is called.
+        MODE.trace.grad_enabled = self._before[-1]
+        self._before.pop()
 
 
 WATCHED: set[int] = set()
