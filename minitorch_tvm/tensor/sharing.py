@@ -115,6 +115,8 @@ def settled(t: TensorBase) -> bool:
     # Known references: that of the tensor or the memory, the local and getrefcount's argument.
     if sys.getrefcount(memory) > 3 or sys.getrefcount(holder) > 3 or holder._base is not None:
         return False
+    if _is_users(holder._node):
+        return False
     _ = t.node  # what has been written so far shows
     t._base = None
     return True
@@ -136,9 +138,8 @@ def take(t: TensorBase, value: Tensor) -> None:
         capture.condition(lambda: _known(t) is not None)  # who would keep the memory
     t._base = t._strides = None
     new = history.detached(source)
-    donor = before if before.buffer is not None else before.donor
-    if new.pending and own and donor is not None and not donor.buffer.shared:
-        new.donor, before.donor = donor, None
+    if new.pending and own and not _is_users(before):
+        new.donor, before.donor = before if before.buffer is not None else before.donor, None
     if before.grad_leaf:
         t._mark_leaf(new, before)
     elif before.requires_grad:
@@ -155,6 +156,12 @@ def take(t: TensorBase, value: Tensor) -> None:
         owner._seen, owner._detached = t._version, True
     else:
         show(t, value.detach(), detached=True)
+
+
+def _is_users(x: Node) -> bool:
+    """Whether a value is, or is to be written to, memory of the user's."""
+    place = x if x.buffer is not None else x.donor
+    return place is not None and bool(place.buffer.shared)
 
 
 def _owner(t: TensorBase) -> TensorBase | None:

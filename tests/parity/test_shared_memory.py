@@ -177,14 +177,21 @@ def one_memory_for_three(m: Any) -> Any:
 
 
 def an_array_is_left(m: Any) -> Any:
-    first, second = np.ones(3, "f"), np.zeros(3, "f")
+    first, second, third, fourth = (np.arange(n + 3.0, dtype="f") for n in range(4))
     x = m.from_numpy(first)
     x.data = m.ones(3) * 5
     x.add_(1.0)
     y = m.ones(3)
     y.data = m.from_numpy(second)
     y.add_(2.0)
-    return [x, y, first.tolist(), y.numpy().tolist()]
+    m.cat([x, y]).tolist()
+    part = m.from_numpy(third)[1:].detach()
+    part.mul_(3.0)
+    whole = m.zeros(3)
+    whole.data = m.from_numpy(fourth)[:3]
+    whole.add_(1.0)
+    m.cat([part, whole]).tolist()
+    return [x, y, part, whole, *[a.tolist() for a in (first, second, third, fourth)]]
 
 
 def a_view_before_a_change_of_shape(m: Any) -> Any:
