@@ -72,7 +72,8 @@ def embedding_bag(
     if weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
-            f"for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
+            f"for mode='sum' (got mode='{mode}'). Embed the rows, weight them, and take their "
+            f"{mode} instead."
         )
     n = table.shape[0]
     if padding_idx is not None:

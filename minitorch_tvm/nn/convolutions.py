@@ -16,9 +16,9 @@ from ..ops import build as b
 from ..ops import conv as cv
 from ..ops import network as net
 from ..ops import volumes as vol
+from ..ops.moves import padded
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .pad_functions import padded
 from .spatial import Numbers, batched, image_numbers, like, same_totals, several
 
 _SIDES = ("depth", "height", "width")
@@ -204,7 +204,7 @@ def _convolution(
     if isinstance(margins, str):
         totals = same_totals(w.shape[2:], spread) if margins == "same" else [0] * count
         # An odd one goes one element more to the end, which only an explicit pad can express.
-        wide = padded(x, [n for t in reversed(totals) for n in (0, t % 2)], 0.0)
+        wide = padded(x, [n for t in reversed(totals) for n in (0, t % 2)])
         margins = tuple(t // 2 for t in totals)
     wide = batched(wide, count)
     if count == 1:

@@ -14,9 +14,9 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import grid as gr
 from ..ops import powers
+from ..ops.moves import padded
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .pad_functions import padded
 
 _Sizes = int | Sequence[int]
 
@@ -103,7 +103,7 @@ def unfold(
         )
     floating(x.dtype, "im2col_out_cpu")
     images = x if rank == 4 else b.reshape(x, (1, *x.shape))
-    images = padded(images, (around[1], around[1], around[0], around[0]), 0.0)
+    images = padded(images, (around[1], around[1], around[0], around[0]))
     rows, columns = ((n, kernel[k], step[k], apart[k]) for k, n in enumerate((oh, ow)))
     found = ar.image_to_columns(images, rows, columns)
     return Tensor._wrap(found if rank == 4 else b.reshape(found, found.shape[1:]))
@@ -154,7 +154,7 @@ def fold(
     height, width = (n + 2 * p for n, p in zip(size, around, strict=True))
     rows, columns = ((n, kernel[k], step[k], apart[k]) for k, n in enumerate((oh, ow)))
     image = ar.columns_to_image(columns_in, rows, columns, height, width)
-    image = padded(image, (-around[1], -around[1], -around[0], -around[0]), 0.0)
+    image = padded(image, (-around[1], -around[1], -around[0], -around[0]))
     return Tensor._wrap(image if rank == 3 else b.reshape(image, image.shape[1:]))
 
 
@@ -332,7 +332,7 @@ def local_response_norm(
         raise RuntimeError(f"local_response_norm: size must be positive, but got {count}")
     square = d.cast_float(d.mul(x, x))
     behind = [0, 0] * (len(x.shape) - 2)
-    wide = padded(square, (*behind, count // 2, (count - 1) // 2), 0.0)
+    wide = padded(square, (*behind, count // 2, (count - 1) // 2))
     mean = _neighbours(wide, x.shape[1], count)
     scale = powers.pow(d.add(d.mul(mean, float(alpha)), float(k)), float(beta))
     return Tensor._wrap(d.div(x, scale))

@@ -14,29 +14,6 @@ from ..tensor import Tensor
 from ..tensor.core import node_of
 
 
-def padded(x: Node, amounts: Sequence[int], value: float) -> Node:
-    """x with ``value`` around it; ``amounts`` as those of :func:`pad`."""
-    rank = len(x.shape)
-    before, after = [0] * rank, [0] * rank
-    for number in range(len(amounts) // 2):
-        axis = rank - 1 - number
-        before[axis], after[axis] = amounts[2 * number], amounts[2 * number + 1]
-    sizes = [n + p + q for n, p, q in zip(x.shape, before, after, strict=True)]
-    if min(sizes) < 0:
-        raise RuntimeError(
-            f"The input size {list(x.shape)}, plus padding {list(amounts)}, resulted in a "
-            "negative output size"
-        )
-    if min(*before, *after) < 0:
-        starts = [max(-p, 0) for p in before]
-        stops = [n - max(-q, 0) for n, q in zip(x.shape, after, strict=True)]
-        x = b.slice(x, starts, [max(s, e) for s, e in zip(starts, stops, strict=True)], [1] * rank)
-    if tuple(sizes) == x.shape:
-        return x
-    base = b.expand(d.lift(value, x.dtype), tuple(sizes))
-    return b.insert(base, x, [max(p, 0) for p in before], [1] * rank)
-
-
 def _outside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     """x with elements of its own added along one dimension.
 
@@ -129,6 +106,8 @@ def pad(
     """
     x = node_of("pad", "input", 1, input)
     pad = arg.several("pad", "pad", 2, pad)
+    if value is not None:
+        value = arg.number("pad", "value", 4, value, "float")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):
@@ -137,7 +116,8 @@ def pad(
             f"got padding length {len(pad)} and input of dimension {len(x.shape)}"
         )
     if mode == "constant":
-        return Tensor._wrap(padded(x, pad, 0 if value is None else value) if x.shape else x)
+        fill = d.lift(0 if value is None else value, x.dtype)
+        return Tensor._wrap(moves.padded(x, pad, fill) if x.shape else x)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in ("reflect", "replicate", "circular"):

@@ -101,3 +101,30 @@ def on_diagonal(x: Node, offset: int) -> Node:
         zeros, ones = (0,) * len(none.shape), (1,) * len(none.shape)
         return b.insert(none, b.reshape(x, (*x.shape, 0)), zeros, ones)
     return with_diagonal(none, x, offset)
+
+
+def padded(x: Node, amounts: Sequence[int], value: Node | None = None) -> Node:
+    """x with ``value``, an element, around it, or zeros; negative amounts crop.
+
+    ``amounts`` are (before, after) of the last dimension, then of the one in front of it, and so
+    on.  Raises RuntimeError where nothing would be left of a dimension, and less.
+    """
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    for number in range(len(amounts) // 2):
+        axis = rank - 1 - number
+        before[axis], after[axis] = amounts[2 * number], amounts[2 * number + 1]
+    sizes = tuple(n + p + q for n, p, q in zip(x.shape, before, after, strict=True))
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"The input size {list(x.shape)}, plus padding {list(amounts)}, resulted in a "
+            "negative output size"
+        )
+    if min(*before, *after) < 0:
+        starts = [max(-p, 0) for p in before]
+        stops = [n - max(-q, 0) for n, q in zip(x.shape, after, strict=True)]
+        x = b.slice(x, starts, [max(s, e) for s, e in zip(starts, stops, strict=True)], [1] * rank)
+    if sizes == x.shape:
+        return x
+    base = b.full(sizes, 0, x.dtype) if value is None else b.expand(value, sizes)
+    return b.insert(base, x, [max(p, 0) for p in before], [1] * rank)

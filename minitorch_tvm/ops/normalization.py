@@ -18,6 +18,7 @@ from ..ir.te import TE, Tensor
 from . import build as b
 from . import elementwise as ew
 from .composite import composite
+from .derived import mean_over
 
 _SAMPLE = 64
 """Elements of a sample's channel from which on it has moments of its own."""
@@ -26,15 +27,10 @@ Moments = tuple[Node, Node, Node]
 """(mean, x - mean, variance) over some dimensions, which are kept with size one."""
 
 
-def _mean(x: Node, dims: Sequence[int]) -> Node:
-    total = b.sum(x, dims, True)
-    return b.div(total, b.full_like(total, float(numel(tuple(x.shape[d] for d in dims)))))
-
-
 def _moments(x: Node, dims: Sequence[int]) -> Moments:
-    mean = _mean(x, dims)
+    mean = mean_over(x, dims, True)
     centred = b.sub(x, mean)
-    return mean, centred, _mean(b.mul(centred, centred), dims)
+    return mean, centred, mean_over(b.mul(centred, centred), dims, True)
 
 
 def _moments_over_batch(x: Node) -> Moments:
@@ -51,7 +47,7 @@ def _moments_over_batch(x: Node) -> Moments:
         return _moments(x, (0, *inner))
     means, _, within = _moments(x, inner)
     mean, _, between = _moments(means, (0,))
-    return mean, b.sub(x, mean), b.add(_mean(within, (0,)), between)
+    return mean, b.sub(x, mean), b.add(mean_over(within, (0,), True), between)
 
 
 def _reciprocal_root(variance: Node, eps: float) -> Node:

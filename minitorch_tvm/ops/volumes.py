@@ -19,6 +19,7 @@ from . import build as b
 from . import conv as cv
 from . import network as net
 from .composite import composite
+from .moves import padded
 
 
 def _slices_first(x: Node) -> Node:
@@ -45,7 +46,7 @@ def _conv3d(*given: Any) -> Node:
     bias = rest[0] if rest else None
     o, c, kd, kh, kw = weight.shape
     n, _, _, h, w = x.shape
-    slices = _around(_slices_first(x), padding[0])
+    slices = padded(_slices_first(x), (*[0] * 6, padding[0], padding[0]))
     depth = (slices.shape[1] - dilation[0] * (kd - 1) - 1) // stride[0] + 1
     slices = b.reshape(slices, (n, slices.shape[1], groups, c, h, w))
     reached = []
@@ -58,15 +59,6 @@ def _conv3d(*given: Any) -> Node:
     flat = b.reshape(_slices_first(weight), (o, kd * c, kh, kw))
     y = net.conv2d(images, flat, bias, stride[1:], padding[1:], dilation[1:], groups)
     return _slices_first(b.reshape(y, (n, depth, *y.shape[1:])))
-
-
-def _around(slices: Node, count: int) -> Node:
-    """So many slices of zeros in front of those of [n, d, ...] and behind them."""
-    if not count:
-        return slices
-    n, depth, *rest = slices.shape
-    zeros = b.full((n, depth + 2 * count, *rest), 0.0, slices.dtype)
-    return b.insert(zeros, slices, (0, count, *[0] * len(rest)), (1,) * len(slices.shape))
 
 
 def conv_transpose3d(

@@ -102,7 +102,6 @@ WRONG: list[tuple[str, Any, Any, dict[str, Any]]] = [
     ("a number", 3, None, {}),
     ("floats", [1.0], [0], {}),
     ("mode", LINE, [0], {"mode": "x"}),
-    ("weights of means", LINE, [0], {"per_sample_weights": [1.0] * 7}),
     ("weights of another shape", LINE, [0], {"per_sample_weights": [1.0], "mode": "sum"}),
     ("no such padding", LINE, [0], {"padding_idx": 6}),
     ("first offset", LINE, [1], {}),
@@ -126,6 +125,11 @@ def test_what_is_refused(positions: Any, starts: Any, options: dict[str, Any]) -
         text = str(caught.value).split("\n")[0].replace("Index 0 of", "Index of")
         texts.append((type(caught.value), text.split(" found offsets of type")[0]))
     assert texts[0] == texts[1]
+
+
+def test_weighted_means_are_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(NotImplementedError, match=r"Embed the rows, weight them, and take their"):
+        F.embedding_bag(mt.tensor(ROWS), mt.tensor(TABLE), per_sample_weights=mt.ones(2, 3))
 
 
 def test_options_that_are_not_there() -> None:
