@@ -486,6 +486,14 @@ def grad(
     if is_grads_batched:
         raise ValueError("is_grads_batched=True is not supported")
     sources, roots = _as_list(inputs), _as_list(outputs)
+    if not sources:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    for t in sources:
+        if not hasattr(t, "node"):
+            kind = type(t).__name__
+            raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {kind}")
+    if not all([hasattr(t, "node") for t in roots]):  # noqa: C419  a list is faster
+        raise AssertionError("Expected output to be a torch.Tensor")
     given = None if grad_outputs is None else _as_list(grad_outputs)
     source = _among(sources)
     if lazy.doubtful():
@@ -584,7 +592,8 @@ def _require_sound(outputs: Sequence[Any], given: Sequence[Any] | None) -> None:
 
 
 def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    """Several tensors, of anything that gives them, or one."""
+    return [value] if hasattr(value, "node") else list(value)
 
 
 class GradcheckError(RuntimeError):

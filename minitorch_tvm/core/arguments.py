@@ -9,6 +9,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .dtype import DType
 from .errors import called
 from .shape import Shape, numel
@@ -51,7 +53,22 @@ def wrong_kind(
     exp(): argument 'input' (position 1) must be Tensor, not int
     """
     where = _named(function, argument, position)
-    return TypeError(f"{where} must be {wanted}, not {type(value).__name__}")
+    return TypeError(f"{where} must be {wanted}, not {kind_of(value)}")
+
+
+def kind_of(value: object) -> str:
+    """The name of a value's type as PyTorch tells it: with its module, if that is not Python's own.
+
+    >>> import numpy as np
+    >>> kind_of(1.5), kind_of(np.float32(1.5))
+    ('float', 'numpy.float32')
+    """
+    kind = type(value)
+    if isinstance(value, DType):
+        return "torch.dtype"
+    if isinstance(value, (np.generic, np.ndarray)):
+        return f"{kind.__module__}.{kind.__name__}"
+    return kind.__name__
 
 
 def _named(function: str, argument: str, position: int | None) -> str:
@@ -110,7 +127,7 @@ def no_such_form(function: str, given: Sequence[object], forms: Sequence[str]) -
     f() received an invalid combination of arguments - got (str, int), but expected one of:
      * (Tensor x)
     """
-    got = ", ".join(type(value).__name__ for value in given)
+    got = ", ".join(map(kind_of, given))
     return TypeError(
         f"{function}() received an invalid combination of arguments - got ({got}), but expected "
         "one of:" + "".join(f"\n * {form}" for form in forms)
@@ -129,7 +146,7 @@ def _index(value: Any) -> int | None:
         return None
 
 
-def integer(function: str, argument: str, position: int, value: Any) -> int:
+def integer(function: str, argument: str, position: int | None, value: Any) -> int:
     """``value`` as an int; TypeError for anything else.
 
     >>> integer("softmax", "dim", 1, 1.5)
@@ -147,17 +164,49 @@ def integer(function: str, argument: str, position: int, value: Any) -> int:
 def number(
     function: str, argument: str, position: int | None, value: Any, wanted: str = "Number"
 ) -> int | float:
-    """``value`` as a Python number, also from a tensor without dimensions; else TypeError.
+    """``value`` as a Python number, also one of numpy; TypeError for anything else.
+
+    A tensor without dimensions is one, too (and is evaluated), unless it requires grad.  If a
+    "float" is ``wanted``, that is what it becomes; else OverflowError for an int beyond 64 bits.
 
     >>> number("renorm", "maxnorm", 3, "a")
     Traceback (most recent call last):
     TypeError: renorm(): argument 'maxnorm' (position 3) must be Number, not str
     """
-    if getattr(value, "shape", None) == ():
-        value = value.item()
+    given = value
     if not isinstance(value, (int, float)):
-        raise wrong_kind(function, argument, position, wanted, value)
-    return float(value) if wanted == "float" else value
+        if (
+            getattr(value, "shape", None) == ()
+            and not isinstance(value, np.ndarray)
+            and not getattr(value, "requires_grad", False)
+        ):
+            value = value.item()
+        if not isinstance(value, (int, float)):
+            raise wrong_kind(function, argument, position, wanted, given)
+    if wanted == "float":
+        return float(value)
+    if isinstance(value, int):
+        in_64_bits(value)
+    return value
+
+
+def flag(function: str, argument: str, position: int | None, value: Any) -> bool:
+    """``value`` itself; TypeError unless it is True or False.
+
+    >>> flag("topk", "largest", 4, 1)
+    Traceback (most recent call last):
+    TypeError: topk(): argument 'largest' (position 4) must be bool, not int
+    """
+    if value is not True and value is not False:
+        raise wrong_kind(function, argument, position, "bool", value)
+    return value
+
+
+def text(function: str, argument: str, position: int | None, value: Any) -> str:
+    """``value`` itself; TypeError unless it is a str."""
+    if not isinstance(value, str):
+        raise wrong_kind(function, argument, position, "str", value)
+    return value
 
 
 def several(function: str, argument: str, position: int, values: Any) -> tuple[int, ...]:
@@ -203,12 +252,20 @@ def one_or_several(
     return several(function, argument, position, value) if number is None else number
 
 
-def dims(function: str, value: Any, position: int = 1) -> int | tuple[int, ...] | None:
+def dims(
+    function: str, value: Any, position: int = 1, keepdim: Any = False
+) -> int | tuple[int, ...] | None:
     """The ``dim`` of a reduction: None, an int, or several; TypeError for anything else.
+
+    ``keepdim``, the argument behind it, is checked as well.
 
     >>> dims("amax", (0, -1))
     (0, -1)
     """
+    if keepdim is not True and keepdim is not False:
+        if function in ("any", "all"):
+            raise no_such_form(function, [value, keepdim], _FORMS[function])
+        raise wrong_kind(function, "keepdim", position + 1, "bool", keepdim)
     if value is None or type(value) is int:
         return value
     if function in _FORMS and not isinstance(value, (tuple, list)):

@@ -120,9 +120,10 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
 
 
 def as_dtype(value: object) -> DType:
-    """Accept a DType, a Python type (float, int, bool) or a numpy dtype-like.
+    """Accept a DType, a Python type (float, int, bool), or a numpy type, dtype or its name.
 
-    Python's own floats have 64 bits, so that is what ``float`` means, as in PyTorch.
+    Python's own floats have 64 bits, so that is what ``float`` means, as in PyTorch.  Raises
+    TypeError for anything else.
 
     >>> as_dtype(float)
     mt.float64
@@ -135,10 +136,12 @@ def as_dtype(value: object) -> DType:
         return int64
     if value is bool:
         return bool_
-    try:
-        return from_numpy(np.dtype(value))  # type: ignore[call-overload]
-    except TypeError as error:
-        raise TypeError(f"dtype must be a minitorch_tvm dtype, but got {value!r}") from error
+    if isinstance(value, (np.dtype, type, str)):
+        try:
+            return from_numpy(np.dtype(value))
+        except TypeError:
+            pass
+    raise TypeError(f"dtype must be a minitorch_tvm dtype, but got {value!r}")
 
 
 def of_number(value: bool | int | float) -> DType:

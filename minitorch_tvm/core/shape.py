@@ -61,10 +61,12 @@ def broadcast(a: Shape, b: Shape) -> Shape:
 def wrap_dim(dim: int, rank: int) -> int:
     """Map a possibly negative dimension to 0..rank-1 (a 0-d tensor accepts 0 and -1).
 
-    Raises IndexError in PyTorch's words.
+    Raises IndexError in PyTorch's words; ValueError for an int beyond 64 bits.
     """
     bound = max(rank, 1)
     if not -bound <= dim < bound:
+        if not -(1 << 63) <= dim < 1 << 63:
+            raise ValueError("Overflow when unpacking long long")
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
             f"but got {dim})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from ..core import dtype as dt
-from ..core.arguments import floating, integer, number
+from ..core.arguments import floating, integer, number, unsupported
 from ..core.shape import wrap_dim
 from ..ir.node import Node
 from ..ops import activations as act
@@ -94,12 +94,13 @@ def hardtanh(
     unsigned integers with negative limits.
     """
     x = node_of("hardtanh", "input", 1, input)
-    return _result(input, _hardtanh(x, min_val, max_val), "hardtanh_", inplace)
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    low, high = number("hardtanh", "min_val", 2, min_val), number("hardtanh", "max_val", 3, max_val)
+    return _result(input, _hardtanh(x, low, high), "hardtanh_", inplace)
 
 
 def _hardtanh(x: Node, low: float, high: float) -> Node:
-    if low > high:
-        raise ValueError("min_val cannot be greater than max_val")
     if x.dtype is dt.bool_:
         raise RuntimeError("Bool inputs not supported for hardtanh")
     if x.dtype.is_floating_point:
@@ -155,7 +156,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """
     x = _given("softshrink", "softshrink_check", input)
     lambd = number("softshrink", "lambd", 2, lambd)
-    if lambd < 0:
+    if not lambd >= 0:
         limit = "3.40282e+38" if x.dtype is dt.float32 else "1.79769e+308"
         raise RuntimeError(
             f"lambda must be in range [0, {limit}] for input dtype {x.dtype.torch_name}, but found "
@@ -167,6 +168,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is larger than ``threshold``, else ``value``."""
     x = node_of("threshold", "input", 1, input)
+    if x.dtype is dt.bool_:
+        raise unsupported("threshold_cpu", x.dtype)
     small = d.compare("le", x, number("threshold", "threshold", 2, threshold))
     y = d.where(small, d.lift(number("threshold", "value", 3, value), x.dtype), x)
     return _result(input, y, "threshold_", inplace)

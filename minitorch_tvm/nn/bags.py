@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from ..core import dtype as dt
-from ..core.arguments import integer
+from ..core.arguments import flag, integer
 from ..core.bounds import Bounds
 from ..core.shape import Size
 from ..ir.node import MODE, Node
@@ -82,6 +82,7 @@ def embedding_bag(
     _check_dtypes(index, starts, table, weights)
     count = index.shape[0] if starts is None else starts.shape[0]
     if starts is not None:
+        flag("embedding_bag", "include_last_offset", 8, include_last_offset)
         starts = _checked_starts(starts, index.shape[0])
         count = max(count - 1, 0) if include_last_offset else count
     index = checked(index, _rows(n))

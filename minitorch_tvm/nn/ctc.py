@@ -72,6 +72,7 @@ def ctc_loss(
     frames = _lengths("input_lengths", 3, input_lengths, n)
     lengths = _lengths("target_lengths", 4, target_lengths, n)
     blank = arg.integer("ctc_loss", "blank", 5, blank)
+    arg.flag("ctc_loss", "zero_infinity", 7, zero_infinity)
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
     frames = checked(frames, _frames(times))
@@ -99,7 +100,7 @@ def ctc_loss(
     labels = b.where(inside, labels, b.full_like(labels, blank))
     if not known:
         labels = checked(labels, _classes(classes))
-    losses = ctc.ctc_loss(x, labels, frames, lengths, blank, bool(zero_infinity))
+    losses = ctc.ctc_loss(x, labels, frames, lengths, blank, zero_infinity)
     if reduction == "mean":
         losses = d.div(losses, d.maximum(lengths, 1))
     if alone and reduction == "none":

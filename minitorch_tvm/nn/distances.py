@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Callable
 
-from ..core.arguments import floating, number
+from ..core.arguments import flag, number, uncastable
+from ..core.dtype import float32
 from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
@@ -15,7 +16,7 @@ from ..ops import powers
 from ..ops.norms import vector_norm
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .losses import check_reduction, reduced, resolve_reduction
+from .losses import apart, check_reduction, reduced, require_broadcast, resolve_reduction
 
 
 def _compared(name: str, input: Tensor, target: Tensor) -> tuple[Node, Node]:
@@ -32,9 +33,7 @@ def _compared(name: str, input: Tensor, target: Tensor) -> tuple[Node, Node]:
 
 
 def _pointwise(function: Callable[..., Node], x: Node, t: Node, kernel: str, size: float) -> Node:
-    distance = d.sub(x, t)
-    floating(distance.dtype, kernel)
-    return function(distance, size)
+    return function(apart(x, t, kernel), size)
 
 
 def smooth_l1_loss(
@@ -57,7 +56,8 @@ def smooth_l1_loss(
     x, t = _compared("smooth_l1_loss", input, target)
     reduction = resolve_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
-    if beta < 0:
+    beta = number("smooth_l1_loss", "beta", 4, beta, "float")
+    if not beta >= 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     if beta == 0:
         return reduced(d.absolute(d.sub(x, t)), reduction)
@@ -78,7 +78,8 @@ def huber_loss(
     """
     x, t = _compared("huber_loss", input, target)
     check_reduction(reduction)
-    if delta <= 0:
+    delta = number("huber_loss", "delta", 4, delta, "float")
+    if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     losses = b.cast(_pointwise(act.huber, x, t, "huber_cpu", delta), x.dtype)
     if weight is not None:
@@ -141,16 +142,18 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-target * input)), without overflow, with targets 1 and -1."""
+    """log(1 + exp(-target * input)), without overflow, with targets 1 and -1.
+
+    Raises RuntimeError for integers and unless ``target`` broadcasts to the shape of ``input``.
+    """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("soft_margin_loss", "input", 1, input)
     t = node_of("soft_margin_loss", "target", 2, target)
     check_reduction(reduction)
-    z = d.mul(d.neg(t), x)
-    if not z.dtype.is_floating_point:
-        raise RuntimeError(
-            f"result type Float can't be cast to the desired output type {z.dtype.torch_name}"
-        )
+    require_broadcast(t, x)
+    z = d.mul(d.neg(x), t)
+    if not x.dtype.is_floating_point:
+        raise uncastable(float32, x.dtype)
     return reduced(act.softplus(z, 1.0, math.inf), reduction)
 
 
@@ -192,7 +195,7 @@ def cosine_embedding_loss(
 
 
 def _distance(x: Node, y: Node, p: float, eps: float, keepdim: bool) -> Node:
-    z = d.cast_float(d.add(d.sub(x, y), float(eps)))
+    z = d.cast_float(d.add(d.sub(x, y), eps))
     return vector_norm(z, p, (-1,) if z.shape else None, keepdim)
 
 
@@ -207,6 +210,8 @@ def pairwise_distance(
     """
     x, y = node_of("pairwise_distance", "x1", 1, x1), node_of("pairwise_distance", "x2", 2, x2)
     power = number("pairwise_distance", "p", 3, p, "float")
+    eps = number("pairwise_distance", "eps", 4, eps, "float")
+    flag("pairwise_distance", "keepdim", 5, keepdim)
     return Tensor._wrap(_distance(x, y, power, eps, keepdim))
 
 
@@ -244,11 +249,14 @@ def triplet_margin_loss(
             f"{ranks[2]}D inputs"
         )
     a, same, other = nodes
+    margin = number("triplet_margin_loss", "margin", 4, margin, "float")
     p = number("triplet_margin_loss", "p", 5, p, "float")
+    eps = number("triplet_margin_loss", "eps", 6, eps, "float")
+    flag("triplet_margin_loss", "swap", 7, swap)
     near, far = _distance(a, same, p, eps, False), _distance(a, other, p, eps, False)
     if swap:
         far = d.minimum(far, _distance(same, other, p, eps, False))
-    losses = act.at_least(d.add(d.sub(near, far), float(margin)), 0.0)
+    losses = act.at_least(d.add(d.sub(near, far), margin), 0.0)
     return reduced(losses, reduction)
 
 

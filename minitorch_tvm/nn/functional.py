@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from ..core.arguments import floating
+from ..core.arguments import floating, text
 from ..core.dtype import DType
 from ..ops import derived as d
 from ..ops import network as net
@@ -281,7 +281,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     tensor([-0.1587,  0.0000,  0.8413])
     """
     x = node_of("gelu", "input", 1, input)
-    if approximate not in ("none", "tanh"):
+    if text("gelu", "approximate", None, approximate) not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     floating(x.dtype, "GeluKernelImpl")
     return Tensor._wrap(net.gelu(x, approximate))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..core.arguments import floating, integer, several
+from ..core.arguments import flag, floating, integer, number, several
 from ..core.bounds import Bounds
 from ..core.limits import finfo
 from ..core.shape import Shape, Size, broadcast, numel
@@ -45,6 +45,14 @@ def check_probability(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
+def dropped_input(function: str, input: Tensor, p: float, training: bool) -> tuple[Node, float]:
+    """The value of what a dropout is given, and ``p`` as a number, both checked."""
+    check_probability(p)
+    x = node_of(function, "input", 1, input)
+    flag(function, "train", 3, training)
+    return x, p if type(p) is float else number(function, "p", 2, p, "float")
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability ``p``, scale the others by 1 / (1 - p).
 
@@ -55,10 +63,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     >>> dropout(mt.ones(3), p=1.0)
     tensor([0., 0., 0.])
     """
-    check_probability(p)
+    x, p = dropped_input("dropout", input, p, training)
     if not training or p == 0.0:
         return input
-    x = node_of("dropout", "input", 1, input)
     if not x.dtype.is_floating_point:
         raise RuntimeError(
             f"result type Float can't be cast to the desired output type {x.dtype.torch_name}"
@@ -67,7 +74,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         # A runtime number: a compiler may take x * 0 for 0, which is wrong for NaN.
         dropped = b.mul(x, d.lift(0.0, x.dtype))
     else:
-        least, scale = d.lift(float(p), dt.float32), d.lift(1.0 / (1.0 - p), x.dtype)
+        least, scale = d.lift(p, dt.float32), d.lift(1.0 / (1.0 - p), x.dtype)
         dropped = random_ops.dropped(x, *rng.default_generator.draw(), least, scale)
     return input._assign(dropped, "dropout_") if inplace else Tensor._wrap(dropped)
 
@@ -76,10 +83,9 @@ def _channel_dropout(
     name: str, input: Tensor, lead: int, p: float, training: bool, inplace: bool
 ) -> Tensor:
     """As :func:`dropout`, with one draw for all of a channel; channels have ``lead`` dimensions."""
-    check_probability(p)
+    x, p = dropped_input("feature_dropout", input, p, training)
     if not training or p == 0.0:
         return input
-    x = node_of(name, "input", 1, input)
     shape = (*x.shape[:lead], *(1,) * (len(x.shape) - lead))
     mask = dropout(Tensor._wrap(b.expand(b.full((), 1.0, x.dtype), shape)), p)
     dropped = b.mul(x, mask.node)
@@ -152,6 +158,8 @@ def layer_norm(
     shape = several("layer_norm", "normalized_shape", 2, normalized_shape)
     w = _optional("layer_norm", "weight", 3, weight)
     offset = _optional("layer_norm", "bias", 4, bias)
+    if type(eps) is not float:
+        eps = number("layer_norm", "eps", 5, eps, "float")
     _check_layer_norm((x, w, offset), shape)
     return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
 
@@ -200,6 +208,8 @@ def group_norm(
     w = _optional("group_norm", "weight", 3, weight)
     offset = _optional("group_norm", "bias", 4, bias)
     num_groups = integer("group_norm", "num_groups", 2, num_groups)
+    if type(eps) is not float:
+        eps = number("group_norm", "eps", 5, eps, "float")
     _check_group_norm((x, w, offset), num_groups)
     return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
 
@@ -257,8 +267,7 @@ def rms_norm(
             f"[*{', '.join(map(str, shape))}], but got input of size{list(x.shape)}"
         )
     floating(x.dtype, "rms_norm")
-    if eps is None:
-        eps = finfo(x.dtype).eps
+    eps = finfo(x.dtype).eps if eps is None else number("rms_norm", "eps", 4, eps, "float")
     own = (eps, len(shape))
     y = apply(composite("RmsNorm", _rms_norm, *own), x)
     return Tensor._wrap(y if w is None else d.mul(y, w))
@@ -285,6 +294,11 @@ def instance_norm(
     ``weight`` and ``bias`` [c] scale and shift the channels.  Raises ValueError for a single value
     per channel, NotImplementedError for running statistics.
     """
+    _optional("instance_norm", "running_mean", 4, running_mean)
+    _optional("instance_norm", "running_var", 5, running_var)
+    flag("instance_norm", "use_input_stats", 6, use_input_stats)
+    for position, (name, value) in enumerate((("momentum", momentum), ("eps", eps)), 7):
+        number("instance_norm", name, position, value, "float")
     if running_mean is not None or running_var is not None or not use_input_stats:
         raise NotImplementedError("instance_norm: running statistics are not supported")
     if input.ndim < 3:
@@ -313,10 +327,10 @@ def batch_norm(
     variance are the batch's, and the running ones move by the fraction ``momentum`` towards them
     (the variance unbiased); else the running ones are used.  ``momentum`` is a runtime number (or a
     0-d value of the graph).  Raises RuntimeError where sizes do not fit, ValueError for a batch
-    with one value per channel in training.
+    with one value per channel in training, and for a negative ``eps`` (or 0 in training).
 
     >>> import minitorch_tvm as mt
-    >>> batch_norm(mt.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0)
+    >>> batch_norm(mt.tensor([[1.0], [3.0]]), None, None, training=True, eps=1e-12)
     tensor([[-1.],
             [ 1.]])
     """
@@ -325,7 +339,15 @@ def batch_norm(
     variance = _optional("batch_norm", "running_var", 3, running_var)
     w = _optional("batch_norm", "weight", 4, weight)
     offset = _optional("batch_norm", "bias", 5, bias)
-    _check_batch_norm((x, mean, variance, w, offset), bool(training))
+    flag("batch_norm", "training", 6, training)
+    if type(momentum) is not float and not isinstance(momentum, Node):
+        momentum = number("batch_norm", "momentum", 7, momentum, "float")
+    if type(eps) is not float:
+        eps = number("batch_norm", "eps", 8, eps, "float")
+    if eps <= 0 and (training or eps < 0):
+        wanted = "positive during training" if training else "non-negative"
+        raise ValueError(f"batch_norm eps must be {wanted}, but got {eps}")
+    _check_batch_norm((x, mean, variance, w, offset), training)
     if not training:
         assert mean is not None
         assert variance is not None
@@ -506,10 +528,17 @@ def scaled_dot_product_attention(
         for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
     mask = _optional("scaled_dot_product_attention", "attn_mask", 4, attn_mask)
-    _check_attention((q, k, v, mask), bool(is_causal))
+    flag("scaled_dot_product_attention", "is_causal", None, is_causal)
+    _check_attention((q, k, v, mask), is_causal)
+    name = "scaled_dot_product_attention"
+    if type(dropout_p) is not float:
+        dropout_p = number(name, "dropout_p", None, dropout_p, "float")
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
-    factor = 1.0 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+    if scale is None:
+        factor = 1.0 / math.sqrt(max(q.shape[-1], 1))
+    else:
+        factor = number(name, "scale", None, scale, "float")
     if dropout_p == 0.0:
         return Tensor._wrap(at.attention(q, k, v, mask, is_causal, factor))
     weights = Tensor._wrap(at.attention_weights(q, k, mask, is_causal, factor))

@@ -167,10 +167,11 @@ _CORNERS = (
 )
 
 
-def _corners(align_corners: bool | None) -> bool:
+def _corners(function: str, position: int, align_corners: bool | None) -> bool:
     if align_corners is None:
         warnings.warn(_CORNERS.format("grid_sample", "affine_grid"), stacklevel=3)
-    return bool(align_corners)
+        return False
+    return arg.flag(function, "align_corners", position, align_corners)
 
 
 def grid_sample(
@@ -202,7 +203,7 @@ def grid_sample(
             raise ValueError(
                 f"nn.functional.grid_sample(): expected {name} to be {choices}, but got: '{value}'"
             )
-    corners = _corners(align_corners)
+    corners = _corners("grid_sampler", 5, align_corners)
     x, places = node_of("grid_sampler", "input", 1, input), node_of("grid_sampler", "grid", 2, grid)
     sizes = f"but got input with sizes {list(x.shape)} and grid with sizes {list(places.shape)}"
     if x.shape[:1] != places.shape[:1]:
@@ -266,7 +267,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"Expected a batch of {rows}D affine matrices of shape Nx{rows}x{rows + 1} for size "
             f"{shape}. Got {theta.shape}."
         )
-    corners = _corners(align_corners)
+    corners = _corners("affine_grid_generator", 3, align_corners)
     if min(shape) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {shape}")
     if shape[0] != x.shape[0]:

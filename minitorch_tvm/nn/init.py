@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import random as rng
+from ..core.arguments import floating, number, wrong_kind
 from ..tensor import Tensor
 from ..tensor.host import set_value
 
@@ -61,19 +62,31 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return _fans(tensor)[modes.index(mode)]
 
 
-def _generator(generator: rng.Generator | None) -> rng.Generator:
-    return rng.default_generator if generator is None else generator
+def _generator(function: str, generator: rng.Generator | None) -> rng.Generator:
+    if generator is None:
+        return rng.default_generator
+    if not isinstance(generator, rng.Generator):
+        raise wrong_kind(function, "generator", None, "torch.Generator", generator)
+    return generator
 
 
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: rng.Generator | None = None
 ) -> Tensor:
-    """Fill with uniform numbers from [a, b).  Raises RuntimeError if a > b."""
+    """Fill with uniform numbers from [a, b).
+
+    Raises RuntimeError if a > b or one is not finite, NotImplementedError for integers.
+    """
+    floating(tensor.dtype, "check_uniform_bounds")
+    a, b = number("uniform_", "from", 1, a, "float"), number("uniform_", "to", 2, b, "float")
+    for name, value in (("from", a), ("to", b)):
+        if not math.isfinite(value):
+            raise RuntimeError(f"{name} is out of bounds for {tensor.dtype.scalar_name}")
     if a > b:
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
         )
-    draws: Any = _generator(generator).host_uniform(tuple(tensor.shape))
+    draws: Any = _generator("uniform_", generator).host_uniform(tuple(tensor.shape))
     set_value(tensor, draws * (b - a) + a)
     return tensor
 
@@ -81,17 +94,23 @@ def uniform_(
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: rng.Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers.  Raises RuntimeError for a negative ``std``."""
-    if std < 0:
+    """Fill with normal numbers.
+
+    Raises RuntimeError for a negative ``std``, NotImplementedError for integers.
+    """
+    floating(tensor.dtype, "normal_kernel_cpu")
+    mean = number("normal_", "mean", 1, mean, "float")
+    std = number("normal_", "std", 2, std, "float")
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    draws: Any = _generator(generator).host_normal(tuple(tensor.shape))
+    draws: Any = _generator("normal_", generator).host_normal(tuple(tensor.shape))
     set_value(tensor, draws * std + mean)
     return tensor
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with ``val``."""
-    set_value(tensor, val)
+    """Fill with the number ``val``."""
+    set_value(tensor, number("fill_", "value", 1, val))
     return tensor
 
 
@@ -115,19 +134,28 @@ def trunc_normal_(
 ) -> Tensor:
     """Fill with normal numbers of which those outside [a, b] are drawn again.
 
-    Warns if ``mean`` is more than two ``std`` outside.
+    Warns if ``mean`` is more than two ``std`` outside.  Raises RuntimeError if a > b or one
+    of the numbers is NaN, NotImplementedError for integers.
 
     >>> import minitorch_tvm as mt
     >>> bool((trunc_normal_(mt.empty(50)).abs() <= 2).all())
     True
     """
+    floating(tensor.dtype, "normal_kernel_cpu")
+    if not a <= b or math.isnan(mean) or math.isnan(std):
+        raise RuntimeError(
+            "trunc_normal_ expects a <= b, and numbers that are not NaN, but got "
+            f"mean={mean}, std={std}, a={a}, b={b}"
+        )
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
             "values may be incorrect.",
             stacklevel=2,
         )
-    set_value(tensor, _truncated(tuple(tensor.shape), mean, std, a, b, _generator(generator)))
+    set_value(
+        tensor, _truncated(tuple(tensor.shape), mean, std, a, b, _generator("normal_", generator))
+    )
     return tensor
 
 
@@ -138,6 +166,7 @@ def _truncated(
     inside = [0.5 * (1.0 + math.erf((edge - mean) / std / math.sqrt(2.0))) for edge in (a, b)]
     often = inside[1] - inside[0] > 0.3
     peak = max(a, min(mean, b))
+    a, b = max(a, peak - 10 * abs(std)), min(b, peak + 10 * abs(std))  # also those at infinity
 
     def density(x: Any) -> Any:
         """Relative to the largest in [a, b]."""
@@ -200,7 +229,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: rng.Generator | None
     if 0 in tensor.shape:
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
-    draws: Any = _generator(generator).host_normal((rows, columns))
+    draws: Any = _generator("normal_", generator).host_normal((rows, columns))
     q, r = np.linalg.qr(draws.T if rows < columns else draws)
     # With these signs, all orthogonal matrices are equally likely (Mezzadri 2007).
     q = q * np.sign(np.diag(r))
@@ -217,7 +246,7 @@ def sparse_(
     """
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    source = _generator(generator)
+    source = _generator("normal_", generator)
     rows, columns = tensor.shape
     values: Any = source.host_normal((rows, columns)) * std
     order = np.argsort(source.host_uniform((rows, columns)), axis=0)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..core.arguments import floating
+from ..core.arguments import flag, floating, number
 from ..core.shape import Size
 from ..ir.node import Node
 from ..ops import activations as act
@@ -100,6 +100,7 @@ def kl_div(
         check_reduction(reduction)
     if not (x.dtype.is_floating_point and t.dtype.is_floating_point):
         raise RuntimeError("kl_div: Integral inputs not supported.")
+    flag("kl_div", "log_target", None, log_target)
     if log_target:
         losses = d.mul(b.exp(t), d.sub(t, x))
     else:
@@ -131,11 +132,14 @@ def poisson_nll_loss(
     x = node_of("poisson_nll_loss", "input", 1, input)
     t = node_of("poisson_nll_loss", "target", 2, target)
     check_reduction(reduction)
-    floating(x.dtype, "poisson_nll_loss")
+    flag("poisson_nll_loss", "log_input", 3, log_input)
+    flag("poisson_nll_loss", "full", 4, full)
+    least = number("poisson_nll_loss", "eps", 5, eps, "float")
+    x = d.cast_float(x)
     if log_input:
         losses = d.sub(b.exp(x), d.mul(t, x))
     else:
-        losses = d.sub(x, d.mul(t, b.log(d.add(x, float(eps)))))
+        losses = d.sub(x, d.mul(t, b.log(d.add(x, least))))
     if full:
         counted = d.compare("gt", t, 1)
         n = d.where(counted, d.cast_float(t), 1.0)
@@ -185,7 +189,7 @@ def gaussian_nll_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")
     floating(v.dtype, "log_vml_cpu")
-    limited = act.variance(v, eps)
+    limited = act.variance(v, number("gaussian_nll_loss", "eps", 5, eps, "float"))
     distance = d.sub(x, t)
     losses = d.mul(0.5, d.add(b.log(limited), d.div(d.mul(distance, distance), limited)))
     if full:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.arguments import floating, no_indices, unsupported
+from ..core.arguments import flag, floating, no_indices, unsupported
 from ..ir.node import Node
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .spatial import Numbers, batched, like, several
+from .spatial import Numbers, batched, has_stride, like, several
 
 
 def _one(function: str, argument: str, position: int, value: Any) -> int:
@@ -47,10 +47,10 @@ def max_pool1d(
             f"input, but got:{list(x.shape)}"
         )
     kernel = _one("max_pool1d", "kernel_size", 2, kernel_size)
-    own = stride is not None and stride not in ((), [])
-    step = _one("max_pool1d", "stride", 3, stride) if own else kernel
+    step = _one("max_pool1d", "stride", 3, stride) if has_stride(stride) else kernel
     margin = _one("max_pool1d", "padding", 4, padding)
     spread = _one("max_pool1d", "dilation", 5, dilation)
+    flag("max_pool1d", "ceil_mode", 6, ceil_mode)
     for name, value in (("kernel_size", kernel), ("stride", step), ("dilation", spread)):
         if value <= 0:
             raise RuntimeError(f"max_pool1d() {name} must be greater than zero, but got {value}")
@@ -91,9 +91,10 @@ def avg_pool1d(
     x = node_of("avg_pool1d", "input", 1, input)
     _ranks("avg_pool1d", x)
     kernel = _one("avg_pool1d", "kernel_size", 2, kernel_size)
-    own = stride is not None and stride not in ((), [])
-    step = _one("avg_pool1d", "stride", 3, stride) if own else kernel
+    step = _one("avg_pool1d", "stride", 3, stride) if has_stride(stride) else kernel
     margin = _one("avg_pool1d", "padding", 4, padding)
+    flag("avg_pool1d", "ceil_mode", 5, ceil_mode)
+    flag("avg_pool1d", "count_include_pad", 6, count_include_pad)
     if kernel <= 0 or step <= 0 or margin < 0:
         raise RuntimeError(
             "avg_pool1d: kernel_size and stride must be positive and padding must not be negative, "

@@ -35,10 +35,10 @@ def resolve_reduction(size_average: bool | None, reduce: bool | None, reduction:
     """``reduction``, or what the two deprecated flags mean (with a warning)."""
     if size_average is None and reduce is None:
         return reduction
-    if reduce is False:
+    if reduce is not None and not reduce:
         old = "none"
     else:
-        old = "sum" if size_average is False else "mean"
+        old = "mean" if size_average is None or size_average else "sum"
     warnings.warn(
         f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
         stacklevel=4,
@@ -347,9 +347,15 @@ def _elementwise(
     return reduced(losses, reduction)
 
 
+def apart(x: Node, target: Node, kernel: str) -> Node:
+    """x - target, also where one of them is bool; NotImplementedError for integers."""
+    kind = x.dtype if x.dtype is target.dtype else d.result_dtype(x, target)
+    floating(kind, kernel)
+    return b.sub(d.lift(x, kind), d.lift(target, kind))
+
+
 def _squared_distance(x: Node, target: Node) -> Node:
-    floating(d.result_dtype(x, target), "mse_cpu")
-    distance = d.sub(x, target)
+    distance = apart(x, target, "mse_cpu")
     return b.mul(distance, distance)
 
 

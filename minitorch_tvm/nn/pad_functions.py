@@ -108,6 +108,7 @@ def pad(
     pad = arg.several("pad", "pad", 2, pad)
     if value is not None:
         value = arg.number("pad", "value", 4, value, "float")
+    arg.text("pad", "mode", 3, mode)
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * len(x.shape):

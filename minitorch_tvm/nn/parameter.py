@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dtype as dt
-from ..core.arguments import bounded
+from ..core.arguments import bounded, flag, several
 from ..core.device import require_cpu
 from ..ir.node import Node, leaf
 from ..ops.movement import Full
@@ -55,6 +55,7 @@ class Parameter(Tensor):
             node = _own_leaf(data)
         else:
             raise TypeError(f"Parameter expects a Tensor, but got {type(data).__name__}")
+        flag("_make_subclass", "require_grad", 3, requires_grad)
         if requires_grad and not node.dtype.is_floating_point:
             raise RuntimeError(
                 "Only Tensors of floating point and complex dtype can require gradients"
@@ -70,9 +71,10 @@ class Parameter(Tensor):
 def new_parameter(shape: tuple[int, ...], device: Any, dtype: Any) -> Parameter:
     """A realised parameter of zeros (float32 by default), to be initialised by its layer.
 
-    Raises RuntimeError for negative sizes, and for devices other than the CPU as ``require_cpu``.
+    Raises TypeError for sizes that are no ints, RuntimeError for negative ones, and for devices
+    other than the CPU as ``require_cpu``.
     """
-    bounded(shape)
+    shape = bounded(several("empty", "size", 1, shape))
     require_cpu(device, "empty")
     kind = dt.float32 if dtype is None else dt.as_dtype(dtype)
     return Parameter(Tensor._wrap(leaf(buffer_of(np.zeros(shape), kind), shape, kind)))

@@ -14,7 +14,7 @@ from ..ops import pool as pl
 from ..ops import volumes as vol
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .spatial import Numbers, batched, like, several
+from .spatial import Numbers, batched, has_stride, like, several
 
 Sizes = int | Sequence[int | None] | None
 
@@ -54,11 +54,11 @@ def _window(
 ) -> net.Window:
     """(kernel, stride, padding, dilation) of a pooling of x; RuntimeError if they do not fit."""
     kernel = _numbers(function, "kernel_size", 2, kernel_size, count)
-    own = stride is not None and stride not in ((), [])
-    steps = _numbers(function, "stride", 3, stride, count) if own else kernel
+    steps = _numbers(function, "stride", 3, stride, count) if has_stride(stride) else kernel
     margins = _numbers(function, "padding", 4, padding, count)
     spread = _numbers(function, "dilation", 5, dilation, count)
-    _check_window((x,), function, kernel, steps, margins, spread, bool(ceil_mode))
+    arg.flag(function, "ceil_mode", 6 if "max" in function else 5, ceil_mode)
+    _check_window((x,), function, kernel, steps, margins, spread, ceil_mode)
     return kernel, steps, margins, spread
 
 
@@ -195,6 +195,7 @@ def _avg_pool(
         if not divisor:
             raise RuntimeError("divisor must be not zero")
     window = _window(function, count, x, kernel_size, stride, padding, 1, ceil_mode)
+    arg.flag(function, "count_include_pad", 6, count_include_pad)
     floating(x.dtype, "avg_pool3d_out_frame" if count == 3 else "avg_pool2d")
     pool = vol.avg_pool3d if count == 3 else net.avg_pool2d
     y = pool(batched(x, count), window, ceil_mode, count_include_pad, divisor)

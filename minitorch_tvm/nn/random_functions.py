@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import random as rng
-from ..core.arguments import floating, number
+from ..core.arguments import flag, floating, number
 from ..ir.node import Node
 from ..ops import activations as act
 from ..ops import build as b
@@ -13,7 +13,7 @@ from ..ops import derived as d
 from ..ops import network as net
 from ..tensor import Tensor
 from ..tensor.core import node_of
-from .functions import check_probability, dropout
+from .functions import dropout, dropped_input
 
 _SATURATION = -1.7580993408473766
 """What SELU approaches on the left: minus scale times alpha (Klambauer et al. 2017)."""
@@ -65,6 +65,7 @@ def rrelu(
     low, high = number("rrelu", "lower", 2, lower), number("rrelu", "upper", 3, upper)
     if not low <= high:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    flag("rrelu", "training", 4, training)
     floating(x.dtype, "rrelu_with_noise_out_cpu" if training else "leaky_relu_cpu")
     if training:
         share = rng.uniform(x.shape, x.dtype)
@@ -78,9 +79,8 @@ def rrelu(
 def _alpha_dropped(
     input: Tensor, p: float, training: bool, inplace: bool, by_channel: bool
 ) -> Tensor:
-    check_probability(p)
     name = "feature_alpha_dropout" if by_channel else "alpha_dropout"
-    x = node_of(name, "input", 1, input)
+    x, p = dropped_input(name, input, p, training)
     if not training or p == 0.0:
         return input
     if by_channel and len(x.shape) < 2:

@@ -42,7 +42,7 @@ class RNNBase(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        _check_options(hidden_size, num_layers, dropout)
+        _check_options(input_size, hidden_size, num_layers, bias, batch_first, dropout)
         if proj_size < 0:
             raise ValueError(
                 "proj_size should be a positive integer or zero to disable projections"
@@ -236,7 +236,12 @@ class RNNBase(Module):
         return text
 
 
-def _check_options(hidden_size: Any, num_layers: int, dropout: Any) -> None:
+def _check_options(
+    input_size: Any, hidden_size: Any, num_layers: int, bias: Any, batch_first: Any, dropout: Any
+) -> None:
+    for name, value in (("bias", bias), ("batch_first", batch_first)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
     if (
         not isinstance(dropout, numbers.Number)
         or isinstance(dropout, bool)
@@ -253,10 +258,13 @@ def _check_options(hidden_size: Any, num_layers: int, dropout: Any) -> None:
             f"num_layers={num_layers}",
             stacklevel=4,
         )
-    if not isinstance(hidden_size, int):
-        raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
-    if hidden_size <= 0:
-        raise ValueError("hidden_size must be greater than zero")
+    sizes = {"input_size": input_size, "hidden_size": hidden_size}
+    for name, value in sizes.items():
+        if not isinstance(value, int):
+            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+    for name, value in sizes.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be greater than zero")
     if num_layers <= 0:
         raise ValueError("num_layers must be greater than zero")
 

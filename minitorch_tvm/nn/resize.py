@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import arguments as arg
 from ..core import dtype as dt
-from ..core.arguments import unsupported
+from ..core.arguments import flag, unsupported
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.gather import take
@@ -168,6 +168,8 @@ def interpolate(
         pools = {3: adaptive_avg_pool1d, 4: adaptive_avg_pool2d, 5: adaptive_avg_pool3d}
         return pools[rank](input, sizes)
     nearest = mode.startswith("nearest")
+    name = f"upsample_{mode}{rank - 2}d"
+    corners = align_corners is not None and flag(name, "align_corners", 3, align_corners)
     if not (x.dtype.is_floating_point or (nearest and x.dtype is dt.uint8)):
         kind = "nearest" if nearest else mode
         kernel = f"upsample_{kind}{rank - 2}d{'_channels_last' if rank == 4 else ''}"
@@ -178,7 +180,7 @@ def interpolate(
         if nearest:
             x = _nearest(x, axis, n, factor, mode == "nearest-exact")
         else:
-            x = _linear(x, axis, n, factor, bool(align_corners))
+            x = _linear(x, axis, n, factor, corners)
     return Tensor._wrap(x)
 
 

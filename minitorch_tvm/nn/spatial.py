@@ -28,6 +28,11 @@ def several(function: str, argument: str, position: int, value: Any, count: int)
     return numbers * count if len(numbers) == 1 else numbers
 
 
+def has_stride(stride: Any) -> bool:
+    """Whether the stride of a pooling is given; without, it is the size of the window."""
+    return stride is not None and not (isinstance(stride, (tuple, list)) and not stride)
+
+
 def image_numbers(numbers: Sequence[int], usual: int) -> tuple[int, ...]:
     """One number of a line as two of an image of height one."""
     return (usual, *numbers) if len(numbers) == 1 else tuple(numbers)

@@ -15,7 +15,16 @@ from ..core.arguments import Dims, in_64_bits, unsupported
 from ..core.dtype import DType
 from ..core.errors import warn
 from ..core.record import record
-from ..core.shape import Shape, infer_reshape, numel, swapped_dims, unsqueezed, wrap_dim, wrap_dims
+from ..core.shape import (
+    Shape,
+    broadcast,
+    infer_reshape,
+    numel,
+    swapped_dims,
+    unsqueezed,
+    wrap_dim,
+    wrap_dims,
+)
 from ..ir.build import Build
 from ..ir.node import Node, apply, scalar
 from ..ir.op import Kind, Op, Spec, op_of
@@ -138,6 +147,12 @@ def sub(x: Operand, y: Operand) -> Node:
     known = _alike(b.SUB, x, y)
     if known is not None:
         return known
+    no_bools(x, y)
+    return _promoted(b.SUB, x, y)
+
+
+def no_bools(x: Operand, y: Operand) -> None:
+    """RuntimeError if one of the operands of a difference is bool."""
     if _is_bool(x) and _is_bool(y):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
@@ -148,7 +163,6 @@ def sub(x: Operand, y: Operand) -> Node:
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
             "trying to invert a mask, use the `~` or `logical_not()` operator instead."
         )
-    return _promoted(b.SUB, x, y)
 
 
 def mul(x: Operand, y: Operand) -> Node:
@@ -206,6 +220,8 @@ def compare(kind: str, x: Operand, y: Operand) -> Node:
     """One of eq, ne, lt, le, gt, ge; the result is bool."""
     op, turned = _COMPARISONS[kind]
     if turned:
+        if isinstance(x, Node) and isinstance(y, Node) and x.shape != y.shape:
+            broadcast(x.shape, y.shape)  # whose error names the operands in this order
         x, y = y, x
     known = _alike(op, x, y)
     if known is not None:
@@ -346,9 +362,8 @@ def triangle(x: Node, diagonal: int, lower: bool) -> Node:
 def sum(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """Sum over ``dims`` (all if None); bool and integers sum as int64."""
     wrapped = wrap_dims(dims, len(x.shape))
-    if dtype is None:
-        dtype = x.dtype if x.dtype.is_floating_point else dt.int64
-    y = b.cast(x, dtype)
+    own = x.dtype if x.dtype.is_floating_point else dt.int64
+    y = b.cast(x, own if dtype is None else dt.as_dtype(dtype))
     if wrapped:
         return b.sum(y, wrapped, keepdim)
     return clone(x) if y is x else y
@@ -365,6 +380,7 @@ def _float_only(dtype: DType, name: str, which: str) -> None:
 def mean(x: Node, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """Mean over ``dims``; NaN over no elements.  Raises RuntimeError for integers."""
     if dtype is not None:
+        dtype = dt.as_dtype(dtype)
         _float_only(dtype, "mean", "Optional")
         x = b.cast(x, dtype)
     _float_only(x.dtype, "mean", "Input")
@@ -466,8 +482,8 @@ def arg_extremum(x: Node, dim: int | None, keepdim: bool, lowest: bool) -> Node:
 
 
 def any_all(x: Node, dims: Dims, keepdim: bool, every: bool) -> Node:
-    """Whether any (every) element over ``dims`` is nonzero: a bool, or of uint8 a uint8."""
-    wrapped = wrap_dims(dims, len(x.shape))
+    """Whether any (every) element over ``dims`` is nonzero, over () each: a bool, or a uint8."""
+    wrapped = () if dims in ((), []) else wrap_dims(dims, len(x.shape))
     op = composite("All" if every else "Any", _any_all, wrapped, bool(keepdim), every)
     return apply(op, x)
 

@@ -235,7 +235,7 @@ def _pool(cls: Callable[..., Op], shape: Shape, window: Window, ceil_mode: bool)
 
 def max_pool2d(x: Node, window: Window, ceil_mode: bool) -> Node:
     """Window maxima."""
-    return apply(_pool(pl.MaxPool, x.shape, window, bool(ceil_mode)), x)
+    return apply(_pool(pl.MaxPool, x.shape, window, ceil_mode), x)
 
 
 def avg_pool2d(
@@ -245,7 +245,7 @@ def avg_pool2d(
 
     A ``divisor`` stands for the number of those that do.
     """
-    options = window, bool(ceil_mode), bool(count_include_pad), divisor
+    options = window, ceil_mode, count_include_pad, divisor
     return apply(composite("AvgPool2d", _avg_pool2d, *options), x)
 
 

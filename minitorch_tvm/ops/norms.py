@@ -25,6 +25,7 @@ def _checked(x: Node, dtype: DType | None) -> Node:
         )
     if dtype is None or dtype is x.dtype:
         return x
+    dtype = dt.as_dtype(dtype)
     if not dtype.is_floating_point:
         raise RuntimeError(
             f"{where} dtype should be floating point or complex, but got {dtype.torch_name}"
@@ -148,6 +149,8 @@ def prod(x: Node, dim: int | None, keepdim: bool, dtype: DType | None = None) ->
     """Product along ``dim``, or of all elements; bools and integers multiply as int64."""
     if dtype is None:
         dtype = x.dtype if x.dtype.is_floating_point else dt.int64
+    else:
+        dtype = dt.as_dtype(dtype)
     rank = len(x.shape)
     shape: tuple[int, ...] = ()
     axis = 0 if dim is None else wrap_dim(dim, rank)

@@ -109,7 +109,7 @@ def _conv_transpose3d(
 
 def max_pool3d(x: Node, window: net.Window, ceil_mode: bool) -> Node:
     """Window maxima."""
-    return apply(composite("MaxPool3d", _max_pool3d, window, bool(ceil_mode)), x)
+    return apply(composite("MaxPool3d", _max_pool3d, window, ceil_mode), x)
 
 
 def _max_pool3d(x: Node, window: net.Window, ceil_mode: bool) -> Node:
@@ -140,7 +140,7 @@ def avg_pool3d(
     x: Node, window: net.Window, ceil_mode: bool, count_include_pad: bool, divisor: int
 ) -> Node:
     """Window means; see :func:`network.avg_pool2d`."""
-    options = window, bool(ceil_mode), bool(count_include_pad), divisor
+    options = window, ceil_mode, count_include_pad, divisor
     return apply(composite("AvgPool3d", _avg_pool3d, *options), x)
 
 

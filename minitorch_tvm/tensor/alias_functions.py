@@ -7,7 +7,7 @@ from typing import Any
 from ..ops import derived as d
 from . import division
 from .core import Number, input_of
-from .elementwise import wrong_keyword
+from .elementwise import scale, wrong_keyword
 from .elementwise_functions import operands, pair
 from .tensor import Tensor
 
@@ -22,9 +22,8 @@ def subtract(input: Any, other: Any, *, alpha: Number = 1) -> Tensor:
     tensor([1., 2.])
     """
     x, _ = operands("subtract", input, other)
-    if not isinstance(alpha, (bool, int, float)):
-        forms = ["(Tensor input, Tensor other, *, Number alpha = 1)"]
-        raise wrong_keyword("subtract", "alpha", alpha, forms, (input, other))
+    forms = ["(Tensor input, Tensor other, *, Number alpha = 1)"]
+    alpha = scale("subtract", alpha, forms, (input, other))
     if isinstance(input, Tensor):
         return input.subtract(other, alpha=alpha)
     return Tensor._wrap(d.sub(x, other._scaled("subtract", other, alpha).node))

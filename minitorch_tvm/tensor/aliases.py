@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ..ops import derived as d
 from . import division
 from .core import Number
-from .elementwise import wrong_keyword
+from .elementwise import scale, wrong_keyword
 from .inplace import InPlace
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ class Aliases(InPlace):
 
     def _less(self, function: str, other: Operand, alpha: Number) -> Tensor:
         self._other(function, other)
-        if not isinstance(alpha, (bool, int, float)):
-            forms = ["(Tensor other, *, Number alpha = 1)", "(Number other, Number alpha = 1)"]
-            raise wrong_keyword(function, "alpha", alpha, forms, (other,))
+        forms = ["(Tensor other, *, Number alpha = 1)", "(Number other, Number alpha = 1)"]
+        alpha = scale(function, alpha, forms, (other,))
         return cast("Tensor", self).sub(other, alpha=alpha)
 
     def subtract(self, other: Operand, *, alpha: Number = 1) -> Tensor:

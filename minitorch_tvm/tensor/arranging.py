@@ -178,11 +178,12 @@ class Arranging(Sorts):
         """
         x = self.node
         fill_value = arg.number("fill_diagonal_", "fill_value", 1, fill_value)
+        arg.flag("fill_diagonal_", "wrap", 2, wrap)
         if len(x.shape) < 2:
             raise RuntimeError("dimensions must larger than 1")
         if len(x.shape) > 2 and len(set(x.shape)) > 1:
             raise RuntimeError("all dimensions of input must be of equal length")
-        new = b.where(ar.on_diagonals(x, bool(wrap)), d.lift(fill_value, x.dtype), x)
+        new = b.where(ar.on_diagonals(x, wrap), d.lift(fill_value, x.dtype), x)
         return self._assign(new, "fill_diagonal_")
 
     # --- copies with a part replaced --------------------------------------------------------
@@ -295,6 +296,7 @@ class Arranging(Sorts):
         """
         x, places = self.node, node_of("put", "index", 1, index)
         values = node_of("put", "source", 2, source)
+        arg.flag("put", "accumulate", 3, accumulate)
         if places.dtype is not dt.int64:
             raise RuntimeError(
                 f"put_(): Expected a long tensor for index, but got {places.dtype.torch_name}"
@@ -320,7 +322,7 @@ class Arranging(Sorts):
 
         places = checked(b.reshape(places, (count,)), Bounds(-size, size, outside))
         line, values = b.reshape(x, (size,)), b.reshape(values, (count,))
-        new = pk.put(line, values, [places], [(0, 1)], bool(accumulate))
+        new = pk.put(line, values, [places], [(0, 1)], accumulate)
         return self._wrap(b.reshape(new, x.shape))
 
     def put_(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Self:

@@ -323,6 +323,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     """
     x = input_of("combinations", input)
     count = arg.integer("combinations", "r", 2, r)
+    arg.flag("combinations", "with_replacement", 3, with_replacement)
     if x.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.shape)}")
     if count < 0:
@@ -348,6 +349,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     if line.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     count = line.numel() if N is None else arg.integer("vander", "N", 2, N)
+    arg.flag("vander", "increasing", 3, increasing)
     if count < 0:
         raise RuntimeError("N must be non-negative.")
     kind = line.dtype if line.dtype.is_floating_point else dt.int64

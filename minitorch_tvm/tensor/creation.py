@@ -28,10 +28,10 @@ from .tensor import Tensor
 
 
 def _finish(node: Node, requires_grad: bool) -> Tensor:
-    if requires_grad and not node.dtype.is_floating_point:
+    if requires_grad is True and not node.dtype.is_floating_point:
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     t = Tensor._wrap(node)
-    return t.requires_grad_() if requires_grad else t
+    return t if requires_grad is False else t.requires_grad_(requires_grad)
 
 
 def _place(function: str, device: Any, pin_memory: bool = False) -> None:
@@ -268,16 +268,14 @@ def full_like(
     return _finish(filled("full_like", x.shape, fill_value, kind), requires_grad)
 
 
-def _numbers(function: str, **given: Any) -> None:
-    """TypeError unless every argument, in the order of their positions, is a number.
+def _numbers(function: str, **given: Any) -> list[Any]:
+    """The arguments, in the order of their positions, as numbers; TypeError if one is none.
 
     OverflowError for an int beyond 64 bits.
     """
-    for position, (name, value) in enumerate(given.items(), 1):
-        if not isinstance(value, (int, float, np.number)):
-            raise arg.wrong_kind(function, name, position, "Number", value)
-        if isinstance(value, int):
-            arg.in_64_bits(value)
+    return [
+        arg.number(function, name, i, value) for i, (name, value) in enumerate(given.items(), 1)
+    ]
 
 
 def arange(
@@ -298,10 +296,9 @@ def arange(
     """
     _place("arange", device, pin_memory)
     if end is None:
-        _numbers("arange", end=start)
-        start, end = 0, start
+        start, (end,) = 0, _numbers("arange", end=start)
     else:
-        _numbers("arange", start=start, end=end, step=step)
+        start, end, step = _numbers("arange", start=start, end=end, step=step)
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0 or math.isnan(step):
@@ -333,12 +330,13 @@ def arange(
     return _finish(b.cast(values, kind), requires_grad)
 
 
-def _steps(function: str, start: float, end: float, steps: int) -> int:
-    _numbers(function, start=start, end=end)
+def _line(function: str, start: Any, end: Any, steps: Any) -> tuple[float, float, int]:
+    """The ends of a line and how many points it has."""
+    start, end = _numbers(function, start=start, end=end)
     steps = arg.integer(function, "steps", 3, steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    return steps
+    return start, end, steps
 
 
 def linspace(
@@ -352,7 +350,7 @@ def linspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    line = np.linspace(start, end, _steps("linspace", start, end, steps))
+    line = np.linspace(*_line("linspace", start, end, steps))
     return tensor(line, _kind(dtype), device, requires_grad, pin_memory)
 
 
@@ -372,7 +370,8 @@ def logspace(
     >>> logspace(0, 3, 4)
     tensor([   1.,   10.,  100., 1000.])
     """
-    line = np.logspace(start, end, _steps("logspace", start, end, steps), base=base)
+    base = arg.number("logspace", "base", 4, base, "float")
+    line = np.logspace(*_line("logspace", start, end, steps), base=base)
     return tensor(line, _kind(dtype), device, requires_grad, pin_memory)
 
 

@@ -44,6 +44,8 @@ class Draws(TensorBase):
         """
         kind = self.dtype
         arg.floating(kind, "check_uniform_bounds")
+        start = arg.number("uniform_", "from", 1, start, "float")
+        to = arg.number("uniform_", "to", 2, to, "float")
         lowest, highest = kind.least, -kind.least
         for name, value in (("from", start), ("to", to)):
             if not lowest <= value <= highest:
@@ -84,6 +86,7 @@ class Draws(TensorBase):
                 "Exponential distribution is a continuous probability distribution. dtype must be "
                 f"a floating point but you specified {kind.torch_name}"
             )
+        lambd = arg.number("exponential_", "lambd", 1, lambd, "float")
         if not lambd > 0:
             raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
         x = rng.exponential(self._node.shape, kind, generator)
@@ -115,9 +118,9 @@ class Draws(TensorBase):
         if p is None:
             arg.floating(kind, "bernoulli_tensor_cpu_p_")
             return self._wrap(chances(self.node, kind, generator))
-        check_chance(p)
+        probability = d.lift(chance(p), dt.float32)
         drawn = rng.uniform(self._node.shape, dt.float32, generator)
-        return self._wrap(b.cast(b.lt(drawn, d.lift(p, dt.float32)), kind))
+        return self._wrap(b.cast(b.lt(drawn, probability), kind))
 
     def random_(
         self,
@@ -160,12 +163,12 @@ def _ends(kind: DType) -> tuple[int, int]:
     return (0, 2) if kind is dt.bool_ else kind.range
 
 
-def check_chance(p: Any) -> None:
-    """RuntimeError unless ``p`` is a probability."""
-    if not isinstance(p, (int, float)):
-        raise arg.wrong_kind("bernoulli_", "p", 1, "float", p)
+def chance(p: Any) -> float:
+    """``p`` as a probability; RuntimeError unless it is one."""
+    p = arg.number("bernoulli_", "p", 1, p, "float")
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+    return p
 
 
 def chances(p: Node, kind: DType, generator: rng.Generator | None) -> Node:
@@ -188,6 +191,8 @@ def scaled_normal(
     shape: Shape, kind: DType, mean: float, std: float, generator: rng.Generator | None
 ) -> Node:
     """Normally distributed numbers."""
+    mean = arg.number("normal_", "mean", 1, mean, "float")
+    std = arg.number("normal_", "std", 2, std, "float")
     check_std(std)
     x = rng.normal(shape, kind, generator)
     return b.add(b.mul(x, d.lift(std, kind)), d.lift(mean, kind))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..core import arguments as arg
 from ..ir.node import Node
 from ..ops import derived as d
@@ -22,6 +24,20 @@ def accepts(other: Any) -> bool:
     return isinstance(other, (TensorBase, bool, int, float)) or hasattr(other, "__array__")
 
 
+def tolerances(function: str, rtol: Any, atol: Any, equal_nan: Any) -> tuple[float, float, bool]:
+    """What ``isclose`` and the like are told, checked."""
+    return (
+        arg.number(function, "rtol", 2, rtol, "float"),
+        arg.number(function, "atol", 3, atol, "float"),
+        arg.flag(function, "equal_nan", 4, equal_nan),
+    )
+
+
+def is_operand(other: Any) -> bool:
+    """True for what functions take, where operators take arrays as well: a tensor or a number."""
+    return isinstance(other, (TensorBase, bool, int, float, np.generic))
+
+
 class Elementwise(TensorBase):
     """Functions of each element, of :class:`minitorch_tvm.Tensor`.
 
@@ -35,7 +51,7 @@ class Elementwise(TensorBase):
 
     def _other(self, function: str, other: Any) -> Node | Number:
         """``other`` as an operand; TypeError if it is none."""
-        if not accepts(other):
+        if not is_operand(other):
             forms = ["(Tensor other)", "(Number other)"]
             raise arg.no_such_form(function, [other], forms)
         return self._operand(other)
@@ -181,7 +197,9 @@ class Elementwise(TensorBase):
     ) -> Tensor:
         """True where |self - other| <= atol + rtol * |other|; both have one dtype."""
         node = node_of("isclose", "other", 1, other)
-        return self._wrap(pw.is_close(self.node, node, rtol, atol, equal_nan))
+        return self._wrap(
+            pw.is_close(self.node, node, *tolerances("isclose", rtol, atol, equal_nan))
+        )
 
     def logical_and(self, other: Tensor) -> Tensor:
         """True where neither element is zero."""
@@ -219,34 +237,29 @@ class Elementwise(TensorBase):
         return self._wrap(d.clamp(self.node, None, self._bound("clamp_max", "max", max)))
 
     def _bound(self, function: str, name: str, value: Any) -> Node | Number:
-        if not accepts(value):
+        if not is_operand(value):
             forms = [f"(Tensor {name})", f"(Number {name})"]
             raise arg.no_such_form(function, [value], forms)
         return self._operand(value)
 
     def lerp(self, end: Tensor, weight: Operand) -> Tensor:
         """self + weight * (end - self), for a number or a tensor; floating point of one dtype."""
-        if not (isinstance(end, TensorBase) and accepts(weight)):
+        if not (isinstance(end, TensorBase) and is_operand(weight)):
             forms = ["(Tensor end, Tensor weight)", "(Tensor end, Number weight)"]
             raise arg.no_such_form("lerp", [end, weight], forms)
         return self._wrap(pw.lerp(self.node, end.node, self._operand(weight)))
 
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """self + value * tensor1 * tensor2."""
-        factors = _two_tensors("addcmul", tensor1, tensor2, value)
-        return self._wrap(pw.addcmul(self.node, *factors, value))
+        return self._wrap(pw.addcmul(self.node, *_two_tensors("addcmul", tensor1, tensor2, value)))
 
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """self + value * tensor1 / tensor2; raises RuntimeError for integers by integers."""
-        factors = _two_tensors("addcdiv", tensor1, tensor2, value)
-        return self._wrap(pw.addcdiv(self.node, *factors, value))
+        return self._wrap(pw.addcdiv(self.node, *_two_tensors("addcdiv", tensor1, tensor2, value)))
 
 
 def _whole(decimals: Any) -> int:
-    if type(decimals) is not int:
-        kind = type(decimals).__name__
-        raise TypeError(f"round(): argument 'decimals' must be int, not {kind}")
-    return decimals
+    return arg.integer("round", "decimals", None, decimals)
 
 
 def wrong_keyword(
@@ -258,15 +271,24 @@ def wrong_keyword(
     f() received an invalid combination of arguments - got (x=float), but expected one of:
      * (int x)
     """
-    got = ", ".join([*[type(v).__name__ for v in given], f"{keyword}={type(value).__name__}"])
+    got = ", ".join([*map(arg.kind_of, given), f"{keyword}={arg.kind_of(value)}"])
     return TypeError(
         f"{function}() received an invalid combination of arguments - got ({got}), but expected "
         "one of:" + "".join(f"\n * {form}" for form in forms)
     )
 
 
-def _two_tensors(function: str, first: Any, second: Any, value: Any) -> tuple[Node, Node]:
-    if not isinstance(value, (bool, int, float)):
-        kind = type(value).__name__
-        raise TypeError(f"{function}(): argument 'value' must be Number, not {kind}")
-    return node_of(function, "tensor1", 1, first), node_of(function, "tensor2", 2, second)
+def scale(function: str, alpha: Any, forms: list[str], given: tuple[object, ...] = ()) -> Number:
+    """The number ``alpha`` of a function that answers a wrong one with its forms."""
+    try:
+        return arg.number(function, "alpha", None, alpha)
+    except TypeError:
+        raise wrong_keyword(function, "alpha", alpha, forms, given) from None
+
+
+def _two_tensors(function: str, first: Any, second: Any, value: Any) -> tuple[Node, Node, Number]:
+    return (
+        node_of(function, "tensor1", 1, first),
+        node_of(function, "tensor2", 2, second),
+        arg.number(function, "value", None, value),
+    )

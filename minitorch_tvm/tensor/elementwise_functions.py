@@ -8,13 +8,13 @@ from ..core import arguments as arg
 from ..ops import bits
 from . import division
 from .core import Number, TensorBase, input_of, tensor_of
-from .elementwise import accepts
+from .elementwise import is_operand
 from .tensor import Tensor
 
 
 def pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
     """``input``, which must be a tensor; TypeError if ``other`` is no operand."""
-    if not (isinstance(input, TensorBase) and accepts(other)):
+    if not (isinstance(input, TensorBase) and is_operand(other)):
         forms = [f"(Tensor input, {kind} {name})" for kind in ("Tensor", "Number")]
         raise arg.no_such_form(function, [input, other], forms)
     return tensor_of(function, "input", 1, input)
@@ -23,7 +23,7 @@ def pair(function: str, input: Any, other: Any, name: str = "other") -> Tensor:
 def operands(function: str, input: Any, other: Any) -> tuple[Any, Any]:
     """Both operands, of which one may be a number; TypeError if they are anything else."""
     tensors = [isinstance(x, TensorBase) for x in (input, other)]
-    if not (any(tensors) and accepts(input) and accepts(other)):
+    if not (any(tensors) and is_operand(input) and is_operand(other)):
         forms = ["(Tensor input, Tensor other)", "(Number self, Tensor other)"]
         raise arg.no_such_form(function, [input, other], [*forms, "(Tensor input, Number other)"])
     either = input if tensors[0] else other
@@ -332,7 +332,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     >>> mt.lerp(mt.zeros(2), mt.tensor([10.0, 20.0]), 0.25)
     tensor([2.5000, 5.0000])
     """
-    if not (isinstance(input, TensorBase) and isinstance(end, TensorBase) and accepts(weight)):
+    if not (isinstance(input, TensorBase) and isinstance(end, TensorBase) and is_operand(weight)):
         forms = [f"(Tensor input, Tensor end, {kind} weight)" for kind in ("Tensor", "Number")]
         raise arg.no_such_form("lerp", [input, end, weight], forms)
     return input_of("lerp", input).lerp(end, weight)

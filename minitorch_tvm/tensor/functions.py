@@ -15,6 +15,7 @@ from ..ops import derived as d
 from . import division
 from .at_once import joined
 from .core import Number, TensorBase, input_of, tensor_of
+from .elementwise import is_operand
 from .tensor import Tensor
 
 
@@ -23,7 +24,7 @@ def _as_node_or_number(value: Any) -> Any:
 
 
 def _operand(function: str, other: Any) -> None:
-    if not Tensor._accepts(other):
+    if not is_operand(other):
         raise arg.wrong_kind(function, "other", 2, "Tensor", other)
 
 
@@ -79,7 +80,7 @@ def split(
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
-    return input.chunk(chunks, dim)
+    return input_of("chunk", input).chunk(chunks, dim)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -363,4 +364,10 @@ def allclose(
 
 def result_type(input: Any, other: Any) -> dt.DType:
     """dtype of an arithmetic result of the two operands."""
-    return d.result_dtype(_as_node_or_number(input), _as_node_or_number(other))
+    given = [x.item() if isinstance(x, np.generic) else x for x in (input, other)]
+    for x in given:
+        if not isinstance(x, (TensorBase, bool, int, float)):
+            kinds = ("Tensor tensor, Tensor other", "Number scalar, Tensor tensor")
+            forms = [*kinds, "Tensor tensor, Number other", "Number scalar1, Number scalar2"]
+            raise arg.no_such_form("result_type", given, [f"({kind})" for kind in forms])
+    return d.result_dtype(*map(_as_node_or_number, given))

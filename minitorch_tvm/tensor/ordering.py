@@ -99,6 +99,7 @@ class Ordering(Arranging):
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
         """(min, max) along ``dim``, or of all elements; elements that tie share the gradient."""
         x = self.node
+        arg.flag("aminmax", "keepdim", None, keepdim)
         if dim is None:
             if not numel(x.shape):
                 raise RuntimeError(
@@ -110,7 +111,7 @@ class Ordering(Arranging):
             axis = wrap_dim(dim, len(x.shape))
             if x.shape and not x.shape[axis]:
                 raise IndexError(f"aminmax: Expected reduction dim {axis} to have non-zero size.")
-        low, high = (d.extremum(x, dim, bool(keepdim), k, "aminmax") for k in (True, False))
+        low, high = (d.extremum(x, dim, keepdim, k, "aminmax") for k in (True, False))
         return MinMax(self._wrap(low), self._wrap(high))
 
     # --- quantiles --------------------------------------------------------------------------
@@ -128,6 +129,7 @@ class Ordering(Arranging):
         """
         x = self.node
         axis = wrap_dim(arg.integer("mode", "dim", 1, dim), len(x.shape))
+        arg.flag("mode", "keepdim", 2, keepdim)
         if not x.shape:
             return self._at(self.argsort(), 0)
         if not x.shape[axis]:
@@ -137,6 +139,7 @@ class Ordering(Arranging):
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """As :meth:`median`, of what is not NaN; NaN if that is nothing."""
         x = self.node
+        arg.flag("nanmedian", "keepdim", 2, keepdim)
         if not x.dtype.is_floating_point or not numel(x.shape):
             return self.median(dim, keepdim)
         if dim is None:
@@ -182,6 +185,8 @@ class Ordering(Arranging):
         if not isinstance(q, (TensorBase, int, float)):
             rest = 'int dim = None, bool keepdim = False, *, str interpolation = "linear"'
             raise arg.no_such_form(name, [q], [f"({k} q, {rest})" for k in ("Tensor", "float")])
+        arg.flag(name, "keepdim", 3, keepdim)
+        arg.text(name, "interpolation", None, method)
         if not numel(x.shape):
             raise RuntimeError("quantile() input tensor must be non-empty")
         if not isinstance(q, TensorBase) and not 0 <= q <= 1:
@@ -268,6 +273,8 @@ class Ordering(Arranging):
                     "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
                     "applied"
                 )
+        arg.flag("unique_consecutive", "return_inverse", None, return_inverse)
+        arg.flag("unique_consecutive", "return_counts", None, return_counts)
         new = od.slices_differ(line, axis)
         starts = flat_nonzero(new, line)
         found = [pk.pick(line, [starts], [(axis, 1)])]
@@ -406,18 +413,20 @@ class Ordering(Arranging):
         tensor([5., 0.])
         """
         source = node_of("scatter_reduce", "src", 3, src)
-        if not isinstance(reduce, str):
-            raise arg.wrong_kind("scatter_reduce", "reduce", 4, "str", reduce)
+        arg.text("scatter_reduce", "reduce", 4, reduce)
+        arg.flag("scatter_reduce", "include_self", None, include_self)
         if reduce not in sg.REDUCTIONS:
             raise RuntimeError(
                 "reduce argument must be either sum, prod, mean, amax or amin, got " + reduce
             )
+        if not source.shape and isinstance(index, TensorBase) and index.ndim > 1:
+            raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
         if self.dtype is dt.bool_ and reduce == "mean":
             raise arg.unsupported("scatter_gather_tensor_cpu_reduce_mean", self.dtype)
 
         def write(x: Node, places: Node, values: Node, axis: int) -> Node:
             values = values if values.shape else b.reshape(values, (1,) * len(places.shape))
-            return sg.scatter_reduce(x, places, values, axis, reduce, bool(include_self))
+            return sg.scatter_reduce(x, places, values, axis, reduce, include_self)
 
         return self._scattered("scatter", dim, index, source, write)
 
@@ -436,8 +445,8 @@ class Ordering(Arranging):
         Entry k of ``dim`` goes to entry ``index[k]``.  ``reduce`` is prod, mean, amax or amin.
         Raises IndexError for positions outside [0, size).
         """
-        if not isinstance(reduce, str):
-            raise arg.wrong_kind("index_reduce", "reduce", 4, "str", reduce)
+        arg.text("index_reduce", "reduce", 4, reduce)
+        arg.flag("index_reduce", "include_self", None, include_self)
         if reduce not in ("prod", "mean", "amax", "amin"):
             raise RuntimeError(
                 "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got "
@@ -446,7 +455,7 @@ class Ordering(Arranging):
         x, places, terms, axis = self._by_index("index_reduce", dim, index, source)
         column = tuple(n if k == axis else 1 for k, n in enumerate(terms.shape))
         places = b.expand(b.reshape(places, column), terms.shape)
-        new = sg.scatter_reduce(x, places, terms, axis, reduce, bool(include_self))
+        new = sg.scatter_reduce(x, places, terms, axis, reduce, include_self)
         return self._wrap(b.reshape(new, self._node.shape))
 
     def index_reduce_(

@@ -52,6 +52,7 @@ def searchsorted(
     ):
         forms = (f"(Tensor sorted_sequence, {kind}, *, {_SEARCH}" for kind in _KINDS)
         raise arg.no_such_form("searchsorted", [sorted_sequence, values], list(forms))
+    arg.flag("searchsorted", "right", None, right)
     line = sorted_sequence.node
     x = values.node if isinstance(values, TensorBase) else None
     if side is not None:
@@ -79,9 +80,10 @@ def searchsorted(
             "boundaries tensor and input value tensor must match, but we got boundaries tensor "
             f"{list(line.shape)} and input value tensor {list(shape)}"
         )
+    arg.flag("searchsorted", "out_int32", None, out_int32)
     if sorter is not None:
         line = _in_order(line, node_of("searchsorted", "sorter", 3, sorter))
-    return _positions(line, values, bool(right), out_int32, "searchsorted_out_cpu")
+    return _positions(line, values, right, out_int32, "searchsorted_out_cpu")
 
 
 _KINDS = ("Tensor input", "Number self")
@@ -132,7 +134,9 @@ def bucketize(
         raise arg.no_such_form("bucketize", [input, boundaries], forms)
     if boundaries.ndim != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
-    return _positions(boundaries.node, input, bool(right), out_int32, "searchsorted_out_cpu")
+    arg.flag("bucketize", "out_int32", None, out_int32)
+    arg.flag("bucketize", "right", None, right)
+    return _positions(boundaries.node, input, right, out_int32, "searchsorted_out_cpu")
 
 
 def isin(
@@ -161,8 +165,10 @@ def isin(
         )
         forms = [f"({kind}, {_ISIN}" for kind in kinds]
         raise arg.no_such_form("isin", [elements, test_elements], forms)
+    arg.flag("isin", "assume_unique", None, assume_unique)
+    arg.flag("isin", "invert", None, invert)
     for x in given:
-        if isinstance(x, Node) and x.dtype is dt.bool_:
+        if isinstance(x, bool) or (isinstance(x, Node) and x.dtype is dt.bool_):
             raise RuntimeError("Unsupported input type encountered for isin(): Bool")
     dtype = d.result_dtype(*given)
     x, line = (d.term(n, dtype) for n in given)

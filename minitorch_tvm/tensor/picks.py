@@ -98,7 +98,8 @@ class Picks(Views):
                     f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
                 )
         source = node_of("index_put_", "values", 2, values)
-        return self._wrap(advanced.index_put(self.node, indices, source, bool(accumulate)))
+        arg.flag("index_put_", "accumulate", 3, accumulate)
+        return self._wrap(advanced.index_put(self.node, indices, source, accumulate))
 
     def index_put_(
         self, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False

@@ -254,9 +254,9 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             )
         if t.dtype is not lines[0].dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
-    if indexing not in ("ij", "xy"):
+    if arg.text("meshgrid", "indexing", None, indexing) not in ("ij", "xy"):
         raise RuntimeError(
-            'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + str(indexing)
+            'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + indexing
         )
     swap = indexing == "xy" and len(lines) > 1
     if swap:

@@ -56,24 +56,24 @@ def addmm(
     >>> mt.addmm(mt.tensor([1.0, 2.0]), mt.ones(1, 3), mt.ones(3, 2), beta=10)
     tensor([[13., 23.]])
     """
-    y, z = factors("addmm", ("mat1", "mat2"), mat1, mat2, beta, alpha, 2)
-    return _wrap(pr.addmm(node_of("addmm", "input", 1, input), y, z, beta, alpha))
+    given = factors("addmm", ("mat1", "mat2"), mat1, mat2, beta, alpha, 2)
+    return _wrap(pr.addmm(node_of("addmm", "input", 1, input), *given))
 
 
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """beta * input + alpha * mat @ vec; of a beta of 0, ``input`` does not count."""
-    y, z = factors("addmv", ("mat", "vec"), mat, vec, beta, alpha, 2)
-    return _wrap(pr.addmv(node_of("addmv", "input", 1, input), y, z, beta, alpha))
+    given = factors("addmv", ("mat", "vec"), mat, vec, beta, alpha, 2)
+    return _wrap(pr.addmv(node_of("addmv", "input", 1, input), *given))
 
 
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, a product per entry of the batches."""
-    y, z = factors("baddbmm", ("batch1", "batch2"), batch1, batch2, beta, alpha, 2)
-    return _wrap(pr.baddbmm(node_of("baddbmm", "input", 1, input), y, z, beta, alpha))
+    given = factors("baddbmm", ("batch1", "batch2"), batch1, batch2, beta, alpha, 2)
+    return _wrap(pr.baddbmm(node_of("baddbmm", "input", 1, input), *given))
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
@@ -158,6 +158,4 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
             [4.]])
     """
     x, y = node_of("cdist", "x1", 1, x1), node_of("cdist", "x2", 2, x2)
-    if not isinstance(p, (int, float)):
-        raise arg.wrong_kind("cdist", "p", 3, "float", p)
-    return _wrap(pr.cdist(x, y, p))
+    return _wrap(pr.cdist(x, y, arg.number("cdist", "p", 3, p, "float")))

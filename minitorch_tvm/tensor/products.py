@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from ..core.arguments import number
 from ..ir.node import Node
 from ..ops import products as pr
 from .core import Number, TensorBase, node_of
@@ -42,20 +43,20 @@ class Products(TensorBase):
 
     def addmm(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """beta * self + alpha * mat1 @ mat2; of a beta of 0, self does not count."""
-        y, z = factors("addmm", ("mat1", "mat2"), mat1, mat2, beta, alpha)
-        return self._wrap(pr.addmm(self.node, y, z, beta, alpha))
+        given = factors("addmm", ("mat1", "mat2"), mat1, mat2, beta, alpha)
+        return self._wrap(pr.addmm(self.node, *given))
 
     def addmv(self, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """beta * self + alpha * mat @ vec; of a beta of 0, self does not count."""
-        y, z = factors("addmv", ("mat", "vec"), mat, vec, beta, alpha)
-        return self._wrap(pr.addmv(self.node, y, z, beta, alpha))
+        given = factors("addmv", ("mat", "vec"), mat, vec, beta, alpha)
+        return self._wrap(pr.addmv(self.node, *given))
 
     def baddbmm(
         self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
     ) -> Tensor:
         """beta * self + alpha * batch1 @ batch2, a product per entry of the batches."""
-        y, z = factors("baddbmm", ("batch1", "batch2"), batch1, batch2, beta, alpha)
-        return self._wrap(pr.baddbmm(self.node, y, z, beta, alpha))
+        given = factors("baddbmm", ("batch1", "batch2"), batch1, batch2, beta, alpha)
+        return self._wrap(pr.baddbmm(self.node, *given))
 
     def addmm_(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """self = beta * self + alpha * mat1 @ mat2."""
@@ -77,13 +78,14 @@ def factors(
     beta: Any,
     alpha: Any,
     position: int = 1,
-) -> tuple[Node, Node]:
-    """Two operands of a product, the first at a position; TypeError for one of a wrong kind."""
-    for name, value in (("beta", beta), ("alpha", alpha)):
-        if not isinstance(value, (bool, int, float)):
-            kind = type(value).__name__
-            raise TypeError(f"{function}(): argument '{name}' must be Number, not {kind}")
+) -> tuple[Node, Node, Number, Number]:
+    """Two operands of a product, the first at a position, and its scales.
+
+    TypeError for one of a wrong kind.
+    """
     return (
         node_of(function, names[0], position, first),
         node_of(function, names[1], position + 1, second),
+        number(function, "beta", None, beta),
+        number(function, "alpha", None, alpha),
     )

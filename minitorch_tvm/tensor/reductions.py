@@ -11,6 +11,7 @@ from ..ops import derived as d
 from ..ops import norms
 from ..ops import pointwise as pw
 from .core import TensorBase, node_of
+from .elementwise import tolerances
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -45,7 +46,7 @@ class Reductions(TensorBase):
     ) -> bool:
         """True if |self - other| <= atol + rtol * |other| everywhere (evaluates)."""
         x, y = self.node, node_of("allclose", "other", 1, other)
-        near = pw.is_close(x, y, rtol, atol, equal_nan)
+        near = pw.is_close(x, y, *tolerances("allclose", rtol, atol, equal_nan))
         return bool(self._wrap(d.any_all(near, None, False, every=True)))
 
     def norm(
@@ -61,7 +62,7 @@ class Reductions(TensorBase):
         NotImplementedError for "nuc".
         """
         power = norm_power(self.ndim, p)
-        dims = arg.dims("linalg_vector_norm", dim, 3)
+        dims = arg.dims("linalg_vector_norm", dim, 3, keepdim)
         return self._wrap(norms.vector_norm(self.node, power, dims, keepdim, dtype))
 
     def prod(
@@ -71,11 +72,13 @@ class Reductions(TensorBase):
         if dim is not None and (isinstance(dim, bool) or not hasattr(dim, "__index__")):
             raise arg.no_such_form("prod", [dim], _PROD_FORMS)
         axis = None if dim is None else arg.integer("prod", "dim", 1, dim)
+        arg.flag("prod", "keepdim", 2, keepdim)
         return self._wrap(norms.prod(self.node, axis, keepdim, dtype))
 
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Tensor:
         """Logarithm of the sum of e ** self over ``dim``, without overflow."""
         dims = arg.one_or_several("logsumexp", "dim", 1, dim)
+        arg.flag("logsumexp", "keepdim", 2, keepdim)
         return self._wrap(norms.logsumexp(self.node, dims, keepdim))
 
     def count_nonzero(self, dim: Dims = None) -> Tensor:
@@ -86,13 +89,15 @@ class Reductions(TensorBase):
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
         """Sum over ``dim`` of what is not NaN."""
-        return self._wrap(norms.nansum(self.node, arg.dims("nansum", dim), keepdim, dtype))
+        dims = arg.dims("nansum", dim, keepdim=keepdim)
+        return self._wrap(norms.nansum(self.node, dims, keepdim, dtype))
 
     def nanmean(
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
         """Mean over ``dim`` of what is not NaN; NaN where that is nothing."""
-        return self._wrap(norms.nanmean(self.node, arg.dims("nanmean", dim), keepdim, dtype))
+        dims = arg.dims("nanmean", dim, keepdim=keepdim)
+        return self._wrap(norms.nanmean(self.node, dims, keepdim, dtype))
 
 
 def norm_power(rank: int, p: Any) -> float:

@@ -70,7 +70,10 @@ class Sorts(Moves):
     def _running(self, name: str, dim: int, dtype: DType | None, function: Any) -> Tensor:
         x = self.node
         axis = wrap_dim(arg.integer(name, "dim", 1, dim), len(x.shape))
-        kind = dtype or (x.dtype if x.dtype.is_floating_point else dt.int64)
+        if dtype is None:
+            kind = x.dtype if x.dtype.is_floating_point else dt.int64
+        else:
+            kind = dt.as_dtype(dtype)
         if kind is dt.bool_:
             raise NotImplementedError(f"{name}(): a running sum of dtype bool is not supported")
         y = b.cast(x, kind)
@@ -85,9 +88,11 @@ class Sorts(Moves):
         """
         x = self.node
         axis = wrap_dim(arg.integer("argsort", "dim", 1, dim), len(x.shape))
+        arg.flag("argsort", "descending", 2, descending)
+        arg.flag("argsort", "stable", None, stable)
         if not x.shape:
             return self._wrap(b.full((), 0, dt.int64))
-        return self._wrap(sc.argsort(x, axis, bool(descending)))
+        return self._wrap(sc.argsort(x, axis, descending))
 
     def sort(
         self, dim: int = -1, descending: bool = False, *, stable: bool | None = None
@@ -101,6 +106,9 @@ class Sorts(Moves):
         tensor([2.0000, 1.0000, 0.5000])
         """
         axis = wrap_dim(arg.integer("sort", "dim", 1, dim), self.ndim)
+        arg.flag("sort", "descending", 2, descending)
+        if stable is not None:
+            arg.flag("sort", "stable", None, stable)
         return self._at(self.argsort(axis, descending), axis)
 
     def _at(self, indices: Tensor, axis: builtins.int) -> ValuesIndices:
@@ -129,6 +137,8 @@ class Sorts(Moves):
         """
         count = arg.integer("topk", "k", 1, k)
         axis = wrap_dim(arg.integer("topk", "dim", 2, dim), self.ndim)
+        arg.flag("topk", "largest", 3, largest)
+        arg.flag("topk", "sorted", 4, sorted)
         if not 0 <= count <= (self.shape[axis] if self.ndim else 1):
             raise RuntimeError("selected index k out of range")
         if self.dtype is dt.bool_:
@@ -137,12 +147,13 @@ class Sorts(Moves):
             return self._at(self._wrap(b.argmax(self.node, axis, True)), axis)
         if not self.ndim:
             return self._at(self.argsort(), 0)
-        return self._at(self._wrap(sc.argsort(self.node, axis, bool(largest), count)), axis)
+        return self._at(self._wrap(sc.argsort(self.node, axis, largest, count)), axis)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         """(values, indices) of the ``k``-th smallest element along ``dim``, counted from 1."""
         number = arg.integer("kthvalue", "k", 1, k)
         axis = wrap_dim(arg.integer("kthvalue", "dim", 2, dim), self.ndim)
+        arg.flag("kthvalue", "keepdim", 3, keepdim)
         if not 1 <= number <= (self.shape[axis] if self.ndim else 1):
             raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
         if self.dtype is dt.bool_:
@@ -162,6 +173,7 @@ class Sorts(Moves):
         With ``dim`` a (values, indices) pair.
         """
         x = self.node
+        arg.flag("median", "keepdim", 2, keepdim)
         if x.dtype is dt.bool_:
             raise arg.unsupported("median_cpu", x.dtype)
         if dim is None:
@@ -207,6 +219,9 @@ class Sorts(Moves):
                 [2, 1]])
         """
         x, axis = self.node, 0
+        asked = {"return_inverse": return_inverse, "return_counts": return_counts}
+        for name, value in ({"sorted": sorted} | asked).items():
+            arg.flag("unique_dim", name, None, value)
         if dim is None:
             keys = x = b.reshape(x, (numel(x.shape),))
         else:
@@ -293,6 +308,7 @@ class Sorts(Moves):
                 f"{x.dtype.torch_name}"
             )
         count = arg.integer("multinomial", "num_samples", 1, num_samples)
+        arg.flag("multinomial", "replacement", 2, replacement)
         if count <= 0:
             raise RuntimeError("cannot sample n_sample <= 0 samples")
         n = x.shape[-1]

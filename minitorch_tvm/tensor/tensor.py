@@ -25,7 +25,7 @@ from .aliases import Aliases
 from .bits import Bits
 from .core import Number, TensorBase, node_of
 from .draws import Draws
-from .elementwise import accepts, wrong_keyword
+from .elementwise import accepts, is_operand, wrong_keyword
 from .host import copied
 from .legacy import leaf_for
 from .ordering import Ordering
@@ -84,7 +84,7 @@ class Tensor(
 
     def _term(self, function: str, other: Any) -> Operand:
         """``other`` if it is an operand of arithmetic; TypeError, naming the method, if not."""
-        if not self._accepts(other):
+        if not is_operand(other):
             raise arg.wrong_kind(function, "other", 1, "Tensor", other)
         return other
 
@@ -187,17 +187,21 @@ class Tensor(
 
     def _scaled(self, function: str, other: Operand, alpha: Number) -> Operand:
         self._term(function, other)
-        if not isinstance(alpha, (bool, int, float)):
-            raise TypeError(
-                f"{function}(): argument 'alpha' must be Number, not {type(alpha).__name__}"
-            )
-        if alpha == 1:
+        if type(alpha) is not int and type(alpha) is not float:
+            alpha = arg.number(function, "alpha", None, alpha)
+        if alpha == 1 and alpha is not True:
             return other
-        whole = d.result_dtype(self.node, self._operand(other)).category is not dt.Category.FLOAT
-        if whole and isinstance(alpha, float):
+        factor = self._operand(other)
+        kind = d.result_dtype(self.node, factor)
+        if alpha is True or alpha is False:
+            if kind is not dt.bool_:
+                raise RuntimeError("Boolean alpha only supported for Boolean results.")
+        elif isinstance(alpha, float) and not kind.is_floating_point:
             raise RuntimeError(
                 "For integral input tensors, argument alpha must not be a floating point number."
             )
+        if function.startswith("sub"):
+            d.no_bools(self.node, factor)
         return other * alpha
 
     def mul(self, other: Operand) -> Tensor:
@@ -219,7 +223,7 @@ class Tensor(
 
     def pow(self, exponent: Operand) -> Tensor:
         """self ** exponent."""
-        return self**exponent
+        return self._wrap(powers.pow(self.node, self._other("pow", exponent)))
 
     def matmul(self, other: Tensor) -> Tensor:
         """self @ other: vectors, matrices and batches of them."""
@@ -320,9 +324,14 @@ class Tensor(
         return self._wrap(d.minimum(self.node, node_of("minimum", "other", 1, other)))
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Tensor:
-        """Limit to [min, max]; either may be None."""
-        low = None if min is None else self._operand(min)
-        high = None if max is None else self._operand(max)
+        """Limit to [min, max], two numbers or two tensors; either may be None."""
+        low = None if min is None else self._bound("clamp", "min", min)
+        high = None if max is None else self._bound("clamp", "max", max)
+        if isinstance(low, Node) is not isinstance(high, Node) and not (
+            low is None or high is None
+        ):
+            forms = [f"({kind} min = None, {kind} max = None)" for kind in ("Tensor", "Number")]
+            raise arg.no_such_form("clamp", [min, max], forms)
         return self._wrap(d.clamp(self.node, low, high))
 
     clip = clamp
@@ -422,13 +431,13 @@ class Tensor(
 
     def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
-        return self._wrap(d.sum(self.node, arg.dims("sum", dim), keepdim, dtype))
+        return self._wrap(d.sum(self.node, arg.dims("sum", dim, keepdim=keepdim), keepdim, dtype))
 
     def mean(
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
         """Mean over ``dim``; raises RuntimeError for integers."""
-        return self._wrap(d.mean(self.node, arg.dims("mean", dim), keepdim, dtype))
+        return self._wrap(d.mean(self.node, arg.dims("mean", dim, keepdim=keepdim), keepdim, dtype))
 
     def var(
         self,
@@ -439,9 +448,7 @@ class Tensor(
         correction: float = 1,
     ) -> Tensor:
         """Variance over ``dim``, divided by count - correction."""
-        if unbiased is not None:
-            correction = 1 if unbiased else 0
-        return self._wrap(d.var(self.node, arg.dims("var", dim), correction, keepdim))
+        return self._wrap(d.var(*self._spread("var", dim, unbiased, keepdim, correction), keepdim))
 
     def std(
         self,
@@ -452,9 +459,18 @@ class Tensor(
         correction: float = 1,
     ) -> Tensor:
         """Square root of :meth:`var`."""
+        return self._wrap(d.std(*self._spread("std", dim, unbiased, keepdim, correction), keepdim))
+
+    def _spread(
+        self, function: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any
+    ) -> tuple[Node, Dims, builtins.float]:
+        """This tensor's value, the dimensions of a variance, and what is taken off their count."""
+        dims = arg.dims(function, dim, 2 if unbiased is not None else 1, keepdim)
         if unbiased is not None:
-            correction = 1 if unbiased else 0
-        return self._wrap(d.std(self.node, arg.dims("std", dim), correction, keepdim))
+            correction = 1 if arg.flag(function, "unbiased", 2, unbiased) else 0
+        elif type(correction) is not int:
+            correction = arg.number(function, "correction", None, correction)
+        return self.node, dims, correction
 
     def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
@@ -469,6 +485,7 @@ class Tensor(
             pick = d.minimum if lowest else d.maximum
             return self._wrap(pick(self.node, dim.node))
         name = "min" if lowest else "max"
+        arg.flag(name, "keepdim", 2, keepdim)
         if dim is None:
             return self._wrap(d.extremum(self.node, None, keepdim, lowest, name))
         axis = arg.integer(name, "dim", 1, dim)
@@ -477,11 +494,15 @@ class Tensor(
 
     def amax(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Largest element over ``dim``; ties share the gradient."""
-        return self._wrap(d.extremum(self.node, arg.dims("amax", dim), keepdim, False, "amax"))
+        return self._wrap(
+            d.extremum(self.node, arg.dims("amax", dim, keepdim=keepdim), keepdim, False, "amax")
+        )
 
     def amin(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Smallest element over ``dim``; ties share the gradient."""
-        return self._wrap(d.extremum(self.node, arg.dims("amin", dim), keepdim, True, "amin"))
+        return self._wrap(
+            d.extremum(self.node, arg.dims("amin", dim, keepdim=keepdim), keepdim, True, "amin")
+        )
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
@@ -493,16 +514,21 @@ class Tensor(
 
     def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
         name = "argmin" if lowest else "argmax"
+        arg.flag(name, "keepdim", 2, keepdim)
         axis = None if dim is None else arg.integer(name, "dim", 1, dim)
         return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if any element is nonzero."""
-        return self._wrap(d.any_all(self.node, arg.dims("any", dim), keepdim, every=False))
+        return self._wrap(
+            d.any_all(self.node, arg.dims("any", dim, keepdim=keepdim), keepdim, every=False)
+        )
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if every element is nonzero."""
-        return self._wrap(d.any_all(self.node, arg.dims("all", dim), keepdim, every=True))
+        return self._wrap(
+            d.any_all(self.node, arg.dims("all", dim, keepdim=keepdim), keepdim, every=True)
+        )
 
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy that keeps the history; it is row-major, whatever layout is asked for."""

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.arguments import number
+from ...core.arguments import flag, kind_of, number
 from ...core.dtype import bool_, int64
 from ...ir.node import MODE, Node
 from ...ops import build as b
 from ...ops import derived as d
 from ...ops.gather import take
 from ...tensor import Tensor
-from ...tensor.core import leaf_of
+from ...tensor.core import leaf_of, node_of
 from ...tensor.creation import tensor
 from ...tensor.functions import stack
 
@@ -176,6 +176,8 @@ def pack_padded_sequence(
     PackedSequence(data=tensor([1, 4, 2, 5, 3]), batch_sizes=tensor([2, 2, 1]), \
 sorted_indices=None, unsorted_indices=None)
     """
+    x = node_of("_pack_padded_sequence", "input", 1, input)
+    flag("_pack_padded_sequence", "batch_first", 3, batch_first)
     given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
     long = np.array([int(n) for n in given], np.int64)
     batch, steps = input.shape[:2] if batch_first else input.shape[1::-1]
@@ -211,7 +213,6 @@ sorted_indices=None, unsorted_indices=None)
     if order is not None:
         sequence = order[sequence]
     positions = sequence * steps + time if batch_first else time * batch + sequence
-    x = input.node
     data = _at(b.reshape(x, (steps * batch, *x.shape[2:])), positions)
     sizes = tensor(mask.sum(1), dtype=int64)
     return PackedSequence(
@@ -286,6 +287,11 @@ def pad_sequence(
     given = list(sequences)
     if not given:
         raise RuntimeError("received an empty list of sequences")
+    for place, s in enumerate(given):
+        if not isinstance(s, Tensor):
+            kind = kind_of(s)
+            raise TypeError(f"expected Tensor as element {place} in argument 0, but got {kind}")
+    flag("pad_sequence", "batch_first", 2, batch_first)
     steps = max(len(s) for s in given)
     padding_value = number("pad_sequence", "padding_value", 3, padding_value, "float")
     kind = given[0].dtype

@@ -7,10 +7,12 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import NoneType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from minitorch_tvm.core.arguments import wrong_kind
 from minitorch_tvm.random import Generator, default_generator
 from minitorch_tvm.tensor import Tensor
 from minitorch_tvm.utils.data.arrays import AnyArray, IntArray, index_array, take_rows
@@ -255,6 +257,7 @@ def random_split(
 
     Raises:
         ValueError: the lengths do not add up, or a fraction lies outside [0, 1].
+        TypeError: ``generator`` is none.
 
     >>> [len(part) for part in random_split(range(10), [0.3, 0.35, 0.35])]
     [4, 3, 3]
@@ -280,6 +283,8 @@ def random_split(
             "Sum of input lengths does not equal the length of the input dataset! "
             f"(lengths {list(lengths)}, dataset {total})"
         )
+    if not isinstance(generator, (Generator, NoneType)):
+        raise wrong_kind("randperm", "generator", None, "torch.Generator", generator)
     order = (generator or default_generator).host_rng().permutation(total).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
