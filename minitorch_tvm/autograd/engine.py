@@ -486,14 +486,7 @@ def grad(
     if is_grads_batched:
         raise ValueError("is_grads_batched=True is not supported")
     sources, roots = _as_list(inputs), _as_list(outputs)
-    if not sources:
-        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    for t in sources:
-        if not hasattr(t, "node"):
-            kind = type(t).__name__
-            raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {kind}")
-    if not all([hasattr(t, "node") for t in roots]):  # noqa: C419  a list is faster
-        raise AssertionError("Expected output to be a torch.Tensor")
+    _require_tensors(sources, roots)
     given = None if grad_outputs is None else _as_list(grad_outputs)
     source = _among(sources)
     if lazy.doubtful():
@@ -589,6 +582,19 @@ def _require_sound(outputs: Sequence[Any], given: Sequence[Any] | None) -> None:
     """Raise the error of wrong positions that gradients would depend on."""
     tensors = [t for t in (*outputs, *(given or ())) if hasattr(t, "node")]
     lazy.require_sound([t.node for t in tensors], now=not MODE.trace.forbidden)
+
+
+def _require_tensors(sources: list[Any], roots: list[Any]) -> None:
+    """Raise, as PyTorch does, unless something is differentiated by something."""
+    if not sources:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    for t in sources:
+        if not hasattr(t, "node"):
+            kind = type(t).__name__
+            raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {kind}")
+    for t in roots:
+        if not hasattr(t, "node"):
+            raise AssertionError("Expected output to be a torch.Tensor")
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -80,18 +80,7 @@ def ctc_loss(
     labels = b.cast(labels, dt.int64)
     if alone and len(labels.shape) == 1:
         labels = b.reshape(labels, (1, *labels.shape))
-    if len(labels.shape) == 1:
-        labels = _in_rows(labels, lengths)
-    elif len(labels.shape) != 2:
-        raise RuntimeError(
-            f"Expected 1 to 2 dimensions, but got {len(labels.shape)}-dimensional tensor for "
-            "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
-        )
-    elif labels.shape[0] != n:
-        raise RuntimeError(
-            f"Expected tensor to have size {n} at dimension 0, but got size {labels.shape[0]} for "
-            "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
-        )
+    labels = _rows(labels, lengths, n)
     most = labels.shape[1]
     lengths = checked(lengths, _fitting(most))
     inside = b.lt(b.iota((n, most), 1, dt.int64), b.reshape(lengths, (n, 1)))
@@ -106,6 +95,24 @@ def ctc_loss(
     if alone and reduction == "none":
         losses = b.reshape(losses, ())
     return reduced(losses, reduction)
+
+
+def _rows(labels: Node, lengths: Node, samples: int) -> Node:
+    """Labels [samples, most]; RuntimeError for those of another number of samples or rank."""
+    rank = len(labels.shape)
+    if rank == 1:
+        return _in_rows(labels, lengths)
+    where = "argument #2 'targets' (while checking arguments for ctc_loss_allocate_outputs)"
+    if rank != 2:
+        raise RuntimeError(
+            f"Expected 1 to 2 dimensions, but got {rank}-dimensional tensor for {where}"
+        )
+    if labels.shape[0] != samples:
+        raise RuntimeError(
+            f"Expected tensor to have size {samples} at dimension 0, but got size "
+            f"{labels.shape[0]} for {where}"
+        )
+    return labels
 
 
 def _lengths(name: str, position: int, given: Any, samples: int) -> Node:
