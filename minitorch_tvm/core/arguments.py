@@ -173,6 +173,8 @@ def number(
     Traceback (most recent call last):
     TypeError: renorm(): argument 'maxnorm' (position 3) must be Number, not str
     """
+    if type(value) is float:  # the usual case first
+        return value
     given = value
     if not isinstance(value, (int, float)):
         if (

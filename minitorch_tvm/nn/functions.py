@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..core.arguments import flag, floating, integer, number, several
+from ..core.arguments import flag, floating, integer, number, several, wrong_kind
 from ..core.bounds import Bounds
 from ..core.limits import finfo
 from ..core.shape import Shape, Size, broadcast, numel
@@ -49,7 +49,8 @@ def dropped_input(function: str, input: Tensor, p: float, training: bool) -> tup
     """The value of what a dropout is given, and ``p`` as a number, both checked."""
     check_probability(p)
     x = node_of(function, "input", 1, input)
-    flag(function, "train", 3, training)
+    if type(training) is not bool:
+        raise wrong_kind(function, "train", 3, "bool", training)
     return x, p if type(p) is float else number(function, "p", 2, p, "float")
 
 
@@ -339,7 +340,8 @@ def batch_norm(
     variance = _optional("batch_norm", "running_var", 3, running_var)
     w = _optional("batch_norm", "weight", 4, weight)
     offset = _optional("batch_norm", "bias", 5, bias)
-    flag("batch_norm", "training", 6, training)
+    if type(training) is not bool:
+        raise wrong_kind("batch_norm", "training", 6, "bool", training)
     if type(momentum) is not float and not isinstance(momentum, Node):
         momentum = number("batch_norm", "momentum", 7, momentum, "float")
     if type(eps) is not float:
@@ -528,7 +530,8 @@ def scaled_dot_product_attention(
         for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
     mask = _optional("scaled_dot_product_attention", "attn_mask", 4, attn_mask)
-    flag("scaled_dot_product_attention", "is_causal", None, is_causal)
+    if type(is_causal) is not bool:
+        raise wrong_kind("scaled_dot_product_attention", "is_causal", None, "bool", is_causal)
     _check_attention((q, k, v, mask), is_causal)
     name = "scaled_dot_product_attention"
     if type(dropout_p) is not float:

@@ -91,6 +91,15 @@ def uniform_(
     return tensor
 
 
+def _spread(tensor: Tensor, std: Any) -> float:
+    """The standard deviation of what ``tensor`` is filled with, checked."""
+    floating(tensor.dtype, "normal_kernel_cpu")
+    std = number("normal_", "std", 2, std, "float")
+    if not std >= 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    return std
+
+
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: rng.Generator | None = None
 ) -> Tensor:
@@ -98,11 +107,7 @@ def normal_(
 
     Raises RuntimeError for a negative ``std``, NotImplementedError for integers.
     """
-    floating(tensor.dtype, "normal_kernel_cpu")
-    mean = number("normal_", "mean", 1, mean, "float")
-    std = number("normal_", "std", 2, std, "float")
-    if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    mean, std = number("normal_", "mean", 1, mean, "float"), _spread(tensor, std)
     draws: Any = _generator("normal_", generator).host_normal(tuple(tensor.shape))
     set_value(tensor, draws * std + mean)
     return tensor
@@ -226,6 +231,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: rng.Generator | None
     """
     if tensor.ndim < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
+    floating(tensor.dtype, "normal_kernel_cpu")
+    gain = number("mul", "other", 1, gain)
     if 0 in tensor.shape:
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
@@ -246,6 +253,7 @@ def sparse_(
     """
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
+    std = _spread(tensor, std)
     source = _generator("normal_", generator)
     rows, columns = tensor.shape
     values: Any = source.host_normal((rows, columns)) * std

@@ -349,7 +349,10 @@ def _elementwise(
 
 def apart(x: Node, target: Node, kernel: str) -> Node:
     """x - target, also where one of them is bool; NotImplementedError for integers."""
-    kind = x.dtype if x.dtype is target.dtype else d.result_dtype(x, target)
+    if x.dtype is target.dtype:
+        floating(x.dtype, kernel)
+        return b.sub(x, target)
+    kind = d.result_dtype(x, target)
     floating(kind, kernel)
     return b.sub(d.lift(x, kind), d.lift(target, kind))
 

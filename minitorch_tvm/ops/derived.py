@@ -423,7 +423,7 @@ def _var(x: Node, dims: tuple[int, ...], freedom: float, keepdim: bool) -> Node:
     centred = b.sub(x, mean_over(x, dims, True)) if dims else b.sub(x, x)
     square = b.mul(centred, centred)
     total = b.sum(square, dims, keepdim) if dims else square
-    if freedom <= 0:  # infinite, and NaN where all elements are equal
+    if not freedom > 0:  # infinite, and NaN where all elements are equal
         return b.mul(total, b.full_like(x, math.inf))
     return b.div(total, b.full_like(x, freedom))
 

@@ -66,7 +66,8 @@ def check_adam(group: Group) -> None:
     """ValueError unless the numbers of Adam, or of one of its variants, are in range."""
     check_hyperparameter("lr", group["lr"], "learning rate")
     check_hyperparameter("eps", group["eps"], "epsilon value")
-    for i, beta in enumerate(group["betas"]):
+    for i in range(2):
+        beta = group["betas"][i]
         if not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
     check_hyperparameter("weight_decay", group["weight_decay"], "weight_decay value")

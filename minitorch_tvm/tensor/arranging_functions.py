@@ -220,13 +220,21 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which tensors of these shapes broadcast.
+    """The shape to which tensors of these shapes (tuples, lists or ints) broadcast.
+
+    Raises RuntimeError for what is no shape and where they do not fit, ValueError for negative
+    sizes.
 
     >>> broadcast_shapes((2, 1), 3)
     torch.Size([2, 3])
     """
     result: Shape = ()
     for number, shape in enumerate(shapes):
+        if not isinstance(shape, (int, tuple, list)):
+            raise RuntimeError(
+                "Input shapes should be of type ints, a tuple of ints, or a list of ints, got "
+                f"{shape}"
+            )
         sizes = arg.one_or_several("broadcast_shapes", "shapes", 1, shape)
         sizes = (sizes,) if isinstance(sizes, int) else sizes
         for k, n in enumerate(reversed(sizes), 1):

@@ -381,7 +381,7 @@ class Ordering(Arranging):
         x, power = self.node, float(arg.number("renorm", "p", 1, p))
         axis_given = arg.integer("renorm", "dim", 2, dim)
         limit = float(arg.number("renorm", "maxnorm", 3, maxnorm))
-        if power <= 0:
+        if not power > 0:
             raise RuntimeError("renorm: non-positive-norm not supported")
         if limit < 0:
             raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {limit:g}")

@@ -52,7 +52,7 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {len(x.shape)}D")
     if not x.dtype.is_floating_point:
         raise RuntimeError("pdist only supports floating-point dtypes")
-    if power < 0:
+    if not power >= 0:
         raise RuntimeError("pdist only supports non-negative p values")
     n = x.shape[0]
     if not x.shape[1]:
