@@ -67,6 +67,13 @@ def _diagonal_square(shape: Shape, offset: int) -> tuple[int, int, int]:
     return top, left, max(0, min(rows - top, columns - left))
 
 
+def _square(x: Node, top: int, left: int, n: int) -> Node:
+    """The square of that size which begins there in the last two dimensions."""
+    lead = x.shape[:-2]
+    starts, stops = (*(0,) * len(lead), top, left), (*lead, top + n, left + n)
+    return b.slice(x, starts, stops, (1,) * len(x.shape))
+
+
 def diagonal(x: Node, offset: int) -> Node:
     """The diagonals of the last two dimensions, as the last one."""
     lead = x.shape[:-2]
@@ -74,9 +81,7 @@ def diagonal(x: Node, offset: int) -> Node:
     if not n:
         top = left = 0
     zeros, ones = (0,) * len(lead), (1,) * len(lead)
-    stops = (*lead, top + n, left + n)
-    square = b.slice(x, (*zeros, top, left), stops, (*ones, 1, 1))
-    line = b.reshape(square, (*lead, n * n))
+    line = b.reshape(_square(x, top, left, n), (*lead, n * n))
     return b.slice(line, (*zeros, 0), (*lead, n * n), (*ones, n + 1))
 
 
@@ -87,8 +92,7 @@ def with_diagonal(x: Node, values: Node, offset: int) -> Node:
     if not n:
         return x
     zeros, ones = (0,) * len(lead), (1,) * len(lead)
-    stops = (*lead, top + n, left + n)
-    square = b.slice(x, (*zeros, top, left), stops, (*ones, 1, 1))
+    square = _square(x, top, left, n)
     line = b.insert(b.reshape(square, (*lead, n * n)), values, (*zeros, 0), (*ones, n + 1))
     return b.insert(x, b.reshape(line, square.shape), (*zeros, top, left), (*ones, 1, 1))
 
