@@ -26,7 +26,12 @@ def _result(input: Tensor, y: Node, name: str, inplace: bool) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """input where it is positive, else negative_slope * input."""
+    """input where it is positive, else negative_slope * input.
+
+    >>> import minitorch_tvm as mt
+    >>> leaky_relu(mt.tensor([-2.0, 2.0]), 0.25)
+    tensor([-0.5000,  2.0000])
+    """
     x = _given("leaky_relu", "leaky_relu_cpu", input)
     slope = number("leaky_relu", "negative_slope", 2, negative_slope)
     return _result(input, act.leaky_relu(x, slope), "leaky_relu_", inplace)
@@ -43,7 +48,12 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """input where it is positive, else alpha * (exp(input) - 1) (Clevert et al. 2015)."""
+    """input where it is positive, else alpha * (exp(input) - 1) (Clevert et al. 2015).
+
+    >>> import minitorch_tvm as mt
+    >>> elu(mt.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    """
     x = _given("elu", "elu_cpu", input)
     return _result(input, act.elu(x, number("elu", "alpha", 2, alpha), 1.0, 1.0), "elu_", inplace)
 
@@ -92,6 +102,10 @@ def hardtanh(
 
     Integers stay integers.  Raises ValueError if min_val > max_val, RuntimeError for bool, and for
     unsigned integers with negative limits.
+
+    >>> import minitorch_tvm as mt
+    >>> hardtanh(mt.tensor([-3.0, 0.5, 3.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
     """
     x = node_of("hardtanh", "input", 1, input)
     if min_val > max_val:
@@ -144,7 +158,12 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """0 where |input| <= ``lambd``, else input."""
+    """0 where |input| <= ``lambd``, else input.
+
+    >>> import minitorch_tvm as mt
+    >>> hardshrink(mt.tensor([-2.0, 0.25, 1.0]))
+    tensor([-2.,  0.,  1.])
+    """
     x = tensor_of("hardshrink", "input", 1, input)
     return x.hardshrink(number("hardshrink", "lambd", 2, lambd))
 
@@ -153,6 +172,10 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved by ``lambd`` towards 0, and 0 where it would pass it.
 
     Raises RuntimeError if ``lambd`` is negative.
+
+    >>> import minitorch_tvm as mt
+    >>> softshrink(mt.tensor([-2.0, 0.25, 1.0]))
+    tensor([-1.5000,  0.0000,  0.5000])
     """
     x = _given("softshrink", "softshrink_check", input)
     lambd = number("softshrink", "lambd", 2, lambd)
@@ -166,7 +189,12 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """input where it is larger than ``threshold``, else ``value``."""
+    """input where it is larger than ``threshold``, else ``value``.
+
+    >>> import minitorch_tvm as mt
+    >>> threshold(mt.tensor([-2.0, 2.0]), 0.5, -1.0)
+    tensor([-1.,  2.])
+    """
     x = node_of("threshold", "input", 1, input)
     if x.dtype is dt.bool_:
         raise unsupported("threshold_cpu", x.dtype)
@@ -193,6 +221,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of input along ``dim``, times the logistic function of the second.
 
     (Dauphin et al. 2016.)  Raises RuntimeError if the size of ``dim`` is odd.
+
+    >>> import minitorch_tvm as mt
+    >>> glu(mt.tensor([4.0, 0.0]))
+    tensor([2.])
     """
     x = node_of("glu", "input", 1, input)
     if not x.shape:

@@ -226,6 +226,10 @@ def conv1d(
     """Cross-correlation of input [n, c, l] (or [c, l]) with weight [o, c / groups, k].
 
     See :func:`conv2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> conv1d(mt.tensor([[1.0, 2.0, 4.0]]), mt.tensor([[[-1.0, 1.0]]]))
+    tensor([[1., 2.]])
     """
     given = stride, padding, dilation, groups
     return _convolution("conv1d", 1, input, weight, bias, *given)
@@ -244,6 +248,11 @@ def conv2d(
 
     ``padding`` adds zeros: numbers, "valid" (none) or "same" (stride 1 only).  Raises RuntimeError
     if shapes, dtypes or parameters do not fit, NotImplementedError for integers.
+
+    >>> import minitorch_tvm as mt
+    >>> conv2d(mt.arange(9.0).reshape(1, 3, 3), mt.ones(1, 1, 2, 2))
+    tensor([[[ 8., 12.],
+             [20., 24.]]])
     """
     given = stride, padding, dilation, groups
     return _convolution("conv2d", 2, input, weight, bias, *given)

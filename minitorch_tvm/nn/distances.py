@@ -75,6 +75,10 @@ def huber_loss(
 
     ``weight`` scales the elements.  Warns if the shapes differ.  Raises RuntimeError unless
     ``delta`` is positive.
+
+    >>> import minitorch_tvm as mt
+    >>> huber_loss(mt.tensor([0.5, 3.0]), mt.zeros(2), reduction="none")
+    tensor([0.1250, 2.5000])
     """
     x, t = _compared("huber_loss", input, target)
     check_reduction(reduction)
@@ -101,6 +105,10 @@ def margin_ranking_loss(
     """max(0, margin - target * (input1 - input2)), with targets 1 and -1.
 
     Raises RuntimeError if the numbers of dimensions differ.
+
+    >>> import minitorch_tvm as mt
+    >>> margin_ranking_loss(mt.tensor([3.0]), mt.tensor([2.0]), mt.tensor([-1.0]), margin=0.5)
+    tensor(1.5000)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("margin_ranking_loss", "input1", 1, input1)
@@ -125,7 +133,12 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """input where ``target`` is 1, max(0, margin - input) where it is -1."""
+    """input where ``target`` is 1, max(0, margin - input) where it is -1.
+
+    >>> import minitorch_tvm as mt
+    >>> hinge_embedding_loss(mt.tensor([0.5, 0.25]), mt.tensor([1, -1]), reduction="none")
+    tensor([0.5000, 0.7500])
+    """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("hinge_embedding_loss", "input", 1, input)
     t = node_of("hinge_embedding_loss", "target", 2, target)
@@ -145,6 +158,10 @@ def soft_margin_loss(
     """log(1 + exp(-target * input)), without overflow, with targets 1 and -1.
 
     Raises RuntimeError for integers and unless ``target`` broadcasts to the shape of ``input``.
+
+    >>> import minitorch_tvm as mt
+    >>> soft_margin_loss(mt.tensor([0.0, 200.0]), mt.tensor([1, -1]), reduction="none")
+    tensor([  0.6931, 200.0000])
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("soft_margin_loss", "input", 1, input)
@@ -170,6 +187,10 @@ def cosine_embedding_loss(
 
     cos is the cosine of the angle between rows of ``input1`` and ``input2`` [n, d] (or [d], with
     one target).  Raises RuntimeError where the shapes do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> cosine_embedding_loss(mt.tensor([[1.0, 0.0]]), mt.tensor([[0.0, 2.0]]), mt.tensor([1]))
+    tensor(1.)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("cosine_embedding_loss", "input1", 1, input1)
@@ -232,6 +253,10 @@ def triplet_margin_loss(
     ``swap`` takes |positive - negative| instead of the last distance where it is smaller
     (Balntas et al. 2016).  Raises ValueError unless ``margin`` is positive, RuntimeError if the
     numbers of dimensions differ.
+
+    >>> import minitorch_tvm as mt
+    >>> triplet_margin_loss(mt.zeros(1, 2), mt.zeros(1, 2), mt.tensor([[0.0, 0.25]]))
+    tensor(0.7500)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     if margin <= 0:

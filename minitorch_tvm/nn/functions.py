@@ -115,6 +115,10 @@ def dropout2d(
     """Zero whole channels of [n, c, h, w] (or [n, c, l]) with probability ``p``.
 
     Scaling and errors are those of :func:`dropout`.  Raises NotImplementedError for other ranks.
+
+    >>> import minitorch_tvm as mt
+    >>> dropout2d(mt.ones(1, 2, 1, 1), p=1.0).flatten()
+    tensor([0., 0.])
     """
     check_probability(p)
     if input.ndim not in (3, 4):
@@ -200,6 +204,10 @@ def group_norm(
 
     ``weight`` and ``bias`` [c] scale and shift the channels (Wu, He 2018).  Raises RuntimeError
     where the sizes do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> group_norm(mt.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
+    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
     x = node_of("group_norm", "input", 1, input)
     if len(x.shape) < 2:
@@ -294,6 +302,11 @@ def instance_norm(
 
     ``weight`` and ``bias`` [c] scale and shift the channels.  Raises ValueError for a single value
     per channel, NotImplementedError for running statistics.
+
+    >>> import minitorch_tvm as mt
+    >>> instance_norm(mt.tensor([[[1.0, 3.0], [5.0, 9.0]]]))
+    tensor([[[-1.0000,  1.0000],
+             [-1.0000,  1.0000]]])
     """
     _optional("instance_norm", "running_mean", 4, running_mean)
     _optional("instance_norm", "running_var", 5, running_var)

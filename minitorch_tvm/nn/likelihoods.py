@@ -127,6 +127,10 @@ def poisson_nll_loss(
 
     Without ``log_input``, ``input`` is the mean: input - target * log(input + eps).  ``full`` adds
     Stirling's approximation of log(target!) where ``target`` > 1.
+
+    >>> import minitorch_tvm as mt
+    >>> poisson_nll_loss(mt.zeros(2), mt.tensor([1.0, 3.0]))
+    tensor(1.)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     x = node_of("poisson_nll_loss", "input", 1, input)

@@ -38,7 +38,12 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor:
-    """Largest element of each window of [n, c, l] (or [c, l]); see :func:`max_pool2d`."""
+    """Largest element of each window of [n, c, l] (or [c, l]); see :func:`max_pool2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> max_pool1d(mt.tensor([[1.0, 3.0, 2.0, 0.0]]), 2)
+    tensor([[3., 2.]])
+    """
     no_indices("max_pool1d", return_indices)
     x = node_of("max_pool1d", "input", 1, input)
     if len(x.shape) not in (2, 3) or 0 in x.shape[-2:]:
@@ -87,7 +92,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """Mean of each window of [n, c, l] (or [c, l]); see :func:`avg_pool2d`."""
+    """Mean of each window of [n, c, l] (or [c, l]); see :func:`avg_pool2d`.
+
+    >>> import minitorch_tvm as mt
+    >>> avg_pool1d(mt.tensor([[1.0, 3.0, 2.0, 0.0]]), 2)
+    tensor([[2., 1.]])
+    """
     x = node_of("avg_pool1d", "input", 1, input)
     _ranks("avg_pool1d", x)
     kernel = _one("avg_pool1d", "kernel_size", 2, kernel_size)

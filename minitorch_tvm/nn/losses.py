@@ -373,6 +373,10 @@ def mse_loss(
     """(input - target)**2; with ``weight`` the mean divides by the sum of the weights.
 
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
+
+    >>> import minitorch_tvm as mt
+    >>> mse_loss(mt.tensor([1.0, 3.0]), mt.zeros(2))
+    tensor(5.)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     return _elementwise("mse_loss", _squared_distance, input, target, reduction, weight)
@@ -393,6 +397,10 @@ def l1_loss(
     """|input - target|; with ``weight`` the mean divides by the sum of the weights.
 
     Warns if the shapes differ.  Raises ValueError for an unknown reduction.
+
+    >>> import minitorch_tvm as mt
+    >>> l1_loss(mt.tensor([1.0, -3.0]), mt.zeros(2))
+    tensor(2.)
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     return _elementwise("l1_loss", _distance, input, target, reduction, weight)
@@ -431,6 +439,11 @@ def binary_cross_entropy_with_logits(
     Computed as (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)).  ``weight`` scales the elements; both
     broadcast.  Raises ValueError if the shapes of input and target differ, RuntimeError if the
     others' do not broadcast to them, and for targets that are not floating point.
+
+    >>> import minitorch_tvm as mt
+    >>> x, t = mt.tensor([0.0, 200.0]), mt.tensor([1.0, 0.0])
+    >>> binary_cross_entropy_with_logits(x, t, reduction="none")
+    tensor([  0.6931, 200.0000])
     """
     reduction = resolve_reduction(size_average, reduce, reduction)
     check_reduction(reduction)

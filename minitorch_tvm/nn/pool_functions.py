@@ -155,6 +155,11 @@ def max_pool2d(
 
     ``stride`` defaults to ``kernel_size``; padding never wins.  Raises RuntimeError for sizes that
     do not fit, NotImplementedError for bool, ValueError for ``return_indices=True``.
+
+    >>> import minitorch_tvm as mt
+    >>> max_pool2d(mt.arange(16.0).reshape(1, 4, 4), 2)
+    tensor([[[ 5.,  7.],
+             [13., 15.]]])
     """
     given = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool2d", 2, input, *given)
@@ -218,6 +223,11 @@ def avg_pool2d(
     Padding counts as zeros unless ``count_include_pad`` is False.  ``divisor_override`` is what the
     sums of windows are divided by instead of their sizes.  Raises RuntimeError for sizes that do
     not fit, NotImplementedError for integers.
+
+    >>> import minitorch_tvm as mt
+    >>> avg_pool2d(mt.arange(16.0).reshape(1, 4, 4), 2)
+    tensor([[[ 2.5000,  4.5000],
+             [10.5000, 12.5000]]])
     """
     given = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *given)
@@ -319,6 +329,10 @@ def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool 
 
     The windows are those of :func:`adaptive_avg_pool2d`.  Raises ValueError for
     ``return_indices=True``.
+
+    >>> import minitorch_tvm as mt
+    >>> adaptive_max_pool2d(mt.arange(16.0).reshape(1, 4, 4), (1, 2))
+    tensor([[[13., 15.]]])
     """
     no_indices("adaptive_max_pool2d", return_indices)
     x = node_of("adaptive_max_pool2d", "input", 1, input)
