@@ -418,9 +418,10 @@ def backward(
     if grad_tensors is not None:
         given = _as_list(grad_tensors)
     if inputs is not None:
-        if not _as_list(inputs):
+        leaves = _as_list(inputs)
+        if not leaves:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-        chosen = _among(_as_list(inputs))
+        chosen = _among(leaves)
     if lazy.doubtful():
         _require_sound(outputs, given)
     keep = create_graph if retain_graph is None else retain_graph
@@ -468,7 +469,7 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``, as a tuple.
+    """Gradients of ``outputs`` with respect to ``inputs``, each a tensor or several, as a tuple.
 
     ``.grad`` is untouched, but of results that retain theirs.  Hooks of a result among ``inputs``
     change what leads on from it, not its gradient here.

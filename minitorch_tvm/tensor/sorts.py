@@ -219,9 +219,9 @@ class Sorts(Moves):
                 [2, 1]])
         """
         x, axis = self.node, 0
-        asked = {"return_inverse": return_inverse, "return_counts": return_counts}
-        for name, value in ({"sorted": sorted} | asked).items():
-            arg.flag("unique_dim", name, None, value)
+        arg.flag("unique_dim", "sorted", None, sorted)
+        arg.flag("unique_dim", "return_inverse", None, return_inverse)
+        arg.flag("unique_dim", "return_counts", None, return_counts)
         if dim is None:
             keys = x = b.reshape(x, (numel(x.shape),))
         else:

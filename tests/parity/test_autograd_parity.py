@@ -47,3 +47,15 @@ def test_a_leaf_that_was_updated_is_found(update: str, ask: str) -> None:
         answer = QUESTIONS[ask](lib, loss, p, q)
         found.append([None if g is None else g.tolist() for g in answer])
     assert found[0] == found[1]
+
+
+def test_what_is_differentiated_by_may_come_from_a_generator() -> None:
+    found = []
+    for m in (mt, torch):
+        leaves = [m.tensor([float(n)], requires_grad=True) for n in (2, 3)]
+        product = (leaves[0] * leaves[1]).sum()
+        product.backward(inputs=(t for t in leaves[:1]), retain_graph=True)
+        assert leaves[1].grad is None
+        grads = m.autograd.grad(product, (t for t in leaves))
+        found.append([leaves[0].grad.item(), *[g.item() for g in grads]])
+    assert found[0] == found[1] == [3.0, 3.0, 2.0]
