@@ -131,7 +131,7 @@ _LDEXP = composite("Ldexp", _ldexp)
 
 def ldexp(x: Node, n: Node) -> Node:
     """x 2**n, also where that power is too large or too small for itself."""
-    if n.dtype is dt.bool_:
+    if n.dtype is dt.bool_ and x.dtype.is_floating_point:
         raise unsupported("ldexp_cpu_exp", n.dtype)
     dtype = d.to_float(x, n)
     return apply(_LDEXP, b.cast(x, dtype), b.cast(n, dtype))
