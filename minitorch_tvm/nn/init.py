@@ -84,7 +84,7 @@ def uniform_(
             raise RuntimeError(f"{name} is out of bounds for {tensor.dtype.scalar_name}")
     if a > b:
         raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
+            f"uniform_ expects to return a [from, to) range, but found from={a:g} > to={b:g}"
         )
     draws: Any = _generator("uniform_", generator).host_uniform(tuple(tensor.shape))
     set_value(tensor, draws * (b - a) + a)
@@ -96,7 +96,7 @@ def _spread(tensor: Tensor, std: Any) -> float:
     floating(tensor.dtype, "normal_kernel_cpu")
     std = number("normal_", "std", 2, std, "float")
     if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     return std
 
 

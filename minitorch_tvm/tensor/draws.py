@@ -52,13 +52,14 @@ class Draws(TensorBase):
                 raise RuntimeError(f"{name} is out of bounds for {kind.scalar_name}")
         if start > to:
             raise RuntimeError(
-                f"uniform_ expects to return a [from, to) range, but found from={start} > to={to}"
+                "uniform_ expects to return a [from, to) range, but found "
+                f"from={start:g} > to={to:g}"
             )
         if to - start > highest:
             raise RuntimeError(
                 "uniform_ expects to-from <= std::numeric_limits"
-                f"<{kind.torch_name}>::max(), but found to={to} and from={start} which result in "
-                "to-from to exceed the limit"
+                f"<{kind.torch_name}>::max(), but found to={to:g} and from={start:g} which result "
+                "in to-from to exceed the limit"
             )
         x = rng.uniform(self._node.shape, kind, generator)
         scaled = b.mul(x, d.lift(to - start, kind))
@@ -88,7 +89,7 @@ class Draws(TensorBase):
             )
         lambd = arg.number("exponential_", "lambd", 1, lambd, "float")
         if not lambd > 0:
-            raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+            raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
         x = rng.exponential(self._node.shape, kind, generator)
         return self._assign(b.div(x, d.lift(lambd, kind)), "exponential_")
 
