@@ -12,6 +12,7 @@ from ..core.dtype import DType
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import moves as mo
 from ..ops import network as net
 from ..ops import recurrent as rc
 from ..tensor import Tensor
@@ -184,7 +185,7 @@ class RNNBase(Module):
                 outputs.append(y)
                 last.append(after)
             x = outputs[0] if len(outputs) == 1 else b.cat(outputs, len(x.shape) - 1)
-        return x, [d.stack([after[i] for after in last]) for i in range(len(given))]
+        return x, [mo.stack([after[i] for after in last]) for i in range(len(given))]
 
     def _run_packed(
         self, input: PackedSequence, states: Sequence[Tensor] | None

@@ -14,22 +14,19 @@ from ..core import dtype as dt
 from ..core.arguments import Dims, in_64_bits, unsupported
 from ..core.dtype import DType
 from ..core.errors import warn
-from ..core.record import record
 from ..core.shape import (
     Shape,
     broadcast,
     infer_reshape,
     numel,
     swapped_dims,
-    unsqueezed,
     wrap_dim,
     wrap_dims,
 )
-from ..ir.build import Build
 from ..ir.node import Node, apply, scalar
-from ..ir.op import Kind, Op, Spec, op_of
+from ..ir.op import Op
 from . import build as b
-from .composite import Expandable, composite
+from .composite import composite
 
 Number = bool | int | float
 Operand = Node | Number
@@ -572,61 +569,6 @@ def unexpand(x: Node, value: Node) -> Node:
 def clone(x: Node) -> Node:
     """A value equal to x with memory of its own."""
     return apply(b.CLONE, x)
-
-
-def cat(xs: Sequence[Node], dim: int = 0) -> Node:
-    """Join along ``dim`` with promotion; 1-d empty tensors are skipped, as in PyTorch."""
-    if not xs:
-        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    dtype = xs[0].dtype
-    if any([x.dtype is not dtype for x in xs]):  # noqa: C419  a list is faster
-        dtype = dt.result_type((x.dtype, 2) for x in xs)
-    for number, x in enumerate(xs):
-        if not x.shape:
-            raise RuntimeError(
-                f"zero-dimensional tensor (at position {number}) cannot be concatenated"
-            )
-    kept = [x for x in xs if x.shape != (0,)] or list(xs[:1])
-    axis = wrap_dim(dim, len(kept[0].shape))
-    lifted = [b.cast(x, dtype) for x in kept]
-    return clone(lifted[0]) if len(lifted) == 1 else b.cat(lifted, axis)
-
-
-def stack(xs: Sequence[Node], dim: int = 0) -> Node:
-    """Join along a new dimension."""
-    if not xs:
-        raise RuntimeError("stack expects a non-empty TensorList")
-    for number, x in enumerate(xs):
-        if x.shape != xs[0].shape:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(xs[0].shape)} at "
-                f"entry 0 and {list(x.shape)} at entry {number}"
-            )
-    return apply(op_of(Stack, wrap_dim(dim, len(xs[0].shape) + 1)), *xs)
-
-
-@record(eq=False)
-class Stack(Expandable, kind=Kind.COMPOSITE):
-    """stack(*xs: t[*s]) -> t[*s[:dim], n, *s[dim:]].
-
-    Each cotangent has a rule of its own, not one that reads all inputs: for n of them, n squared.
-    """
-
-    dim: int
-
-    def infer(self, *inputs: Spec) -> Spec:
-        shape, axis = inputs[0].shape, self.dim
-        dtype = dt.result_type((x.dtype, 2) for x in inputs)
-        return Spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)
-
-    def expand(self, *xs: Node) -> Node:
-        return cat([b.reshape(x, unsqueezed(x.shape, self.dim)) for x in xs], self.dim)
-
-    def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
-        entries = [b.narrow(ct, self.dim, i, i + 1) for i in range(len(xs))]
-        return tuple(
-            [b.cast(b.reshape(e, x.shape), x.dtype) for e, x in zip(entries, xs, strict=True)]
-        )
 
 
 # --- products -----------------------------------------------------------------------------------

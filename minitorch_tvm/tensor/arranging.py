@@ -118,7 +118,7 @@ class Arranging(Sorts):
                 parts.insert(0 if name == "prepend" else len(parts), node)
         if times == 0:
             return self._wrap(d.clone(x))
-        line = d.cat(parts, axis) if len(parts) > 1 else x
+        line = mo.cat(parts, axis) if len(parts) > 1 else x
         return self._wrap(ar.difference(line, axis, times))
 
     def sum_to_size(self, *size: Any) -> Tensor:

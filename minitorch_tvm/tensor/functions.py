@@ -12,6 +12,7 @@ from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..ir.node import Node
 from ..ops import derived as d
+from ..ops import moves as mo
 from . import division
 from .at_once import joined
 from .core import Number, TensorBase, input_of, tensor_of
@@ -62,13 +63,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     torch.Size([3, 2])
     """
     nodes, axis = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, axis) or d.cat(nodes, axis))
+    return Tensor._wrap(joined(nodes, axis) or mo.cat(nodes, axis))
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
     nodes, axis = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, axis, new=True) or d.stack(nodes, axis))
+    return Tensor._wrap(joined(nodes, axis, new=True) or mo.stack(nodes, axis))
 
 
 def split(

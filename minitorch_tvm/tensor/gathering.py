@@ -17,6 +17,7 @@ from ..ops import derived as d
 from ..ops import elementwise as ew
 from ..ops import gather as ga
 from ..ops import movement as mv
+from ..ops import moves as mo
 from ..ops import picking as pk
 from ..runtime.positions import are_inside, require_inside
 from .ranges import MOVES, known_range
@@ -40,7 +41,7 @@ def _moved_from(index: Node) -> list[Node] | None:
             sources.append(source)
         elif pk.is_pick(source.op):
             left.append(source.inputs[0])
-        elif isinstance(source.op, (*MOVES, ew.Cast, mv.Cat, d.Stack)):
+        elif isinstance(source.op, (*MOVES, ew.Cast, mv.Cat, mo.Stack)):
             left += source.inputs
             narrower = any(x.dtype.itemsize > source.dtype.itemsize for x in source.inputs)
             if narrower or len(left) + len(sources) > _MOST_SOURCES:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from ..core import dtype as dt
 from ..ir.node import Node
 from ..ir.op import Op
-from ..ops import derived as d
 from ..ops import division as dv
 from ..ops import elementary as el
 from ..ops import elementwise as ew
 from ..ops import movement as mv
+from ..ops import moves as mo
 from ..ops import picking as pk
 from ..ops import reduction as rd
 from ..ops import sampling as sa
@@ -81,7 +81,7 @@ class _Search:
         if isinstance(op, el.IntegerQuotient):
             found = self._divided(*x.inputs)
             return None if found is None else (found[0], found[1] + (found[1] < 0))
-        if isinstance(op, (mv.Cat, d.Stack)):
+        if isinstance(op, (mv.Cat, mo.Stack)):
             return self._any(x.inputs)
         if isinstance(op, ew.Where):
             return self._any(x.inputs[1:])
