@@ -167,12 +167,15 @@ def _passable(history: Sequence[Node]) -> set[int]:
     for node in reversed(history):  # inputs first
         if node.grad_leaf:
             found.add(id(node))
-        if node.grad_leaf or node.call is not None or (node.freed and not node.again):
             continue
         past = node.history
-        before = [x for x in node.inputs if x.requires_grad] if past is None else [past]
-        if all(id(x) in found for x in before) and (past is not None or not _reads(node)):
-            found.add(id(node))
+        for x in node.inputs if past is None else (past,):
+            if x.requires_grad and id(x) not in found:
+                break
+        else:  # which few come to
+            gone = node.call is not None or (node.freed and not node.again)
+            if not gone and (past is not None or not _reads(node)):
+                found.add(id(node))
     return found
 
 
