@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ def _dtype_of(function: str, given: Any) -> DType:
             f"{type(given).__name__}"
         )
     return given
+
+
+@functools.cache
+def _of_floats(name: str) -> tuple[float, float, float, float, float]:
+    known = np.finfo(name)
+    resolution = float(str(known.resolution))
+    return float(known.eps), float(known.max), float(known.min), float(known.tiny), resolution
 
 
 class finfo:
@@ -39,14 +47,9 @@ class finfo:
                 "torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
                 "'torch.finfo'"
             )
-        known = np.finfo(kind.name)
         self.bits: int = 8 * kind.itemsize
-        self.eps = float(known.eps)
-        self.max = float(known.max)
-        self.min = float(known.min)
-        self.tiny = float(known.tiny)
+        self.eps, self.max, self.min, self.tiny, self.resolution = _of_floats(kind.name)
         self.smallest_normal = self.tiny
-        self.resolution = float(str(known.resolution))
         self.dtype: str = kind.name
 
     def __repr__(self) -> str:

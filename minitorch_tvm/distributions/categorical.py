@@ -67,7 +67,7 @@ class Categorical(Chances):
         if name == "logits":
             self.logits = log_softmax(Tensor._wrap(x), dim=-1)
         else:
-            self.probs = Tensor._wrap(b.div(x, b.sum(x, (len(x.shape) - 1,), True)))
+            self.probs = Tensor._wrap(lk.shares(x))
         self._raw = given
         super().__init__(given.shape[:-1], validate_args=validate_args)
         del self._raw
@@ -111,10 +111,11 @@ class Categorical(Chances):
         return self._param.argmax(dim=-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        samples = tuple(Size(sample_shape))
-        return Tensor._wrap(
-            sampling.by_logits(self.logits.node, samples, *default_generator.draw())
-        )
+        samples, known = tuple(Size(sample_shape)), vars(self)
+        # By what was given: what is impossible has a logarithm, too, and would be drawn by that.
+        logits = "probs" not in known
+        x = known["logits" if logits else "probs"].node
+        return Tensor._wrap(sampling.classes(x, logits, samples, *default_generator.draw()))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return Tensor._wrap(lk.category(self.logits.node, self._positions(value)))

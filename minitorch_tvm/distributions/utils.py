@@ -18,11 +18,12 @@ from ..ir.node import Node
 from ..nn.functional import softmax
 from ..ops import build as b
 from ..ops import derived as d
+from ..ops import likelihoods as lk
 from ..ops import movement as mv
 from ..tensor import Tensor
 from .constraints import Constraint
 
-__all__ = ["broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits"]
+__all__ = ["broadcast_all", "lazy_property", "logits_to_probs", "probs_to_logits"]
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
@@ -89,22 +90,15 @@ class lazy_property(functools.cached_property[Any]):
             return super().__get__(instance, owner)
 
 
-def clamp_probs(probs: Tensor) -> Tensor:
-    """Probabilities that are neither 0 nor 1: at least eps away from both."""
-    eps = finfo(probs.dtype).eps
-    return probs.clamp(min=eps, max=1 - eps)
-
-
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
-    """log(p), or with ``is_binary`` log(p / (1 - p)), of probabilities limited as by
-    :func:`clamp_probs`.
+    """log(p), or with ``is_binary`` log(p / (1 - p)), of probabilities at least eps away
+    from 0 and 1.
 
     >>> import minitorch_tvm as mt
     >>> probs_to_logits(mt.tensor([0.5, 1.0]), is_binary=True)
     tensor([ 0.0000, 15.9424])
     """
-    limited = clamp_probs(probs)
-    return limited.log() - (-limited).log1p() if is_binary else limited.log()
+    return Tensor._wrap(lk.logarithms(probs.node, finfo(probs.dtype).eps, is_binary))
 
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:

@@ -115,6 +115,28 @@ def normal_quantile(p: Node) -> Node:
 # --- one of several -----------------------------------------------------------------------------
 
 
+def _shares(x: Node) -> Node:
+    return b.div(x, b.sum(x, (len(x.shape) - 1,), True))
+
+
+def shares(x: Node) -> Node:
+    """x divided by its sum over the last dimension."""
+    return apply(composite("Shares", _shares), x)
+
+
+def _logarithms(probs: Node, eps: float, binary: bool) -> Node:
+    low, high = b.full_like(probs, eps), b.full_like(probs, 1.0 - eps)
+    # As limits() of tensors: a NaN stays one, and no gradient passes beyond.
+    limited = b.where(b.lt(probs, low), low, b.where(b.lt(high, probs), high, probs))
+    log = b.log(limited)
+    return b.sub(log, act.log1p(b.neg(limited))) if binary else log
+
+
+def logarithms(probs: Node, eps: float, binary: bool) -> Node:
+    """log(p), or log(p / (1 - p)), of probabilities at least ``eps`` away from 0 and 1."""
+    return apply(composite("Logarithms", _logarithms, eps, binary), probs)
+
+
 def _category(logits: Node, positions: Node) -> Node:
     n, axis = logits.shape[-1], len(positions.shape)
     wanted = b.reshape(positions, (*positions.shape, 1))

@@ -61,31 +61,35 @@ def with_replacement(weights: Node, bits: Node) -> Node:
     return apply(composite("Multinomial", _with), weights, bits)
 
 
-def _by_logits(logits: Node, k0: Node, k1: Node, draw: Node, samples: Shape, batch: Shape) -> Node:
-    n, rows, count = logits.shape[-1], numel(batch), numel(samples)
-    weights = b.exp(b.reshape(logits, (rows, n)))
+def _classes(
+    x: Node, k0: Node, k1: Node, draw: Node, logits: bool, samples: Shape, batch: Shape
+) -> Node:
+    n, rows, count = x.shape[-1], numel(batch), numel(samples)
+    weights = b.reshape(x, (rows, n))
+    if logits:
+        weights = b.exp(weights)
     bits = apply(op_of(RandomBits, (rows, n if count == 1 else count)), k0, k1, draw)
     if count == 1:
         return b.reshape(_without(weights, bits, 1), (*samples, *batch))
     return b.reshape(b.permute(_with(weights, bits), (1, 0)), (*samples, *batch))
 
 
-def by_logits(logits: Node, samples: Shape, *draw: Node) -> Node:
-    """Positions in the last dimension, [*samples, *batch], by logarithms of probabilities.
+def classes(x: Node, logits: bool, samples: Shape, *draw: Node) -> Node:
+    """Positions in the last dimension, [*samples, *batch], by probabilities or their ``logits``.
 
     Rows that are no such (NaN) give any position.  Raises RuntimeError if there is none.
     """
-    batch, n = logits.shape[:-1], logits.shape[-1]
+    batch, n = x.shape[:-1], x.shape[-1]
     if not numel((*samples, *batch)):
         return b.full((*samples, *batch), 0, dt.int64)
     if not n:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    return apply(composite("CategoryDraw", _by_logits, samples, batch), logits, *draw)
+    return apply(composite("CategoryDraw", _classes, logits, samples, batch), x, *draw)
 
 
 def is_draw(op: Op) -> bool:
-    """True of what :func:`by_logits` records; what the others do is computed at once."""
-    return isinstance(op, Composite) and op.function is _by_logits
+    """True of what :func:`classes` records; what the others do is computed at once."""
+    return isinstance(op, Composite) and op.function is _classes
 
 
 def _flaw(weights: Node) -> Node:

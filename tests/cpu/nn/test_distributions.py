@@ -14,6 +14,7 @@ import pytest
 import minitorch_tvm as mt
 from minitorch_tvm import distributions as D
 from minitorch_tvm.core.events import EVENTS
+from minitorch_tvm.ir.node import MODE
 
 N = 40_000
 
@@ -348,3 +349,21 @@ def test_users_define_distributions() -> None:
         Triangle(mt.tensor([-1.0]))
     with pytest.warns(UserWarning, match="does not define `arg_constraints`"):
         D.Distribution()
+
+
+def test_what_is_impossible_is_never_drawn() -> None:
+    """By their logarithms, which are limited, a class of probability 0 would be, once in 2**23."""
+    mt.manual_seed(0)
+    probs = mt.tensor([0.0, 1e-30, 0.0, 1e-30])
+    for samples in ((), (2000,)):
+        drawn = D.Categorical(probs.expand(500, 4)).sample(samples)
+        assert set(drawn.flatten().tolist()) == {1, 3}
+    # The whole of what a policy records for an action, and its probability.
+    mt.eval(probs)
+    MODE.trace.restart()
+    choice = D.Categorical(probs)
+    action = choice.sample()
+    kept = choice.log_prob(action)
+    values = [value() for value in MODE.trace.values]
+    assert len([n for n in values if n is not None and n.inputs]) == 4
+    assert kept.item() < 0
