@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .indexing import Region
 
 _LARGE, _EXACT = 1e38, 1 << 53
+FEW_BYTES = 1 << 12
 
 
 def _begins_anywhere(region: Region, shape: Shape) -> bool:
@@ -55,10 +56,13 @@ def is_unshared(node: Node, parts: int = 0) -> bool:
 
 
 def reshaped(x: Node, shape: Shape) -> Node:
-    """The same elements in another shape, in the same memory if they are computed."""
+    """The same elements in another shape, in the same memory if they are computed, and few.
+
+    What is updated in place does not take over memory that others have: for many that matters.
+    """
     memory = x.buffer
     # As of parts: what reads the user's memory is recorded.
-    if memory is None or memory.shared or not _unwatched(x):
+    if memory is None or memory.nbytes > FEW_BYTES or memory.shared or not _unwatched(x):
         return b.reshape(x, shape)
     return x if x.shape == shape else leaf(memory, shape, x.dtype)
 

@@ -9,7 +9,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.tensor import Tensor
+from minitorch_tvm.tensor import Tensor, at_once
 
 # Each update of a square w, the same in numpy, and whether it may run in w's own memory.
 UPDATES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.ndarray], bool]] = {
@@ -47,6 +47,8 @@ def test_update_in_place(name: str, n: int, rng: np.random.Generator) -> None:
         want = numpys(want)
         np.testing.assert_allclose(w.numpy(), want, rtol=1e-10, atol=1e-10)
     (output,) = lazy.last_executor().program.outputs
+    if name == "reversed by reshape" and start.nbytes <= at_once.FEW_BYTES:
+        overwrites = False  # it has that shape at once, in memory that both have
     assert (output.donor is not None) == overwrites
 
 

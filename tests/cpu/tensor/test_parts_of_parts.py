@@ -193,6 +193,8 @@ def test_computed_tensors_are_seen_in_another_shape_at_once() -> None:
     x.mul_(2)
     assert row.tolist() == [0, 2, 4, 18, 8, 10]
     assert x.reshape(2, 3).T.node.pending  # elements move
+    many = mt.tensor(np.zeros((64, 16)))
+    assert many.view(-1).node.pending  # as an update in place could not take over its memory
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int32, np.int64])
