@@ -25,6 +25,7 @@ _DIM_FORMS = (
 _SPREAD_FORMS = (
     "(tuple of ints dim, bool unbiased = True, bool keepdim = False)",
     "(tuple of ints dim = None, *, Number correction = None, bool keepdim = False)",
+    "(bool unbiased = True)",
 )
 _TRUTH_FORMS = ("()", "(tuple of ints dim = None, bool keepdim = False)")
 _EXTREME_FORMS = ("()", "(Tensor other)", "(int dim, bool keepdim = False)")
@@ -273,6 +274,28 @@ def dims(
     if function in _FORMS and not isinstance(value, (tuple, list)):
         return integer(function, "dim", position, value)
     return one_or_several(function, "dim", position, value)
+
+
+def spread(
+    function: str, dim: Any, unbiased: Any, correction: Any, keepdim: Any
+) -> tuple[int | tuple[int, ...] | None, float]:
+    """The ``dim`` and ``correction`` of a variance; ``unbiased`` may stand alone, in their place.
+
+    ``keepdim`` is checked as well.
+
+    >>> spread("var", False, None, None, False), spread("var", 1, True, None, False)
+    ((None, 0), (1, 1))
+    """
+    if isinstance(dim, bool) and unbiased is None and correction is None:
+        dim, unbiased = None, dim
+    if unbiased is None:
+        if type(correction) is not int:
+            correction = 1 if correction is None else number(function, "correction", None, correction)
+        return dims(function, dim, 1, keepdim), correction
+    if not isinstance(unbiased, bool) or correction is not None:
+        given = [dim, unbiased, correction] if correction is not None else [dim, unbiased]
+        raise no_such_form(function, given, _SPREAD_FORMS)
+    return dims(function, dim, 2, keepdim), 1 if unbiased else 0
 
 
 def sizes(function: str, argument: str, given: tuple[Any, ...]) -> tuple[int, ...]:

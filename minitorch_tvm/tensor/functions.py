@@ -39,14 +39,26 @@ def _elements(function: str, tensors: Sequence[Tensor]) -> list[Node]:
 
 
 _WHERE_FORMS = [
-    f"(Tensor condition, {a} input, {c} other)"
-    for a, c in (("Tensor", "Tensor"), ("Number", "Tensor"), ("Tensor", "Number"))
+    "(Tensor condition)",
+    *(
+        f"(Tensor condition, {a} input, {c} other)"
+        for a, c in (("Tensor", "Tensor"), ("Number", "Tensor"), ("Tensor", "Number"))
+    ),
 ]
 
 
-def where(condition: Tensor, input: Any, other: Any) -> Tensor:
-    """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast."""
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """``input`` where ``condition`` (bool) holds, else ``other``; all three broadcast.
+
+    Of a condition alone, where it is not zero: ``condition.nonzero(as_tuple=True)`` (evaluates).
+
+    >>> import minitorch_tvm as mt
+    >>> mt.where(mt.tensor([True, False, True]))
+    (tensor([0, 2]),)
+    """
     tensor_of("where", "condition", 1, condition)
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
     for value in (input, other):
         if not isinstance(value, (TensorBase, bool, int, float, np.generic)):
             raise arg.no_such_form("where", [condition, input, other], _WHERE_FORMS)
@@ -271,14 +283,28 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any =
     return input_of("mean", input).mean(dim, keepdim, dtype=dtype)
 
 
-def var(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
-    """Variance over ``dim``."""
-    return input_of("var", input).var(dim, correction=correction, keepdim=keepdim)
+def var(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """Variance over ``dim``, see :meth:`Tensor.var`."""
+    return input_of("var", input).var(dim, unbiased, keepdim, correction=correction)
 
 
-def std(input: Tensor, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Tensor:
-    """Standard deviation over ``dim``."""
-    return input_of("std", input).std(dim, correction=correction, keepdim=keepdim)
+def std(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """Standard deviation over ``dim``, see :meth:`Tensor.var`."""
+    return input_of("std", input).std(dim, unbiased, keepdim, correction=correction)
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:

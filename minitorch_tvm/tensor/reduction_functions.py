@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
 from .core import input_of
@@ -74,12 +75,12 @@ def var_mean(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean over ``dim``."""
     x = _floating("var_mean", input)
-    spread = x.var(dim, unbiased, keepdim, correction=correction)
-    return spread, x.mean(dim, keepdim)
+    over, correction = arg.spread("var_mean", dim, unbiased, correction, keepdim)
+    return x.var(over, None, keepdim, correction=correction), x.mean(over, keepdim)
 
 
 def std_mean(
@@ -88,7 +89,7 @@ def std_mean(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean over ``dim``.
 
@@ -97,8 +98,8 @@ def std_mean(
     (tensor(1.), tensor(2.))
     """
     x = _floating("std_mean", input)
-    spread = x.std(dim, unbiased, keepdim, correction=correction)
-    return spread, x.mean(dim, keepdim)
+    over, correction = arg.spread("std_mean", dim, unbiased, correction, keepdim)
+    return x.std(over, None, keepdim, correction=correction), x.mean(over, keepdim)
 
 
 def _floating(function: str, input: Tensor) -> Tensor:

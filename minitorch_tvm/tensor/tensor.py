@@ -445,10 +445,19 @@ class Tensor(
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
-        correction: float = 1,
+        correction: float | None = None,
     ) -> Tensor:
-        """Variance over ``dim``, divided by count - correction."""
-        return self._wrap(d.var(*self._spread("var", dim, unbiased, keepdim, correction), keepdim))
+        """Variance over ``dim``, divided by count - correction.
+
+        ``correction`` is 1 unless it is given, or ``unbiased`` False, which may stand alone.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.tensor([1.0, 3.0])
+        >>> x.var(), x.var(0, correction=0), x.var(False)
+        (tensor(2.), tensor(1.), tensor(1.))
+        """
+        over, correction = arg.spread("var", dim, unbiased, correction, keepdim)
+        return self._wrap(d.var(self.node, over, correction, keepdim))
 
     def std(
         self,
@@ -456,21 +465,11 @@ class Tensor(
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
-        correction: float = 1,
+        correction: float | None = None,
     ) -> Tensor:
         """Square root of :meth:`var`."""
-        return self._wrap(d.std(*self._spread("std", dim, unbiased, keepdim, correction), keepdim))
-
-    def _spread(
-        self, function: str, dim: Any, unbiased: Any, keepdim: Any, correction: Any
-    ) -> tuple[Node, Dims, builtins.float]:
-        """This tensor's value, the dimensions of a variance, and what is taken off their count."""
-        dims = arg.dims(function, dim, 2 if unbiased is not None else 1, keepdim)
-        if unbiased is not None:
-            correction = 1 if arg.flag(function, "unbiased", 2, unbiased) else 0
-        elif type(correction) is not int:
-            correction = arg.number(function, "correction", None, correction)
-        return self.node, dims, correction
+        over, correction = arg.spread("std", dim, unbiased, correction, keepdim)
+        return self._wrap(d.std(self.node, over, correction, keepdim))
 
     def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""

@@ -157,6 +157,13 @@ def test_var_corrections() -> None:
         with pytest.warns(UserWarning, match=rf"{name}\(\): degrees of freedom is <= 0") as caught:
             assert compute(correction=2).item() == INF
         assert caught[0].filename == __file__
+    for wrong in (
+        lambda: x.var(0, True, correction=1),
+        lambda: x.var(False, True),
+        lambda: mt.std(x, 0, 2),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="received an invalid combination of arguments"):
+            wrong()
 
 
 def test_shapes_against_numpy() -> None:
