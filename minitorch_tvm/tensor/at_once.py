@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import lazy
+from ..core import errors
 from ..core.dtype import Category, DType, int64
 from ..core.events import EVENTS
 from ..core.shape import Shape, broadcast, numel, without_leading
@@ -201,7 +202,8 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     So are many that are computed already, as samples are: each would be an argument of the program.
     And so are those of which how many, how long or which are the same varies: a sequence that
     grows, a sample in which some come twice.  Each would need a program, and what reads the result
-    would, too.  Layers that each join other sizes do not vary: each is compared with itself.
+    would, too.  Lines and layers that each join other sizes do not vary: each is compared with
+    itself.
     ``new``: along a dimension that they do not have.
     """
     if not nodes:
@@ -225,7 +227,8 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     if not (many and all([n.buffer is not None for n in nodes])):  # noqa: C419
         seen: dict[int, int] = {}
         same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
-        if not varies((kind, _parameters(trace)), (sizes, same)) or any(n.is_scalar for n in nodes):
+        several = varies((kind, _parameters(trace), _line()), (sizes, same))
+        if not several or any(n.is_scalar for n in nodes):
             return None
         lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
@@ -243,6 +246,12 @@ _Form = tuple[int, Hashable, tuple[Shape, ...], Shape]
 result's shape."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
 _MOST_FORMS = 4096
+
+
+def _line() -> tuple[str, int] | None:
+    """The user's current line."""
+    frame = errors.user_frame()
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 def _parameters(trace: Trace) -> int:

@@ -543,3 +543,23 @@ def test_joins_look_once_at_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -
     assert 40 < values.count <= len(values)
     assert trace.values is values  # nothing has been evaluated in between
     mt.eval(y)
+
+
+def test_lines_that_each_join_other_sizes_are_recorded() -> None:
+    """A ray's ends, its middles, what stands before its first sample: one program, not five."""
+
+    def step() -> float:
+        z = mt.from_numpy(np.ones((16, 8), np.float32)).exp()
+        found = mt.cat([z, z[:, :1]], 1).sum()
+        found += mt.cat([z[:, :2], z], 1).sum()
+        found += mt.cat([z, z * 2], 1).sum()
+        found += mt.cat([z[:, :5], z * 2], 1).sum()
+        found += mt.cat([z[:, :5], z[:, :4]], 1).sum()
+        with mt.no_sync():
+            found += mt.cat([z[:, :3], z[:, :4]], 1).sum()
+        return found.item()
+
+    joined = EVENTS.get("joined_at_once")
+    for _ in range(3):
+        assert step() == pytest.approx(math.e * 16 * (9 + 10 + 24 + 21 + 9 + 7), rel=1e-5)
+    assert EVENTS.get("joined_at_once") == joined
