@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 Shape = tuple[int, ...]
 
@@ -20,6 +21,8 @@ class Size(tuple[int, ...]):
 
     >>> Size((2, 3)).numel()
     6
+    >>> Size((2, 3, 4))[:2] + (1,)
+    torch.Size([2, 3, 1])
     """
 
     __slots__ = ()
@@ -27,6 +30,26 @@ class Size(tuple[int, ...]):
     def numel(self) -> int:
         """Number of elements of a tensor of this shape."""
         return math.prod(self)
+
+    # Parts, sums and repetitions of shapes are shapes, as ``x.shape[:-1].numel()`` needs it.
+
+    def __getitem__(self, where: Any) -> Any:
+        found = tuple.__getitem__(self, where)
+        return Size(found) if isinstance(where, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, tuple):
+            kind = type(other).__name__
+            raise TypeError(f"can only concatenate tuple (not {kind}) to torch.Size")
+        return Size((*self, *other))
+
+    def __radd__(self, other: Any) -> Any:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, count: Any) -> Any:
+        return Size(tuple.__mul__(self, count))
+
+    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"

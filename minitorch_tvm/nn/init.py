@@ -62,6 +62,10 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return _fans(tensor)[modes.index(mode)]
 
 
+# What they are called in PyTorch, where layers of users ask for them in spite of the underscore.
+_calculate_fan_in_and_fan_out, _calculate_correct_fan = _fans, _fan
+
+
 def _generator(function: str, generator: rng.Generator | None) -> rng.Generator:
     if generator is None:
         return rng.default_generator

@@ -32,6 +32,9 @@ __all__ = [
     "StepLR",
 ]
 
+_LRScheduler = LRScheduler
+"""Its name in older versions of PyTorch, which schedules of users still derive from."""
+
 
 class StepLR(LRScheduler):
     """Multiply the rate by ``gamma`` every ``step_size`` epochs.

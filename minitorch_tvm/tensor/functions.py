@@ -263,14 +263,14 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return input_of("clamp", input).clamp(min, max)
 
 
-def softmax(input: Tensor, dim: int) -> Tensor:
-    """exp(input) normalised along ``dim``."""
-    return input_of("softmax", input).softmax(dim)
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input) normalised along ``dim``; ``dtype`` converts the input first."""
+    return input_of("softmax", input).softmax(dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int) -> Tensor:
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """Logarithm of the softmax along ``dim``."""
-    return input_of("log_softmax", input).log_softmax(dim)
+    return input_of("log_softmax", input).log_softmax(dim, dtype)
 
 
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:

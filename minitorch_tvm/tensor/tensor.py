@@ -419,13 +419,15 @@ class Tensor(
         else:
             super().__setitem__(index, value)
 
-    def softmax(self, dim: int) -> Tensor:
-        """exp(self) normalised to sum to one along ``dim``."""
-        return self._wrap(net.softmax(self.node, arg.integer("softmax", "dim", 1, dim)))
+    def softmax(self, dim: int, dtype: DType | None = None) -> Tensor:
+        """exp(self) normalised to sum to one along ``dim``; ``dtype`` converts self first."""
+        x = self if dtype is None else self.to(dtype)
+        return self._wrap(net.softmax(x.node, arg.integer("softmax", "dim", 1, dim)))
 
-    def log_softmax(self, dim: int) -> Tensor:
+    def log_softmax(self, dim: int, dtype: DType | None = None) -> Tensor:
         """Logarithm of :meth:`softmax`, computed stably."""
-        return self._wrap(net.log_softmax(self.node, arg.integer("log_softmax", "dim", 1, dim)))
+        x = self if dtype is None else self.to(dtype)
+        return self._wrap(net.log_softmax(x.node, arg.integer("log_softmax", "dim", 1, dim)))
 
     # --- reductions -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,21 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "var0": lambda m: T(m, A).var(unbiased=False),
     "var1": lambda m: T(m, [3.0]).var(),
     "varc": lambda m: T(m, A).var(0, correction=0, keepdim=True),
+    "softmax dtype": lambda m: T(m, I).softmax(1, m.float64),
+    "softmax free": lambda m: m.softmax(T(m, A), dim=1, dtype=m.float64),
+    "log_softmax dtype": lambda m: m.log_softmax(T(m, I), 1, dtype=m.float32),
+    "log_softmax method": lambda m: T(m, A).log_softmax(1, None),
+    "part of a shape": lambda m: T(m, A).shape[1:].numel(),
+    "shape and tuple": lambda m: str(operator.add(m.Size([2]), (3,))),
+    "tuple and shape": lambda m: str(operator.add((3,), m.Size([2]))),
+    "parts of shapes": lambda m: str([T(m, A).shape[:-1], T(m, A).shape[-1]]),
+    "shapes repeated": lambda m: str([m.Size([2]) * 2, 2 * T(m, A).size()]),
+    "shape and list": lambda m: operator.add(m.Size([2]), [3]),
+    "fans": lambda m: m.nn.init._calculate_fan_in_and_fan_out(m.zeros(4, 3, 5)),
+    "fan": lambda m: m.nn.init._calculate_correct_fan(m.zeros(4, 3), "fan_out"),
+    "old schedule": lambda m: issubclass(
+        m.optim.lr_scheduler._LRScheduler, m.optim.lr_scheduler.LRScheduler
+    ),
     "var form": lambda m: m.var(T(m, A), 1, False, True),
     "var unbiased": lambda m: m.var(T(m, A), dim=1, unbiased=False),
     "var alone": lambda m: (T(m, A).var(False), m.std(T(m, A), True), *m.var_mean(T(m, A), False)),
