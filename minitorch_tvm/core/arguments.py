@@ -290,7 +290,9 @@ def spread(
         dim, unbiased = None, dim
     if unbiased is None:
         if type(correction) is not int:
-            correction = 1 if correction is None else number(function, "correction", None, correction)
+            correction = (
+                1 if correction is None else number(function, "correction", None, correction)
+            )
         return dims(function, dim, 1, keepdim), correction
     if not isinstance(unbiased, bool) or correction is not None:
         given = [dim, unbiased, correction] if correction is not None else [dim, unbiased]
