@@ -263,7 +263,9 @@ def _assemble(
             if argument < 0:
                 return scratch[~argument]
             root = fused.root(own.values[argument])
-            return replace(places[root], written=root in written)
+            place = replace(places[root], written=root in written)
+            ahead = own.ahead.get(argument, 0)
+            return place.behind(ahead) if ahead else place
 
         calls += [
             StageCall(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..core.record import record
@@ -75,6 +76,10 @@ class Place:
     def memory(self) -> int:
         """The slot of what it is a part of."""
         return self.slot if self.alias is None else self.alias
+
+    def behind(self, nbytes: int) -> Place:
+        """What is left of it behind its first bytes."""
+        return replace(self, offset=self.offset + nbytes, nbytes=self.nbytes - nbytes)
 
     def conflicts(self, other: Place) -> bool:
         """True if both may touch one byte and one of them writes it."""

@@ -9,18 +9,21 @@ that are on disk.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from ..core import dtype as dt
 from ..core.events import EVENTS
 from ..core.record import record
+from ..core.shape import contiguous_strides
 from ..ir.graph import Graph, Value
 from ..ir.kernel import FusedGraph, Kernel
 from ..ir.node import BUFFER, SCALAR
+from ..ir.op import op_of
 from ..ir.program import Library, host_name
 from ..ir.text import graph_text
+from ..ops.movement import Slice
 from .assemble import Functions, entry_functions
 from .loops import Memory, Stage
 from .lower import KernelCode
@@ -42,6 +45,41 @@ class Isolated:
     overwrites: tuple[int, ...]  # inputs whose place outputs take
     passes: bool  # and the anchor's value is stored, but read by no other kernel
     values: tuple[int, ...]
+    ahead: dict[int, int]
+    """How many bytes of a value are in front of what is read of it; nothing tells these kernels
+    apart."""
+
+
+def _from_the_front(own: list[Value], reads: Iterable[int]) -> dict[int, int]:
+    """Have slices of what is read begin at the front of that; returns the bytes in front.
+
+    A loop over time slices one tensor at every step: as their kernels are told where that is by
+    the address, they are the same.
+    """
+    readers: dict[int, list[int]] = {x: [] for x in reads}
+    for i, value in enumerate(own):
+        for x in value.inputs:
+            if x in readers:
+                readers[x].append(i)
+    ahead: dict[int, int] = {}
+    for x, users in readers.items():
+        slices = [own[u].op for u in users if isinstance(own[u].op, Slice)]
+        starts = [op.starts for op in slices if isinstance(op, Slice)]
+        first = tuple(map(min, zip(*starts, strict=True)))
+        if len(slices) < len(users) or not any(first):
+            continue
+        value = own[x]
+        steps = zip(first, contiguous_strides(value.shape), strict=True)
+        ahead[x] = sum(n * stride for n, stride in steps) * value.dtype.itemsize
+        for u in users:
+            op = own[u].op
+            assert isinstance(op, Slice)
+            moved = [
+                tuple([n - m for n, m in zip(several, first, strict=True)])
+                for several in (op.starts, op.stops)
+            ]
+            own[u] = replace(own[u], op=op_of(Slice, *moved, op.steps))
+    return ahead
 
 
 def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
@@ -74,6 +112,8 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
             own.append(Value(value.op, local(value.inputs), value.shape, value.dtype, value.place))
     donors = (d for out, d in fused.in_place.items() if graph.outputs[out] in kernel.stores)
     overwrites = tuple(sorted(position[d] for d in donors if d in position))
+    # What takes the place of an input writes where that is.
+    ahead = _from_the_front(own, {position[v] for v in read} - {*overwrites})
     rows = kernel.rows
     if rows is not None:
         rows = replace(
@@ -94,6 +134,7 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
         overwrites,
         bool(overwrites) and kernel.anchor in kernel.stores and kernel.anchor not in fused.read,
         tuple(position),
+        ahead,
     )
 
 

@@ -1,0 +1,103 @@
+"""Loops that slice a tensor at every step: their kernels are the same, told by addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitorch_tvm as mt
+from minitorch_tvm import lazy
+from minitorch_tvm.compiler import kernels
+from minitorch_tvm.core import config
+
+
+def _loop(x: Any, gate: Any, w: Any, lib: Any, steps: int) -> Any:
+    state, found = x[:, 0] * 0, []
+    for t in range(steps):
+        before = x[:, max(t - 1, 0)]
+        state = lib.tanh(x[:, t] * state + before @ w + gate[:, t, 1:4])
+        found.append(state)
+    return lib.stack(found, 1)
+
+
+def _numpy_loop(x: Any, gate: Any, w: Any, steps: int) -> Any:
+    state, found = x[:, 0] * 0, []
+    for t in range(steps):
+        state = np.tanh(x[:, t] * state + x[:, max(t - 1, 0)] @ w + gate[:, t, 1:4])
+        found.append(state)
+    return np.stack(found, 1)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_longer_loops_need_no_more_kernels(grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, made = np.random.default_rng(0), 0
+    new = kernels.Kernels._new
+
+    def counted(*given: Any) -> Any:
+        nonlocal made
+        made += 1
+        return new(*given)
+
+    monkeypatch.setattr(kernels.Kernels, "_new", counted)
+    counts = []
+    for steps in (8, 24):
+        lazy.clear_cache()
+        made = 0
+        x, gate = rng.standard_normal((3, steps, 3)), rng.standard_normal((3, steps, 6))
+        w = rng.standard_normal((3, 3))
+        given = [mt.tensor(a.astype(np.float32), requires_grad=grad) for a in (x, gate, w)]
+        y = _loop(*given, mt, steps)
+        np.testing.assert_allclose(y.detach().numpy(), _numpy_loop(x, gate, w, steps), atol=1e-4)
+        if grad:
+            y.sum().backward()
+            _ = [p.grad.numpy() for p in given if p.grad is not None]
+        assert len(lazy.last_executor().program.kernels) > steps // 4
+        counts.append(made)
+    assert counts[1] <= counts[0] + 4
+
+
+def test_what_is_read_anywhere_is_what_is_there() -> None:
+    rng = np.random.default_rng(1)
+    array = rng.standard_normal((6, 10, 7)).astype(np.float32)
+    x = mt.from_numpy(array)
+    results, wanted = [], []
+    for n in range(60):
+        a, b, c = (int(rng.integers(0, size - 2)) for size in array.shape)
+        step = 1 + n % 2
+        take = (slice(a, a + 2), slice(b, b + 3, step), slice(c, c + 2))
+        also = (slice(0, 2), slice(b, b + 3, step), slice(c, c + 2))
+        part, other = x[take], x[also]
+        results.append(part.exp() - other if n % 3 else part.exp().sum(1))
+        this, that = np.exp(array[take]), array[also]
+        wanted.append(this - that if n % 3 else this.sum(1))
+    mt.eval(*results)
+    for found, true in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(found.numpy(), true, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_updated_in_place_is_written_where_it_is() -> None:
+    array = np.arange(24.0).reshape(2, 12)
+    x = mt.tensor(array)
+    for n in range(1, 11):
+        x.copy_(x + mt.nn.functional.pad(x[:, n : n + 1].expand(2, 3), (9, 0)))
+        mt.eval(x)
+        array = array + np.pad(np.repeat(array[:, n : n + 1], 3, 1), ((0, 0), (9, 0)))
+        np.testing.assert_allclose(x.numpy(), array)
+
+
+def test_checks_see_the_same_program() -> None:
+    rng = np.random.default_rng(2)
+    x, gate = (mt.tensor(rng.standard_normal((2, 5, n)), requires_grad=True) for n in (3, 6))
+    w = mt.tensor(rng.standard_normal((3, 3)), requires_grad=True)
+    for settings in ({"validate": True}, {"poison": True}, {"schedule": "default"}):
+        lazy.clear_cache()
+        with config.override(**settings):
+            y = _loop(x, gate, w, mt, 5)
+            wanted = _numpy_loop(*(t.detach().numpy() for t in (x, gate, w)), 5)
+            np.testing.assert_allclose(y.detach().numpy(), wanted, rtol=1e-12)
+            (g,) = mt.autograd.grad(y.sum(), x)
+            assert bool(g.isfinite().all())
+    lazy.clear_cache()
+    assert mt.autograd.gradcheck(lambda *given: _loop(*given, mt, 5).sum(), (x, gate, w))
