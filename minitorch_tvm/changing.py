@@ -33,6 +33,8 @@ from .sites import recorded_at, site_of
 _LEAST_RUNS, _MOST_RUNS = 2, 8
 """Of a structure; if they would take longer than compiling it, it is compiled, and if there are
 more: it will come again."""
+_MOST_SIZES = 3
+"""With so many a structure has been met: it will be with others, for which there may be room."""
 _MOST_STRUCTURES = 4096  # of a line, that are remembered
 _MOST_PIECES = 2048
 _VIEWS = (Reshape, Detach, Clone, Slice)
@@ -53,8 +55,8 @@ class _Site:
         self.spent = sum([_PROGRAM + _PROGRAM_NODE * count for count in recorded])
         """Seconds that programs took to compile that might have been run op by op: those that the
         line had before, of so many values, too."""
-        self.shapes: dict[int, int] = {}
-        """Of structures the shapes that they had."""
+        self.shapes: dict[int, set[int]] = {}
+        """Of structures the shapes that they have had."""
         self.runs: dict[int, Runs] = {}
         """How often those have run that differ in more than shapes."""
 
@@ -128,8 +130,11 @@ def _runs(site: _Site, plan: Plan, nodes: Sequence[Node], compiling: float) -> R
     """
     structure = hash(tuple([(n.op.name, n.dtype, len(n.shape), *_numbers(n)) for n in nodes]))
     shapes = hash(tuple([n.spec_id for n in plan.entries]))
-    if site.shapes.setdefault(structure, shapes) != shapes:
-        return None  # see :mod:`.varying`
+    met = site.shapes.setdefault(structure, set())
+    if shapes not in met:
+        if len(met) >= _MOST_SIZES:
+            return None  # see :mod:`.varying`
+        met.add(shapes)
     digest = plan.key.digest()
     runs = site.runs.get(digest)
     if runs is None:
