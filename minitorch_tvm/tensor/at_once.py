@@ -203,8 +203,7 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     And so are those of which how many, how long or which are the same varies: a sequence that
     grows, a sample in which some come twice.  Each would need a program, and what reads the result
     would, too.  Lines and layers that each join other sizes do not vary: each is compared with
-    itself.
-    ``new``: along a dimension that they do not have.
+    itself.  ``new``: along a dimension that they do not have.
     """
     if not nodes:
         return None
