@@ -25,6 +25,7 @@ import numpy as np
 
 from ..core.dtype import Category, DType
 from ..core.shape import Shape, numel
+from ..core.strides import sliced_again
 from ..ir.graph import Graph, Value, prune
 from ..ir.op import Op, intern
 from ..ops import elementwise as ew
@@ -135,11 +136,8 @@ def _chains(r: Rewriter, v: Value) -> int | None:
         return r.make(v.op, inner.inputs, v)
     if isinstance(v.op, mv.Slice) and isinstance(inner.op, mv.Slice):
         a, b = inner.op, v.op
-        starts = [i + j * k for i, j, k in zip(a.starts, b.starts, a.steps, strict=True)]
-        steps = [i * j for i, j in zip(a.steps, b.steps, strict=True)]
-        lengths = [max(0, (n - 1) * k + 1) for n, k in zip(v.shape, steps, strict=True)]
-        stops = [i + n for i, n in zip(starts, lengths, strict=True)]
-        return r.make(mv.Slice(tuple(starts), tuple(stops), tuple(steps)), inner.inputs, v)
+        taken = sliced_again((a.starts, a.steps), (b.starts, b.steps), v.shape)
+        return r.make(mv.Slice(*taken), inner.inputs, v)
     return None
 
 

@@ -63,22 +63,21 @@ def _from_the_front(own: list[Value], reads: Iterable[int]) -> dict[int, int]:
                 readers[x].append(i)
     ahead: dict[int, int] = {}
     for x, users in readers.items():
-        slices = [own[u].op for u in users if isinstance(own[u].op, Slice)]
-        starts = [op.starts for op in slices if isinstance(op, Slice)]
-        first = tuple(map(min, zip(*starts, strict=True)))
-        if len(slices) < len(users) or not any(first):
+        slices = [(u, op) for u in users if isinstance(op := own[u].op, Slice)]
+        if not slices or len(slices) < len(users):
             continue
-        value = own[x]
-        steps = zip(first, contiguous_strides(value.shape), strict=True)
-        ahead[x] = sum(n * stride for n, stride in steps) * value.dtype.itemsize
-        for u in users:
-            op = own[u].op
-            assert isinstance(op, Slice)
-            moved = [
+        first = tuple(map(min, zip(*(op.starts for _, op in slices), strict=True)))
+        steps = zip(first, contiguous_strides(own[x].shape), strict=True)
+        nbytes = sum(n * stride for n, stride in steps) * own[x].dtype.itemsize
+        if not nbytes:
+            continue
+        ahead[x] = nbytes
+        for u, op in slices:
+            starts, stops = (
                 tuple([n - m for n, m in zip(several, first, strict=True)])
                 for several in (op.starts, op.stops)
-            ]
-            own[u] = replace(own[u], op=op_of(Slice, *moved, op.steps))
+            )
+            own[u] = replace(own[u], op=op_of(Slice, starts, stops, op.steps))
     return ahead
 
 

@@ -9,6 +9,7 @@ tuples and remembered; None stands for the row-major strides of everything that 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from .shape import Shape, contiguous_strides, numel
 
@@ -150,6 +151,28 @@ def sliced(
     known = actual(shape, strides)
     ends = (*(n * stride for n, stride in zip(shape, known, strict=True)), 1)
     return tuple(ends[~d] if d < 0 else known[d] * steps[d] for d in axes)
+
+
+Slices = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Where slices start and stop, and their steps, of each dimension."""
+
+
+def sliced_again(
+    outer: tuple[Sequence[int], Sequence[int]],
+    inner: tuple[Sequence[int], Sequence[int]],
+    sizes: Sequence[int],
+) -> Slices:
+    """Slices that take what ``inner`` takes of what ``outer`` does; both are starts and steps.
+
+    ``sizes`` are those of the result.
+
+    >>> sliced_again(((2, 1), (3, 1)), ((1, 0), (2, 1)), (2, 4))
+    ((5, 1), (12, 5), (6, 1))
+    """
+    starts = [i + j * k for i, j, k in zip(outer[0], inner[0], outer[1], strict=True)]
+    steps = [i * j for i, j in zip(outer[1], inner[1], strict=True)]
+    stops = [i + max(0, (n - 1) * k + 1) for i, n, k in zip(starts, sizes, steps, strict=True)]
+    return tuple(starts), tuple(stops), tuple(steps)
 
 
 @remembered

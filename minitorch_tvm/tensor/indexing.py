@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides, split_sizes
-from ..core.strides import Strides, offset_of, sliced
+from ..core.strides import Strides, offset_of, sliced, sliced_again
 from ..ir.node import Node
 from ..ops import build as b
 from . import at_once
@@ -84,19 +84,17 @@ def region_in(outer: Region, inner: Region) -> Region | None:
 
     None if it takes nothing of a dimension that ``outer`` adds.
     """
-    starts, stops, steps, sizes = map(list, (outer.starts, outer.stops, outer.steps, outer.sizes))
+    rank = len(outer.starts)
+    starts, steps, sizes = [0] * rank, [1] * rank, [*outer.sizes]  # of what outer has one of, that
     for d, axis in enumerate(outer.axes):
-        size = inner.sizes[d]
         if axis >= 0:
-            starts[axis] += inner.starts[d] * steps[axis]
-            steps[axis] *= inner.steps[d]
-            stops[axis] = starts[axis] + max(0, (size - 1) * steps[axis] + 1)
-            sizes[axis] = size
-        elif not size:
+            starts[axis], steps[axis], sizes[axis] = inner.starts[d], inner.steps[d], inner.sizes[d]
+        elif not inner.sizes[d]:
             return None
-    ends = (*outer.axes, ~len(starts))  # a new dimension behind all others, too, is in front of one
-    axes = [ends[d] if d >= 0 else min(ends[~d], ~ends[~d]) for d in inner.axes]
-    return Region(*map(tuple, (starts, stops, steps, inner.shape, axes, sizes)))
+    ends = (*outer.axes, ~rank)  # a new dimension behind all others, too, is in front of one
+    axes = tuple([ends[d] if d >= 0 else min(ends[~d], ~ends[~d]) for d in inner.axes])
+    taken = sliced_again((outer.starts, outer.steps), (starts, steps), sizes)
+    return Region(*taken, inner.shape, axes, tuple(sizes))
 
 
 def parse(shape: Shape, index: Any) -> Region:

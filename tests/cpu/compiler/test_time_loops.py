@@ -11,6 +11,7 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import kernels
 from minitorch_tvm.core import config
+from minitorch_tvm.ops.movement import Slice
 
 
 def _loop(x: Any, gate: Any, w: Any, lib: Any, steps: int) -> Any:
@@ -56,6 +57,24 @@ def test_longer_loops_need_no_more_kernels(grad: bool, monkeypatch: pytest.Monke
         assert len(lazy.last_executor().program.kernels) > steps // 4
         counts.append(made)
     assert counts[1] <= counts[0] + 4
+
+
+def test_steps_of_a_part_are_slices_of_the_whole() -> None:
+    array = np.arange(120.0).reshape(2, 10, 6)
+    x = mt.tensor(array, requires_grad=True)
+    part = x.split([1, 3, 2], 2)[1][:, 1::2]
+    y = sum((part[:, t, ::2] * float(t + 1) for t in range(5)), mt.zeros(2, 2, dtype=mt.float64))
+    (g,) = mt.autograd.grad(y.sum(), x)
+    mt.eval(y, g)
+    values = lazy.last_executor().program.graph.values
+    slices = [v for v in values if isinstance(v.op, Slice)]
+    assert len(slices) >= 5
+    assert not any(isinstance(values[v.inputs[0]].op, Slice) for v in slices)
+    weights = np.arange(1.0, 6.0)[:, None]
+    wanted = np.zeros_like(array)
+    wanted[:, 1::2, 1:4:2] = weights
+    np.testing.assert_array_equal(g.numpy(), wanted)
+    np.testing.assert_array_equal(y.detach().numpy(), (array[:, 1::2, 1:4:2] * weights).sum(1))
 
 
 def test_what_is_read_anywhere_is_what_is_there() -> None:
