@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from ctypes import memmove
 from typing import Any
 
@@ -216,16 +216,13 @@ def buffer_of(array: Any, dtype: DType) -> Buffer:
     return buffer
 
 
-def joined_buffer(parts: Sequence[Buffer]) -> Buffer:
-    """A new buffer with copies of others, one behind the other."""
-    buffer = Buffer(sum([x.nbytes for x in parts]))
-    to = buffer.address
-    for x in parts:
-        nbytes = x.nbytes
+def join(result: Buffer, parts: Iterable[tuple[int, int]]) -> None:
+    """Fill a buffer with what is at some addresses, so many bytes each, one behind the other."""
+    to = result.address
+    for address, nbytes in parts:
         if nbytes:
-            memmove(to, x.address, nbytes)
+            memmove(to, address, nbytes)
             to += nbytes
-    return buffer
 
 
 class Arena:

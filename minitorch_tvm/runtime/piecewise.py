@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import memmove
 from typing import Any, ClassVar, NamedTuple
 
 from ..core.events import EVENTS
 from ..core.interrupts import interrupts_wait
 from ..core.record import record
 from .executor import Executor, exclusive
-from .memory import Buffer
+from .memory import Buffer, join
 
 
 @record(frozen=False)
@@ -40,11 +39,8 @@ class Join:
 
     def run(self, inputs: Sequence[Buffer], result: Buffer) -> None:
         """Copy them."""
-        to = result.address
-        for (offset, nbytes), x in zip(self._parts, inputs, strict=True):
-            if nbytes:
-                memmove(to, x.address + offset, nbytes)
-                to += nbytes
+        pairs = zip(self._parts, inputs, strict=True)
+        join(result, [(x.address + offset, nbytes) for (offset, nbytes), x in pairs])
 
 
 class Pieces:

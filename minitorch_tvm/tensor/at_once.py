@@ -24,7 +24,7 @@ from ..ir.node import MODE, Node, leaf, others
 from ..ir.trace import Prefix, Trace
 from ..ops import build as b
 from ..ops import gather as ga
-from ..runtime.memory import buffer_of, joined_buffer
+from ..runtime.memory import Buffer, buffer_of, join
 from ..sites import moves, varies
 
 if TYPE_CHECKING:
@@ -232,7 +232,9 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
         lazy.evaluate(nodes, "cat")
     EVENTS.add("joined_at_once")
     if numel(shape[:axis]) == 1:
-        return leaf(joined_buffer([n.buffer for n in nodes]), shape, dtype)
+        buffer = Buffer(numel(shape) * dtype.itemsize)
+        join(buffer, [(n.buffer.address, n.buffer.nbytes) for n in nodes])
+        return leaf(buffer, shape, dtype)
     arrays = [n.buffer.numpy(n.shape, dtype) for n in nodes]
     array = np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
     return leaf(buffer_of(array, dtype), shape, dtype)
