@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from .. import random as rng
 from ..autograd import no_grad
 from ..core import dtype as dt
-from ..core.arguments import flag, floating, integer, number, several, wrong_kind
+from ..core.arguments import flag, floating, integer, number, several
 from ..core.bounds import Bounds
 from ..core.limits import finfo
 from ..core.shape import Shape, Size, broadcast, numel
@@ -49,9 +49,8 @@ def dropped_input(function: str, input: Tensor, p: float, training: bool) -> tup
     """The value of what a dropout is given, and ``p`` as a number, both checked."""
     check_probability(p)
     x = node_of(function, "input", 1, input)
-    if type(training) is not bool:
-        raise wrong_kind(function, "train", 3, "bool", training)
-    return x, p if type(p) is float else number(function, "p", 2, p, "float")
+    flag(function, "train", 3, training)
+    return x, number(function, "p", 2, p, "float")
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -163,8 +162,7 @@ def layer_norm(
     shape = several("layer_norm", "normalized_shape", 2, normalized_shape)
     w = _optional("layer_norm", "weight", 3, weight)
     offset = _optional("layer_norm", "bias", 4, bias)
-    if type(eps) is not float:
-        eps = number("layer_norm", "eps", 5, eps, "float")
+    eps = number("layer_norm", "eps", 5, eps, "float")
     _check_layer_norm((x, w, offset), shape)
     return Tensor._wrap(norm.layer_norm(x, len(shape), w, offset, eps))
 
@@ -217,8 +215,7 @@ def group_norm(
     w = _optional("group_norm", "weight", 3, weight)
     offset = _optional("group_norm", "bias", 4, bias)
     num_groups = integer("group_norm", "num_groups", 2, num_groups)
-    if type(eps) is not float:
-        eps = number("group_norm", "eps", 5, eps, "float")
+    eps = number("group_norm", "eps", 5, eps, "float")
     _check_group_norm((x, w, offset), num_groups)
     return Tensor._wrap(norm.group_norm(x, num_groups, w, offset, eps))
 
@@ -353,12 +350,10 @@ def batch_norm(
     variance = _optional("batch_norm", "running_var", 3, running_var)
     w = _optional("batch_norm", "weight", 4, weight)
     offset = _optional("batch_norm", "bias", 5, bias)
-    if type(training) is not bool:
-        raise wrong_kind("batch_norm", "training", 6, "bool", training)
+    flag("batch_norm", "training", 6, training)
     if type(momentum) is not float and not isinstance(momentum, Node):
         momentum = number("batch_norm", "momentum", 7, momentum, "float")
-    if type(eps) is not float:
-        eps = number("batch_norm", "eps", 8, eps, "float")
+    eps = number("batch_norm", "eps", 8, eps, "float")
     if eps <= 0 and (training or eps < 0):
         wanted = "positive during training" if training else "non-negative"
         raise ValueError(f"batch_norm eps must be {wanted}, but got {eps}")
@@ -543,12 +538,10 @@ def scaled_dot_product_attention(
         for position, (t, n) in enumerate(((query, "query"), (key, "key"), (value, "value")), 1)
     )
     mask = _optional("scaled_dot_product_attention", "attn_mask", 4, attn_mask)
-    if type(is_causal) is not bool:
-        raise wrong_kind("scaled_dot_product_attention", "is_causal", None, "bool", is_causal)
+    flag("scaled_dot_product_attention", "is_causal", None, is_causal)
     _check_attention((q, k, v, mask), is_causal)
     name = "scaled_dot_product_attention"
-    if type(dropout_p) is not float:
-        dropout_p = number(name, "dropout_p", None, dropout_p, "float")
+    dropout_p = number(name, "dropout_p", None, dropout_p, "float")
     if not 0.0 <= dropout_p <= 1.0:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
     if scale is None:

@@ -15,6 +15,7 @@ import numpy as np
 from .. import random as rng
 from ..core.arguments import floating, number, wrong_kind
 from ..tensor import Tensor
+from ..tensor.draws import check_std, uniform_ends
 from ..tensor.host import set_value
 
 _LINEAR = ("linear", *[f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)])
@@ -79,17 +80,10 @@ def uniform_(
 ) -> Tensor:
     """Fill with uniform numbers from [a, b).
 
-    Raises RuntimeError if a > b or one is not finite, NotImplementedError for integers.
+    Raises RuntimeError if a > b or one, or their distance, is beyond the dtype,
+    NotImplementedError for integers.
     """
-    floating(tensor.dtype, "check_uniform_bounds")
-    a, b = number("uniform_", "from", 1, a, "float"), number("uniform_", "to", 2, b, "float")
-    for name, value in (("from", a), ("to", b)):
-        if not math.isfinite(value):
-            raise RuntimeError(f"{name} is out of bounds for {tensor.dtype.scalar_name}")
-    if a > b:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={a:g} > to={b:g}"
-        )
+    a, b = uniform_ends(tensor.dtype, a, b)
     draws: Any = _generator("uniform_", generator).host_uniform(tuple(tensor.shape))
     set_value(tensor, draws * (b - a) + a)
     return tensor
@@ -99,8 +93,7 @@ def _spread(tensor: Tensor, std: Any) -> float:
     """The standard deviation of what ``tensor`` is filled with, checked."""
     floating(tensor.dtype, "normal_kernel_cpu")
     std = number("normal_", "std", 2, std, "float")
-    if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+    check_std(std)
     return std
 
 

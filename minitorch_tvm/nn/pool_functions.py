@@ -57,9 +57,7 @@ def _window(
     steps = _numbers(function, "stride", 3, stride, count) if has_stride(stride) else kernel
     margins = _numbers(function, "padding", 4, padding, count)
     spread = _numbers(function, "dilation", 5, dilation, count)
-    if type(ceil_mode) is not bool:
-        position = 6 if "max" in function else 5
-        raise arg.wrong_kind(function, "ceil_mode", position, "bool", ceil_mode)
+    arg.flag(function, "ceil_mode", 6 if "max" in function else 5, ceil_mode)
     _check_window((x,), function, kernel, steps, margins, spread, ceil_mode)
     return kernel, steps, margins, spread
 

@@ -43,24 +43,7 @@ class Draws(TensorBase):
         is less than ``start``.
         """
         kind = self.dtype
-        arg.floating(kind, "check_uniform_bounds")
-        start = arg.number("uniform_", "from", 1, start, "float")
-        to = arg.number("uniform_", "to", 2, to, "float")
-        lowest, highest = kind.least, -kind.least
-        for name, value in (("from", start), ("to", to)):
-            if not lowest <= value <= highest:
-                raise RuntimeError(f"{name} is out of bounds for {kind.scalar_name}")
-        if start > to:
-            raise RuntimeError(
-                "uniform_ expects to return a [from, to) range, but found "
-                f"from={start:g} > to={to:g}"
-            )
-        if to - start > highest:
-            raise RuntimeError(
-                "uniform_ expects to-from <= std::numeric_limits"
-                f"<{kind.torch_name}>::max(), but found to={to:g} and from={start:g} which result "
-                "in to-from to exceed the limit"
-            )
+        start, to = uniform_ends(kind, start, to)
         x = rng.uniform(self._node.shape, kind, generator)
         scaled = b.mul(x, d.lift(to - start, kind))
         return self._assign(b.add(scaled, d.lift(start, kind)), "uniform_")
@@ -180,6 +163,28 @@ def chances(p: Node, kind: DType, generator: rng.Generator | None) -> Node:
     zero, one = b.full((), 0, p.dtype), b.full((), 1, p.dtype)
     sound = b.logical_and(b.le(zero, p), b.le(p, one))
     return b.where(sound, hit, b.full((), math.nan, kind))
+
+
+def uniform_ends(kind: DType, start: Any, to: Any) -> tuple[float, float]:
+    """From where to where uniform numbers are to be; RuntimeError for what a dtype cannot hold."""
+    arg.floating(kind, "check_uniform_bounds")
+    start = arg.number("uniform_", "from", 1, start, "float")
+    to = arg.number("uniform_", "to", 2, to, "float")
+    lowest, highest = kind.least, -kind.least
+    for name, value in (("from", start), ("to", to)):
+        if not lowest <= value <= highest:
+            raise RuntimeError(f"{name} is out of bounds for {kind.scalar_name}")
+    if start > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={start:g} > to={to:g}"
+        )
+    if to - start > highest:
+        raise RuntimeError(
+            "uniform_ expects to-from <= std::numeric_limits"
+            f"<{kind.torch_name}>::max(), but found to={to:g} and from={start:g} which result "
+            "in to-from to exceed the limit"
+        )
+    return start, to
 
 
 def check_std(std: float) -> None:

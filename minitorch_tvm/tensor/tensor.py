@@ -486,8 +486,7 @@ class Tensor(
             pick = d.minimum if lowest else d.maximum
             return self._wrap(pick(self.node, dim.node))
         name = "min" if lowest else "max"
-        if type(keepdim) is not bool:
-            raise arg.wrong_kind(name, "keepdim", 2, "bool", keepdim)
+        arg.flag(name, "keepdim", 2, keepdim)
         if dim is None:
             return self._wrap(d.extremum(self.node, None, keepdim, lowest, name))
         axis = arg.integer(name, "dim", 1, dim)
@@ -516,8 +515,7 @@ class Tensor(
 
     def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
         name = "argmin" if lowest else "argmax"
-        if type(keepdim) is not bool:
-            raise arg.wrong_kind(name, "keepdim", 2, "bool", keepdim)
+        arg.flag(name, "keepdim", 2, keepdim)
         axis = None if dim is None else arg.integer(name, "dim", 1, dim)
         return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
 
