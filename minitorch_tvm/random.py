@@ -21,9 +21,9 @@ from .core.device import CPU, Device, require_cpu
 from .core.dtype import DType
 from .core.shape import Shape, numel
 from .ir.node import Node, apply, effect, numbers, scalar
-from .ir.op import intern, op_of
+from .ir.op import op_of
 from .ops import build as b
-from .ops.random import BoxMuller, RandomBits, ShiftRight, Unit, threefry
+from .ops.random import BOX_MULLER, RandomBits, ShiftRight, Unit, threefry
 
 
 class Generator:
@@ -171,10 +171,7 @@ def normal(shape: Shape, dtype: DType, generator: Generator | None = None) -> No
     """Record standard normal numbers, from two uniform ones each."""
     floating(dtype, "normal_kernel_cpu")
     radius, angle = (uniform(shape, dtype, generator) for _ in range(2))
-    return apply(_BOX_MULLER, radius, angle)
-
-
-_BOX_MULLER = intern(BoxMuller())
+    return apply(BOX_MULLER, radius, angle)
 
 
 def exponential(shape: Shape, dtype: DType, generator: Generator | None = None) -> Node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ..core.shape import Size
 from ..nn.functional import one_hot
@@ -11,7 +10,6 @@ from ..tensor import Tensor
 from ..tensor.creation import eye
 from . import constraints
 from .categorical import Categorical
-from .constraints import Constraint
 from .distribution import Distribution
 
 
@@ -23,10 +21,7 @@ class OneHotCategorical(Distribution):
     tensor([0., 1.])
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
+    arg_constraints = Categorical.arg_constraints
     support = constraints.one_hot
     has_enumerate_support = True
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import dtype as dt
-from ..core.dtype import DType
 from ..core.shape import Shape
 from ..ir.node import Node, apply
-from ..ir.op import intern, op_of
+from ..ir.op import intern
 from . import activations as act
 from . import build as b
+from . import derived as d
 from .composite import composite
-from .random import BoxMuller, RandomBits, Unit
+from .random import BOX_MULLER, uniform_of
 from .special import special
 
 _HALF_LOG_TURN = 0.5 * math.log(2.0 * math.pi)
@@ -47,18 +47,10 @@ def normal_entropy(scale: Node) -> Node:
     return apply(composite("NormalEntropy", _normal_entropy), scale)
 
 
-def _unit(shape: Shape, dtype: DType, draw: Sequence[Node]) -> Node:
-    """Uniform numbers in [0, 1), those of one draw."""
-    return apply(op_of(Unit, dtype), apply(op_of(RandomBits, shape), *draw))
-
-
 def _normal_draw(loc: Node, scale: Node, *rest: Any) -> Node:
     *draws, shape = rest
-    u, v = (_unit(shape, loc.dtype, draw) for draw in (draws[:3], draws[3:]))
-    return b.add(b.mul(apply(_BOX_MULLER, u, v), scale), loc)
-
-
-_BOX_MULLER = intern(BoxMuller())
+    u, v = (uniform_of(draw, shape, loc.dtype) for draw in (draws[:3], draws[3:]))
+    return b.add(b.mul(apply(BOX_MULLER, u, v), scale), loc)
 
 
 def normal_draw(loc: Node, scale: Node, draws: Sequence[Node], shape: Shape) -> Node:
@@ -125,9 +117,7 @@ def shares(x: Node) -> Node:
 
 
 def _logarithms(probs: Node, eps: float, binary: bool) -> Node:
-    low, high = b.full_like(probs, eps), b.full_like(probs, 1.0 - eps)
-    # As limits() of tensors: a NaN stays one, and no gradient passes beyond.
-    limited = b.where(b.lt(probs, low), low, b.where(b.lt(high, probs), high, probs))
+    limited = d.clamp(probs, b.full_like(probs, eps), b.full_like(probs, 1.0 - eps))
     log = b.log(limited)
     return b.sub(log, act.log1p(b.neg(limited))) if binary else log
 
@@ -157,8 +147,7 @@ def category(logits: Node, positions: Node) -> Node:
 
 def _category_entropy(logits: Node, probs: Node) -> Node:
     # As in PyTorch, no logarithm is below the least number: what is impossible counts 0 times that.
-    least = b.full_like(logits, logits.dtype.least)
-    finite = b.where(b.lt(logits, least), least, logits)
+    finite = d.clamp(logits, b.full_like(logits, logits.dtype.least), None)
     return b.neg(b.sum(b.mul(finite, probs), (len(logits.shape) - 1,), False))
 
 
@@ -180,7 +169,7 @@ def binary(logits: Node, x: Node) -> Node:
 
 
 def _binary_draw(probs: Node, k0: Node, k1: Node, draw: Node, shape: Shape) -> Node:
-    unit = _unit(shape, probs.dtype, (k0, k1, draw))
+    unit = uniform_of((k0, k1, draw), shape, probs.dtype)
     zero, one = b.full_like(probs, 0.0), b.full_like(probs, 1.0)
     sound = b.logical_and(b.le(zero, probs), b.le(probs, one))
     return b.where(sound, b.cast(b.lt(unit, probs), probs.dtype), b.full_like(probs, math.nan))

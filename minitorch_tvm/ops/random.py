@@ -7,6 +7,7 @@ kernels, on threads or on whether the program came from a cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape, contiguous_strides
 from ..ir.node import Node, apply
-from ..ir.op import Kind, Op, Spec, op_of
+from ..ir.op import Kind, Op, Spec, intern, op_of
 from ..ir.te import TE, Expr, Tensor
 from . import build as b
 from .composite import composite
@@ -135,6 +136,14 @@ class BoxMuller(Float, kind=Kind.INJECTIVE):
         return np.sqrt(np.log(one - u) * two) * np.cos(v * turn)
 
 
+BOX_MULLER = intern(BoxMuller())
+
+
+def uniform_of(draw: Sequence[Node], shape: Shape, dtype: DType) -> Node:
+    """Uniform numbers in [0, 1), those of one draw."""
+    return apply(op_of(Unit, dtype), apply(op_of(RandomBits, shape), *draw))
+
+
 def dropped(x: Node, *numbers: Node) -> Node:
     """``x`` where random numbers reach ``least``, times ``scale``; else 0 times x.
 
@@ -145,7 +154,7 @@ def dropped(x: Node, *numbers: Node) -> Node:
 
 def _dropped(x: Node, *numbers: Node) -> Node:
     *draw, least, scale = numbers
-    unit = apply(op_of(Unit, dt.float32), apply(op_of(RandomBits, x.shape), *draw))
+    unit = uniform_of(draw, x.shape, dt.float32)
     # A product, so that NaN stays NaN; the gradient needs the mask alone.
     return b.mul(x, b.mul(b.cast(b.le(least, unit), x.dtype), scale))
 

@@ -61,6 +61,11 @@ def with_replacement(weights: Node, bits: Node) -> Node:
     return apply(composite("Multinomial", _with), weights, bits)
 
 
+def no_weights() -> RuntimeError:
+    """The error of whoever draws where no weight is above zero."""
+    return RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+
+
 def _classes(
     x: Node, k0: Node, k1: Node, draw: Node, logits: bool, samples: Shape, batch: Shape
 ) -> Node:
@@ -83,7 +88,7 @@ def classes(x: Node, logits: bool, samples: Shape, *draw: Node) -> Node:
     if not numel((*samples, *batch)):
         return b.full((*samples, *batch), 0, dt.int64)
     if not n:
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        raise no_weights()
     return apply(composite("CategoryDraw", _classes, logits, samples, batch), x, *draw)
 
 

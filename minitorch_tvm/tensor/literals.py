@@ -10,8 +10,6 @@ from ..core import dtype as dt
 from ..core.dtype import DType
 
 _NUMPY = (np.ndarray, np.generic)
-
-
 _FLOATS, _INTS = {float}, {int}
 
 

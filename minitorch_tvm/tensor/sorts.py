@@ -322,7 +322,7 @@ class Sorts(Moves):
             return self._wrap(b.full(shape, 0, dt.int64))
         once = count == 1 or not replacement
         if not n:
-            raise _no_weights()
+            raise sa.no_weights()
         source = generator or default_generator
         if once:
             drawn = sa.without_replacement(rows, source.bits(rows.shape), count)
@@ -333,10 +333,6 @@ class Sorts(Moves):
         return self._wrap(drawn)
 
 
-def _no_weights() -> RuntimeError:
-    return RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-
-
 def _require_weights(rows: Node, once: bool, drawn: Node) -> None:
     """Evaluate weights, and what is drawn in the same program; RuntimeError unless they are some.
 
@@ -344,7 +340,7 @@ def _require_weights(rows: Node, once: bool, drawn: Node) -> None:
     """
     flaw = int(values_of(sa.flaw(rows), "multinomial", drawn))
     if flaw == 1:
-        raise _no_weights()
+        raise sa.no_weights()
     if flaw and once:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if flaw:
