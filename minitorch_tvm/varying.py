@@ -53,8 +53,8 @@ def runner(
     where = errors.describe(place)
     log("compile", f"{len(graph.values)} nodes, run with room for other sizes at {where}")
     padded = roomy.padded
-    told, results = padded.numbers(graph), padded.results(graph)
-    return PaddedExecutor(graph, padded.graph, told, results, executor, roomy.runs)
+    told, given, results = padded.numbers(graph), padded.inputs(graph), padded.results(graph)
+    return PaddedExecutor(padded.graph, told, given, results, executor, roomy.runs)
 
 
 class Roomy:

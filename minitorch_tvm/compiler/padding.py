@@ -30,15 +30,16 @@ graph that has an op without a rule is refused.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ..core import dtype as dt
 from ..core.dtype import Category, DType
 from ..core.limits import iinfo
-from ..core.shape import Shape, contiguous_strides
+from ..core.shape import Shape
 from ..ir.graph import Graph, Value
 from ..ir.node import SCALAR
 from ..ir.op import Op, intern
@@ -53,62 +54,70 @@ from ..ops.picking import LastPosition
 from ..ops.pool import PoolBase
 from ..ops.random import RandomBits
 from ..ops.scan import ArgSort, Scan
-from .room import (
+from .dims import (
     ONE,
     Dim,
     Extent,
-    Number,
-    Padded,
-    Told,
-    Varying,
+    IsProduct,
+    Refused,
+    as_corner,
+    factors,
     from_first,
     product,
     room_of,
+    same,
     size_of,
+    together,
     varies,
 )
-
-
-class _Refused(Exception):
-    """There is no rule for something that varies."""
+from .room import (
+    Padded,
+    Told,
+    Varying,
+    constant_of,
+    last_of,
+    length_of,
+    lengths_of,
+    start_of,
+    step_of,
+    stride_of,
+)
 
 
 def padded(graph: Graph, varying: Varying) -> Padded | None:
     """``graph`` with room for what varies; None if something that depends on it has no rule."""
+    products: dict[int, Dim] = {}
     try:
-        return _Padder(graph, varying).run()
-    except _Refused:
+        while True:
+            try:
+                return _Padder(graph, varying, products).run()
+            except IsProduct as found:
+                size = found.extent.size(graph)
+                if size in products or len(products) == _MOST_PRODUCTS:
+                    return None
+                for known, dim in products.items():
+                    atoms = (found.dim if a == found.extent else (a,) for a in dim)
+                    products[known] = product(itertools.chain(*atoms))
+                products[size] = found.dim
+    except Refused:
         return None
 
 
-def _together(several: Sequence[Sequence[Dim]]) -> list[Dim]:
-    """Dimensions of what is broadcast; those that are not of one element must be the same."""
-    rank = max(map(len, several))
-    dims = [ONE] * rank
-    for own in several:
-        for axis, dim in enumerate(own, rank - len(own)):
-            if dim != ONE and dims[axis] != dim:
-                if dims[axis] != ONE:
-                    raise _Refused
-                dims[axis] = dim
-    return dims
-
-
-def _apart(dims: Sequence[Dim], axis: int) -> list[Dim]:
-    """The factors of the dimension ``axis``, where others of one element are."""
-    before, behind = [ONE] * axis, [ONE] * (len(dims) - axis - 1)
-    return [*before, *((atom,) for atom in dims[axis]), *behind]
+_MOST_PRODUCTS = 8
+"""Of one graph; each is found by rewriting it once more."""
 
 
 class _Padder:
     """Builds the new graph, value by value."""
 
-    def __init__(self, graph: Graph, varying: Varying) -> None:
-        self._graph, self._varying = graph, varying
+    def __init__(self, graph: Graph, varying: Varying, products: Mapping[int, Dim]) -> None:
+        """``products`` are what some sizes are."""
+        self._graph, self._varying, self._products = graph, varying, products
         self._values: list[Value] = []
         self._dims: list[tuple[Dim, ...]] = []
         self._told: list[Told | None] = []
-        self._extents: dict[int, Extent] = {}
+        known = [atom for d in products.values() for atom in d if isinstance(atom, Extent)]
+        self._extents = {atom.size(graph): atom for atom in known}
         self._merged: dict[int, Dim] = {}  # by size
         self._known: dict[object, int] = {}
         self._at = 0
@@ -126,7 +135,7 @@ class _Padder:
             xs = [number[x] for x in v.inputs]
             new = self._leaf(v) if v.is_leaf else self._value(v, xs)
             if tuple(size_of(d, graph) for d in self._dims[new]) != v.shape:
-                raise _Refused
+                raise Refused
             number.append(new)
         donated = tuple(
             (o, number[s])
@@ -134,26 +143,30 @@ class _Padder:
             if not any(map(varies, self._dims[number[s]]))
             and not any(map(varies, self._dims[number[graph.outputs[o]]]))
         )
-        outputs = tuple(self._apart(number[o]) for o in graph.outputs)
+        outputs = tuple(self._cornered(number[o]) for o in graph.outputs)
         roomy = Graph(tuple(self._values), outputs, donated)
         dims = [self._dims[x] for x in number]
         parts = [self._dims[o] for o in outputs]
         return Padded(graph, self._varying, dims, roomy, parts, self._told)
 
-    def _apart(self, x: int) -> int:
+    def _cornered(self, x: int) -> int:
         """``x`` in a shape in which the original's elements are the first along each dimension."""
         dims = self._dims[x]
-        if all(map(from_first, dims)):
+        found = as_corner(dims)
+        if len(found) == len(dims):
             return x
-        apart: list[Dim] = [(atom,) for dim in dims for atom in dim]
-        return self._make(mv.Reshape(tuple(map(room_of, apart))), (x,), apart)
+        return self._make(mv.Reshape(tuple(map(room_of, found))), (x,), found)
 
     # --- sizes -------------------------------------------------------------------------------
 
     def _leaf_extents(self, i: int, v: Value) -> None:
         for axis, size in enumerate(v.shape):
             if (i, axis) in self._varying.sizes:
-                self._extent(i, axis, size)
+                self._whole(i, axis, size)
+
+    def _whole(self, i: int, axis: int, size: int) -> Dim:
+        """A size that varies."""
+        return self._products.get(size) or (self._extent(i, axis, size),)
 
     def _extent(self, i: int, axis: int, size: int) -> Extent:
         """Sizes that are equal are taken for one."""
@@ -162,7 +175,7 @@ class _Padder:
             room = self._varying.room_for(i, axis, self._graph)
             # Of a size of one it would not be known whether it is one that broadcasts.
             if size < 2 or room < size:
-                raise _Refused
+                raise Refused
             found = self._extents[size] = Extent(i, axis, room)
         return found
 
@@ -170,14 +183,14 @@ class _Padder:
         """That of a size which is an attribute of the value at hand."""
         if (self._at, axis) not in self._varying.sizes:
             return (size,)
-        if size > 1 and size not in self._extents:
+        if size > 1 and size not in self._extents and size not in self._products:
             if size in self._merged:
                 return self._merged[size]
             # So many rows of so many: what counts their elements sees the first ones first.
             for known in sorted(self._extents, reverse=True):
                 if size % known == 0:
                     return product((self._extents[known], size // known))
-        return (self._extent(self._at, axis, size),)
+        return self._whole(self._at, axis, size)
 
     def _dims_of(self, shape: Shape) -> tuple[Dim, ...]:
         return tuple(self._dim(axis, size) for axis, size in enumerate(shape))
@@ -197,9 +210,9 @@ class _Padder:
         try:
             spec = op.infer(*[self._values[x].spec for x in xs])
         except (RuntimeError, IndexError, TypeError) as error:  # operands that do not fit
-            raise _Refused from error
+            raise Refused from error
         if spec.shape != tuple(map(room_of, dims)):
-            raise _Refused
+            raise Refused
         value = Value(intern(op), tuple(xs), spec.shape, spec.dtype, self._like.place)
         return self._append(value, dims)
 
@@ -220,16 +233,14 @@ class _Padder:
 
     def _start(self, op: mv.Slice | mv.Insert, axis: int) -> int:
         """Where a slice or an insertion begins."""
-        i = self._at
-        if (i, axis) in self._varying.starts:
-            return self._count(lambda graph: _region(graph, i).starts[axis])
+        if (self._at, axis) in self._varying.starts:
+            return self._count(partial(start_of, self._at, axis))
         return self._full(op.starts[axis], dt.int32)
 
     def _step(self, op: mv.Slice | mv.Insert, axis: int) -> int:
         """How far it is from one of its elements to the next."""
-        i = self._at
-        if (i, axis) in self._varying.starts:
-            return self._count(lambda graph: _region(graph, i).steps[axis])
+        if (self._at, axis) in self._varying.starts:
+            return self._count(partial(step_of, self._at, axis))
         return self._full(op.steps[axis], dt.int32)
 
     def _full(self, value: float | int | bool, dtype: DType) -> int:
@@ -237,7 +248,7 @@ class _Padder:
 
     def _broadcast(self, op: Op, *xs: int) -> int:
         """An elementwise op."""
-        return self._make(op, xs, _together([self._dims[x] for x in xs]))
+        return self._make(op, xs, together([self._dims[x] for x in xs]))
 
     def _iota(self, dims: Sequence[Dim], axis: int) -> int:
         """Positions along ``axis``, of one element along the others."""
@@ -262,7 +273,7 @@ class _Padder:
         key = ("inside", rank, axis, dim)
         if key in self._known or not varies(dim):
             return self._known.get(key)
-        apart = _apart(dims, axis)
+        apart = factors(dims, axis)
         found: int | None = None
         for k, atom in enumerate(dim, axis):
             if isinstance(atom, Extent):
@@ -290,7 +301,7 @@ class _Padder:
             return self._iota(dims, axis)
         key = ("along", rank, axis, dim)
         if key not in self._known:
-            apart = _apart(dims, axis)
+            apart = factors(dims, axis)
             found = self._iota(apart, axis + len(dim) - 1)
             for k in range(len(dim) - 1):
                 row = self._count(partial(size_of, dim[k + 1 :]))
@@ -301,7 +312,7 @@ class _Padder:
 
     def _merge(self, x: int, dims: Sequence[Dim], axis: int) -> int:
         """What was computed with the factors of a dimension apart, along the dimension."""
-        apart = _apart(dims, axis)
+        apart = factors(dims, axis)
         line = [d if k == axis else ONE for k, d in enumerate(dims)]
         if len(apart) == len(dims):
             return x
@@ -339,11 +350,17 @@ class _Padder:
         if v.op is SCALAR:
             return self._scalar(None, v.dtype)  # its own
         dims = [
-            (self._extents[size],) if (self._at, axis) in self._varying.sizes else (size,)
+            self._whole(self._at, axis, size)
+            if (self._at, axis) in self._varying.sizes
+            else (size,)
             for axis, size in enumerate(v.shape)
         ]
-        shape = tuple(map(room_of, dims))
-        return self._append(Value(v.op, (), shape, v.dtype, v.place), dims)
+        given = as_corner(dims)
+        shape = tuple(map(room_of, given))
+        x = self._append(Value(v.op, (), shape, v.dtype, v.place), given)
+        if len(given) == len(dims):
+            return x
+        return self._make(mv.Reshape(tuple(map(room_of, dims))), (x,), dims)
 
     def _value(self, v: Value, xs: Sequence[int]) -> int:
         i, varying = self._at, self._varying
@@ -359,7 +376,7 @@ class _Padder:
             rule = _RULES.get(kind)
             if rule is not None:
                 return rule(self, v.op, v, xs)
-        raise _Refused
+        raise Refused
 
     def _constant(self, op: mv.Full, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims_of(v.shape)
@@ -367,9 +384,8 @@ class _Padder:
         if self._at not in self._varying.values:
             return self._make(mv.Full(shape, op.value, op.dtype), (), dims)
         if op.dtype.category is Category.BOOL:
-            raise _Refused
-        i = self._at
-        number = self._scalar(lambda graph: _value(graph, i), op.dtype)
+            raise Refused
+        number = self._scalar(partial(constant_of, self._at), op.dtype)
         return self._make(mv.Expand(shape), (number,), dims) if shape else number
 
     def _positions(self, op: mv.Iota, v: Value, xs: Sequence[int]) -> int:
@@ -390,7 +406,7 @@ class _Padder:
         for axis, dim in enumerate(dims):
             if dim == ONE:
                 continue
-            stride = self._count(partial(_stride, self._at, axis))
+            stride = self._count(partial(stride_of, self._at, axis))
             term = self._broadcast(ew.Mul(), self._along(dims, axis), stride)
             number = term if number is None else self._broadcast(ew.Add(), number, term)
         assert number is not None
@@ -402,25 +418,40 @@ class _Padder:
         (x,) = xs
         left = [atom for dim in self._dims[x] for atom in dim if atom != 1][::-1]
         dims = []
-        for size in v.shape:
+        for axis, whole in enumerate(v.shape):
+            size = whole
             found: list[int | Extent] = []
             while size > 1:
                 if not left:
-                    raise _Refused
+                    raise Refused
                 atom = left.pop()
                 own = size_of((atom,), self._graph)
                 if not own:
-                    raise _Refused
+                    raise Refused
                 if size % own == 0:
                     size //= own
                 elif isinstance(atom, int) and atom % size == 0:
                     left.append(atom // size)
                     atom, size = size, 1
                 else:
-                    raise _Refused
+                    if isinstance(atom, Extent) and size == whole and own % size == 0:
+                        self._divided(atom, v.shape, axis)
+                    raise Refused
                 found.append(atom)
             dims.append(product(found) if size else (0,))
         return self._make(mv.Reshape(tuple(map(room_of, dims))), xs, dims)
+
+    def _divided(self, extent: Extent, shape: Shape, axis: int) -> None:
+        """It becomes a row of axes, of which this is the first."""
+        atoms: list[int | Extent] = []
+        rest = extent.size(self._graph)
+        for k, size in enumerate(shape[axis:], axis):
+            if rest % size:
+                break
+            varies_too = (self._at, k) in self._varying.sizes
+            atoms.append(self._extent(self._at, k, size) if varies_too else size)
+            rest //= size
+        raise IsProduct(extent, product([*atoms, rest]))
 
     def _permuted(self, op: mv.Permute, v: Value, xs: Sequence[int]) -> int:
         return self._make(op, xs, [self._dims[xs[0]][d] for d in op.dims])
@@ -485,7 +516,7 @@ class _Padder:
             number = self._broadcast(INTEGER_QUOTIENT, offset, step)
             hit = self._broadcast(ew.Eq(), self._broadcast(ew.Mul(), number, step), offset)
             here = self._broadcast(ew.And(), here, hit)
-            end = self._count(partial(_length, v.inputs[1], axis))
+            end = self._count(partial(length_of, v.inputs[1], axis))
             here = self._broadcast(ew.And(), here, self._broadcast(ew.Lt(), number, end))
             # As a line: which of the elements along the axis comes in each place.
             line = self._make(mv.Reshape((room_of(own[axis]),)), (number,), [own[axis]])
@@ -500,8 +531,8 @@ class _Padder:
         dims = [*self._dims[parts[0]]]
         for x in parts:
             dims[axis] = self._dims[x][axis]
-            if tuple(dims) != self._dims[x]:
-                raise _Refused
+            for one, other in zip(dims, self._dims[x], strict=True):
+                same(one, other)
         if not any(varies(self._dims[x][axis]) for x in parts):
             dims[axis] = (v.shape[axis],)
             return self._make(op, xs, dims)
@@ -510,7 +541,7 @@ class _Padder:
         found = self._taken(parts[0], axis, place, dim)
         ours = [x for x, part in zip(v.inputs, xs, strict=True) if part in parts]
         for k, x in enumerate(parts[1:], 1):
-            first = self._count(partial(_lengths, ours[:k], axis))
+            first = self._count(partial(lengths_of, ours[:k], axis))
             own = self._taken(x, axis, self._broadcast(ew.Sub(), place, first), dim)
             behind = self._broadcast(ew.Le(), first, self._along(dims, axis))
             found = self._broadcast(ew.Where(), behind, own, found)
@@ -524,7 +555,7 @@ class _Padder:
             if not varies(dim):
                 left.append(axis)
                 continue
-            last = self._count(partial(_last, v.inputs[0], axis))
+            last = self._count(partial(last_of, v.inputs[0], axis))
             place = self._broadcast(ew.Sub(), last, self._along([dim], 0))
             y = self._taken(y, axis, place, dim)
         return self._make(mv.Flip(tuple(left)), (y,), self._dims[x]) if left else y
@@ -546,9 +577,8 @@ class _Padder:
         a, b = (self._dims[x] for x in xs)
         m, k = (a[-1], a[-2]) if op.ta else (a[-2], a[-1])
         terms, n = (b[-1], b[-2]) if op.tb else (b[-2], b[-1])
-        if k != terms:
-            raise _Refused
-        batch = _together([a[:-2], b[:-2]])
+        same(k, terms)
+        batch = together([a[:-2], b[:-2]])
         # Both: 0 times what is not a number is not 0.
         left = self._masked(xs[0], (len(a) - (2 if op.ta else 1),), 0)
         right = self._masked(xs[1], (len(b) - (1 if op.tb else 2),), 0)
@@ -563,8 +593,8 @@ class _Padder:
         ct, index = (self._dims[x] for x in xs)
         axes = range(op.dim, op.dim + len(index))
         dim = self._dim(op.dim, op.size)
-        if ct[op.dim : axes.stop] != index:
-            raise _Refused
+        for one, other in zip(ct[op.dim : axes.stop], index, strict=True):
+            same(one, other)
         terms, place = self._masked(xs[0], axes, 0), self._moved(xs[1], dim)
         dims = [*ct[: op.dim], dim, *ct[axes.stop :]]
         return self._make(ScatterAdd(op.dim, room_of(dim)), (terms, place), dims)
@@ -574,7 +604,7 @@ class _Padder:
         dim = self._dim(0, op.size)
         # The results count the positions: they must be where they were.
         if not all(map(from_first, index)) or any(map(varies, index[1:])):
-            raise _Refused
+            raise Refused
         x = self._moved(xs[0], dim)
         room = room_of(dim)
         inside = self._inside(index, range(len(index)))
@@ -587,8 +617,9 @@ class _Padder:
 
     def _scanned(self, op: Scan, v: Value, xs: Sequence[int]) -> int:
         dims = self._dims[xs[0]]
-        if any(self._dims[x] != dims for x in xs):
-            raise _Refused
+        for x in xs[1:]:
+            for one, other in zip(dims, self._dims[x], strict=True):
+                same(one, other)
         # Nothing is added, and what there was is kept.
         xs = [self._masked(x, (op.dim,), k) for k, x in enumerate(xs)]
         return self._make(op, xs, dims)
@@ -599,7 +630,7 @@ class _Padder:
         own = dims[op.dim]
         whole = size_of(own, self._graph)
         if not from_first(own):
-            raise _Refused
+            raise Refused
         # Behind all others: equal ones keep their order, and NaN counts as the largest.
         dtype = self._values[x].dtype
         last = _nothing(rd.Max if op.descending else rd.Min, dtype)
@@ -620,44 +651,16 @@ class _Padder:
         lead = self._dims[xs[0]][: 2 if isinstance(op, PoolBase) else 1]
         for x in xs if isinstance(op, PoolBase) else xs[:1]:
             if self._dims[x][: len(lead)] != lead or any(map(varies, self._dims[x][len(lead) :])):
-                raise _Refused
+                raise Refused
         if not isinstance(op, PoolBase) and any(map(varies, self._dims[xs[1]])):
-            raise _Refused
+            raise Refused
         return self._make(op, xs, [*lead, *((n,) for n in v.shape[len(lead) :])])
 
     def _weights(self, op: cv.ConvGradWeight, v: Value, xs: Sequence[int]) -> int:
         x, ct = (self._dims[i] for i in xs)
         if x[0] != ct[0] or any(map(varies, (*x[1:], *ct[1:]))):
-            raise _Refused
+            raise Refused
         return self._make(op, [self._masked(i, (0,), 0) for i in xs], [(n,) for n in v.shape])
-
-
-def _region(graph: Graph, i: int) -> mv.Slice | mv.Insert:
-    op = graph.values[i].op
-    assert isinstance(op, (mv.Slice, mv.Insert))
-    return op
-
-
-def _value(graph: Graph, i: int) -> Number:
-    op = graph.values[i].op
-    assert isinstance(op, mv.Full)
-    return op.value
-
-
-def _stride(i: int, axis: int, graph: Graph) -> int:
-    return contiguous_strides(graph.values[i].shape)[axis]
-
-
-def _length(i: int, axis: int, graph: Graph) -> int:
-    return graph.values[i].shape[axis]
-
-
-def _lengths(values: Sequence[int], axis: int, graph: Graph) -> int:
-    return sum(graph.values[i].shape[axis] for i in values)
-
-
-def _last(i: int, axis: int, graph: Graph) -> int:
-    return graph.values[i].shape[axis] - 1
 
 
 def _nothing(op: type[rd.Reduction], dtype: DType) -> float | int | bool:

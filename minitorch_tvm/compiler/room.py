@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from ..core.shape import Shape
+from ..core.shape import Shape, contiguous_strides
 from ..ir.graph import Graph
+from ..ir.node import BUFFER
 from ..ir.op import Op
-from ..ops.movement import Insert, Slice
-
-
-class Extent(NamedTuple):
-    """A size that varies: that of an axis of a value, and how much room there is for it."""
-
-    value: int
-    axis: int
-    room: int
-
-    def size(self, graph: Graph) -> int:
-        """What it is in a graph."""
-        return graph.values[self.value].shape[self.axis]
-
-
-Dim = tuple["int | Extent", ...]
-"""What a dimension is the product of, in row-major order."""
-
-ONE: Dim = (1,)
+from ..ops.movement import Full, Insert, Slice
+from .dims import Dim, Extent, as_corner, size_of, varies
 
 Number = float | int | bool
 Told = Callable[[Graph], Number]
@@ -72,6 +55,7 @@ class Padded:
         self._told = told
         forms = {d: k for k, d in enumerate({d: 0 for d in dims if any(map(varies, d))})}
         self._forms = [*forms]
+        self._given = [*map(as_corner, forms)]
         self._source = [(v, forms.get(d, -1)) for v, d in zip(source.values, dims, strict=True)]
         self._extents = sorted(
             {atom for d in forms for dim in d for atom in dim if isinstance(atom, Extent)}
@@ -115,6 +99,14 @@ class Padded:
                 return False
         return True
 
+    def inputs(self, graph: Graph) -> list[Shape]:
+        """The shape in which each buffer of ``graph`` is the corner of that of the program."""
+        return [
+            tuple(size_of(d, graph) for d in self._given[form]) if form >= 0 else v.shape
+            for v, (own, form) in zip(graph.values, self._source, strict=True)
+            if own.op is BUFFER
+        ]
+
     def results(self, graph: Graph) -> list[Shape]:
         """The shape in which each output of ``graph`` is the corner of that of the program."""
         return [tuple(size_of(d, graph) for d in dims) for dims in self._outputs]
@@ -128,32 +120,47 @@ class Padded:
 _SIZES = ("shape", "size", "count", "stops")
 
 
-def varies(dim: Dim) -> bool:
-    """Whether there is a size that varies in it."""
-    return any(isinstance(atom, Extent) for atom in dim)
+# What programs are told of the value ``i``.
 
 
-def product(atoms: Iterable[int | Extent]) -> Dim:
-    """The dimension that these make, in one form."""
-    found: list[int | Extent] = []
-    for atom in atoms:
-        if isinstance(atom, int) and found and isinstance(found[-1], int):
-            found[-1] *= atom
-        elif atom != 1:
-            found.append(atom)
-    return tuple(found) or ONE
+def start_of(i: int, axis: int, graph: Graph) -> int:
+    """Where a slice or an insertion begins."""
+    return _region(i, graph).starts[axis]
 
 
-def size_of(dim: Dim, graph: Graph) -> int:
-    """How many elements it has in a graph."""
-    return math.prod(a.size(graph) if isinstance(a, Extent) else a for a in dim)
+def step_of(i: int, axis: int, graph: Graph) -> int:
+    """How far it is from one of its elements to the next."""
+    return _region(i, graph).steps[axis]
 
 
-def room_of(dim: Dim) -> int:
-    """How many there is room for."""
-    return math.prod(a.room if isinstance(a, Extent) else a for a in dim)
+def _region(i: int, graph: Graph) -> Slice | Insert:
+    op = graph.values[i].op
+    assert isinstance(op, (Slice, Insert))
+    return op
 
 
-def from_first(dim: Dim) -> bool:
-    """Whether the first elements are the original's: positions are what they were."""
-    return not any(isinstance(atom, Extent) for atom in dim[1:])
+def constant_of(i: int, graph: Graph) -> Number:
+    """Its elements."""
+    op = graph.values[i].op
+    assert isinstance(op, Full)
+    return op.value
+
+
+def stride_of(i: int, axis: int, graph: Graph) -> int:
+    """How many elements an index along the axis counts for."""
+    return contiguous_strides(graph.values[i].shape)[axis]
+
+
+def length_of(i: int, axis: int, graph: Graph) -> int:
+    """Its size."""
+    return graph.values[i].shape[axis]
+
+
+def lengths_of(several: Sequence[int], axis: int, graph: Graph) -> int:
+    """Of several values together."""
+    return sum(graph.values[i].shape[axis] for i in several)
+
+
+def last_of(i: int, axis: int, graph: Graph) -> int:
+    """The position of the last element."""
+    return graph.values[i].shape[axis] - 1

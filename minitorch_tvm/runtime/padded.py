@@ -25,25 +25,25 @@ class PaddedExecutor:
 
     def __init__(
         self,
-        graph: Graph,
         roomy: Graph,
         numbers: Sequence[float | int | bool | None],
+        given: Sequence[Shape],
         results: Sequence[Shape],
         executor: Executor,
         runs: int,
     ) -> None:
         """``numbers`` are the scalars of ``roomy``; None: the next one of those that come with a
-        call.  ``results`` are the shapes in which the outputs are corners of those of ``roomy``.
+        call.  ``given`` and ``results`` are the shapes in which buffers and outputs are corners of
+        those of ``roomy``.
         After so many ``runs`` a program of its own is worth while."""
         self.executor = executor
         self.calls = 0
         self._runs = runs
         self._numbers = numbers
-        ours = [v for v in graph.values if v.op is BUFFER]
         theirs = [v for v in roomy.values if v.op is BUFFER]
         self._inputs = [
-            None if a.shape == b.shape else _Part(a.shape, b.shape, a.dtype)
-            for a, b in zip(ours, theirs, strict=True)
+            None if shape == v.shape else _Part(shape, v.shape, v.dtype)
+            for shape, v in zip(given, theirs, strict=True)
         ]
         self._outputs = [
             None if shape == v.shape else _Part(shape, v.shape, v.dtype)

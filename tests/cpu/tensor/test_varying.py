@@ -159,6 +159,45 @@ def test_lines_of_any_length_are_sorted() -> None:
     assert events["padded_programs"] >= 20
 
 
+def test_rows_of_a_few_each() -> None:
+    def run() -> list[Any]:
+        inner, outer = nn.Embedding(50, 8), nn.Embedding(50, 8)
+        noise = mt.arange(50.0) + 1
+        optimizer = optim.SGD([*inner.parameters(), *outer.parameters()], lr=0.5)
+        losses = []
+        for k, n in enumerate(sizes(40, 20, 60)):
+            rng = np.random.default_rng(k)
+            center, near = (mt.from_numpy(rng.integers(0, 50, n)) for _ in range(2))
+            other = mt.multinomial(noise, 5 * n, replacement=True)
+            a, b, c = inner(center), outer(near), outer(other).view(n, 5, 8)
+            negative = mt.bmm(c, a.unsqueeze(2)).squeeze(2)
+            loss = -(F.logsigmoid((a * b).sum(1)) + F.logsigmoid(-negative).sum(1)).mean()
+            losses.append(stepped(optimizer, loss))
+        return losses
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 25
+    assert events["compiles"] <= 16
+    assert events["padded_programs"] >= 14
+
+
+def test_labels_of_texts_in_one_line() -> None:
+    def run() -> list[Any]:
+        table, head = nn.Embedding(9, 8), nn.Linear(8, 9)
+        optimizer = optim.Adam([*table.parameters(), *head.parameters()], lr=0.1)
+        losses = []
+        for k, (n, m) in enumerate(zip(sizes(40, 4, 9), sizes(40, 20, 60)[::-1], strict=True)):
+            text = np.random.default_rng(k).integers(0, 9, (n, m))
+            labels = mt.from_numpy((text * 2 % 9).reshape(-1))
+            scores = head(table(mt.from_numpy(text))).view(-1, 9)
+            losses.append(stepped(optimizer, F.cross_entropy(scores, labels)))
+        return losses
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 25
+    assert events["padded_programs"] >= 14
+
+
 def test_words_behind_a_mask() -> None:
     """Of texts of any number and length some words are picked, and all are labelled."""
 

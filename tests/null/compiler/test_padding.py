@@ -115,6 +115,14 @@ def _texts(n: int, m: int) -> Any:
     return found
 
 
+def _labels_in_one_line(n: int, m: int) -> Any:
+    tokens, table, head = i(m, n), x(8, C), x(8, C)
+    scores = F.linear(F.embedding(tokens, table), head)
+    F.cross_entropy(scores.flatten(0, 1), i(m * n), ignore_index=3).backward(retain_graph=True)
+    weighted = F.cross_entropy(scores.flatten(0, 1), i(m * n), reduction="none") * x(m * n)
+    return trained(weighted.view(m, n).sum(1), table.grad, head.grad)
+
+
 def _sorted(n: int, m: int) -> Any:
     return trained(
         x(n).sort().values,
@@ -292,6 +300,22 @@ CASES: dict[str, Callable[[int, int], Any]] = {
         F.dropout(x(n, m, C)),
         mt.randn(2, n, m) * x(m),
     ),
+    "rows of a few": lambda n, m: trained(
+        x(3 * n, C).view(-1, 3, C).sum(1) * x(n, C),
+        F.linear(x(5 * m, C), x(4, C)).view(m, 5, 4).amax(1),
+        x(4 * n).view(-1, 2, 2).softmax(1).square(),
+    ),
+    "a few of many": lambda n, m: trained(
+        x(3 * n, C).view(3, -1, C).sum(1),
+        F.linear(x(2 * m, C), x(4, C)).view(2, m, 4).logsumexp(1) + x(2 * m, C).sum(),
+    ),
+    "rows of any number": lambda n, m: trained(
+        x(n * m, C).view(n, m, C).sum(1) * x(n, C), x(n * m).view(n, m).amax(0)
+    ),
+    "random rows of a few": lambda n, m: trained(
+        (mt.rand(5 * n, C) * x(C)).view(n, 5, C).sum(1) + x(n, C), F.dropout(x(3 * m)).view(m, 3)
+    ),
+    "labels in one line": _labels_in_one_line,
     "distances": lambda n, m: trained(
         mt.cdist(x(n, 3), x(m, 3)), x(n, 3).norm(dim=1), x(n, C).norm()
     ),
@@ -350,16 +374,19 @@ def check(
     verify(roomy.padded.graph)
     leaves = leaves_of(graph, rng, positions)
     given = iter(leaves)
+    shapes = iter(roomy.padded.inputs(graph))
     numbers = iter(roomy.padded.numbers(graph))
     theirs = []
     for k in roomy.padded.graph.leaves():
         v = roomy.padded.graph.values[k]
         number = None if v.op is BUFFER else next(numbers)
         value = next(given) if number is None else np.asarray(number, v.dtype.numpy)
+        if v.op is BUFFER:
+            value = value.reshape(next(shapes))
         theirs.append(spoiled(value, v.shape, rng))
     found = values_of(roomy.padded.graph, theirs)
-    shapes = roomy.padded.results(graph)
-    for want, got, shape in zip(values_of(graph, leaves), found, shapes, strict=True):
+    results = roomy.padded.results(graph)
+    for want, got, shape in zip(values_of(graph, leaves), found, results, strict=True):
         assert got.dtype == want.dtype
         got = got[tuple(map(slice, shape))].reshape(want.shape)
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
