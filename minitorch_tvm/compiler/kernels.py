@@ -9,7 +9,7 @@ that are on disk.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -23,7 +23,7 @@ from ..ir.node import BUFFER, SCALAR
 from ..ir.op import op_of
 from ..ir.program import Library, host_name
 from ..ir.text import graph_text
-from ..ops.movement import Slice
+from ..ops.movement import Permute, Slice
 from .assemble import Functions, entry_functions
 from .loops import Memory, Stage
 from .lower import KernelCode
@@ -50,35 +50,62 @@ class Isolated:
     apart."""
 
 
-def _from_the_front(own: list[Value], reads: Iterable[int]) -> dict[int, int]:
+def _from_the_front(own: list[Value], reads: Iterable[int], stores: Set[int]) -> dict[int, int]:
     """Have slices of what is read begin at the front of that; returns the bytes in front.
 
     A loop over time slices one tensor at every step: as their kernels are told where that is by
     the address, they are the same.
     """
-    readers: dict[int, list[int]] = {x: [] for x in reads}
+    readers: list[list[int]] = [[] for _ in own]
     for i, value in enumerate(own):
-        for x in value.inputs:
-            if x in readers:
-                readers[x].append(i)
+        for x in {*value.inputs}:
+            readers[x].append(i)
     ahead: dict[int, int] = {}
-    for x, users in readers.items():
-        slices = [(u, op) for u in users if isinstance(op := own[u].op, Slice)]
-        if not slices or len(slices) < len(users):
+    for x in reads:
+        slices = _only_slices(own, readers, x, stores)
+        if not slices:
             continue
-        first = tuple(map(min, zip(*(op.starts for _, op in slices), strict=True)))
+        rank = range(len(own[x].shape))
+        first = [min(op.starts[axes[k]] for _, op, axes in slices) for k in rank]
         steps = zip(first, contiguous_strides(own[x].shape), strict=True)
         nbytes = sum(n * stride for n, stride in steps) * own[x].dtype.itemsize
         if not nbytes:
             continue
         ahead[x] = nbytes
-        for u, op in slices:
-            starts, stops = (
-                tuple([n - m for n, m in zip(several, first, strict=True)])
-                for several in (op.starts, op.stops)
-            )
-            own[u] = replace(own[u], op=op_of(Slice, starts, stops, op.steps))
+        for u, op, axes in slices:
+            starts, stops = [*op.starts], [*op.stops]
+            for axis, n in zip(axes, first, strict=True):
+                starts[axis] -= n
+                stops[axis] -= n
+            own[u] = replace(own[u], op=op_of(Slice, tuple(starts), tuple(stops), op.steps))
     return ahead
+
+
+def _only_slices(
+    own: list[Value], readers: list[list[int]], x: int, stores: Set[int]
+) -> list[tuple[int, Slice, tuple[int, ...]]]:
+    """The slices that are all that is read of ``x``, and in which place each has the axes of ``x``.
+
+    They may be of what ``x`` becomes element by element, or with its axes in another order.  None
+    if something else is read.
+    """
+    found = []
+    waiting = [(x, tuple(range(len(own[x].shape))))]
+    while waiting:
+        v, axes = waiting.pop()
+        for u in readers[v]:
+            op = own[u].op
+            if isinstance(op, Slice):
+                found.append((u, op, axes))
+            elif u in stores:
+                return []
+            elif isinstance(op, Permute):
+                waiting.append((u, tuple(map(op.dims.index, axes))))
+            elif op.elementwise and all(i == v or own[i].shape == () for i in own[u].inputs):
+                waiting.append((u, axes))
+            else:
+                return []
+    return found
 
 
 def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
@@ -112,7 +139,8 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     donors = (d for out, d in fused.in_place.items() if graph.outputs[out] in kernel.stores)
     overwrites = tuple(sorted(position[d] for d in donors if d in position))
     # What takes the place of an input writes where that is.
-    ahead = _from_the_front(own, {position[v] for v in read} - {*overwrites})
+    stores = {position[v] for v in kernel.stores}
+    ahead = _from_the_front(own, {position[v] for v in read} - {*overwrites}, stores)
     rows = kernel.rows
     if rows is not None:
         rows = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import kernels
 from minitorch_tvm.core import config
+from minitorch_tvm.ir.graph import Value
+from minitorch_tvm.ir.node import BUFFER
+from minitorch_tvm.ir.op import op_of
+from minitorch_tvm.ops.elementwise import Exp
 from minitorch_tvm.ops.movement import Slice
 
 
@@ -23,6 +28,16 @@ def _loop(x: Any, gate: Any, w: Any, lib: Any, steps: int) -> Any:
     return lib.stack(found, 1)
 
 
+def _turned_loop(x: Any, gate: Any, w: Any, lib: Any, steps: int) -> Any:
+    """The same, of inputs whose first dimension is made that of time."""
+    x, gate = x.transpose(0, 1), gate.transpose(0, 1) * 1.5 / 1.5
+    state, found = x[0] * 0, []
+    for t in range(steps):
+        state = lib.tanh(x[t] * state + x[max(t - 1, 0)] @ w + gate[t, :, 1:4])
+        found.append(state)
+    return lib.stack(found, 1)
+
+
 def _numpy_loop(x: Any, gate: Any, w: Any, steps: int) -> Any:
     state, found = x[:, 0] * 0, []
     for t in range(steps):
@@ -31,8 +46,11 @@ def _numpy_loop(x: Any, gate: Any, w: Any, steps: int) -> Any:
     return np.stack(found, 1)
 
 
+@pytest.mark.parametrize("loop", [_loop, _turned_loop])
 @pytest.mark.parametrize("grad", [False, True])
-def test_longer_loops_need_no_more_kernels(grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longer_loops_need_no_more_kernels(
+    loop: Callable[..., Any], grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng, made = np.random.default_rng(0), 0
     new = kernels.Kernels._new
 
@@ -49,7 +67,7 @@ def test_longer_loops_need_no_more_kernels(grad: bool, monkeypatch: pytest.Monke
         x, gate = rng.standard_normal((3, steps, 3)), rng.standard_normal((3, steps, 6))
         w = rng.standard_normal((3, 3))
         given = [mt.tensor(a.astype(np.float32), requires_grad=grad) for a in (x, gate, w)]
-        y = _loop(*given, mt, steps)
+        y = loop(*given, mt, steps)
         np.testing.assert_allclose(y.detach().numpy(), _numpy_loop(x, gate, w, steps), atol=1e-4)
         if grad:
             y.sum().backward()
@@ -94,6 +112,44 @@ def test_what_is_read_anywhere_is_what_is_there() -> None:
     mt.eval(*results)
     for found, true in zip(results, wanted, strict=True):
         np.testing.assert_allclose(found.numpy(), true, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_read_anywhere_of_what_was_turned() -> None:
+    rng = np.random.default_rng(3)
+    array = rng.standard_normal((6, 10, 7)).astype(np.float32)
+    x = mt.from_numpy(array)
+    results, wanted = [], []
+    for n in range(60):
+        axes, again = rng.permutation(3).tolist(), rng.permutation(3).tolist()
+        turned, true = x.permute(*axes), array.transpose(axes)
+        if n % 2:
+            turned, true = turned.exp() * 0.5, np.exp(true) * 0.5
+        if n % 3:
+            turned, true = turned.permute(*again), true.transpose(again)
+        if n % 5 == 0:  # all of it is wanted, too
+            results.append(turned)
+            wanted.append(true)
+        if n % 7 == 0:
+            turned, true = turned * turned, true * true
+        starts = [int(rng.integers(0, size - 2)) for size in true.shape]
+        take = tuple(slice(a, a + 2, 1 + n % 2) for a in starts)
+        if n % 4:
+            other, rest = x[:2, 3:5, 4:6], array[:2, 3:5, 4:6]
+        else:
+            other, rest = turned[1:3, :2, 2:4], true[1:3, :2, 2:4]
+        results.append(turned[take].sum(0) + other.sum())
+        wanted.append(true[take].sum(0) + rest.sum())
+    mt.eval(*results)
+    for found, true in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(found.numpy(), true, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_stored_is_all_of_it() -> None:
+    leaf = Value(BUFFER, (), (4, 6), mt.float32)
+    scaled = Value(op_of(Exp), (0,), (4, 6), mt.float32)
+    part = Value(op_of(Slice, (2, 3), (4, 5), (1, 1)), (1,), (2, 2), mt.float32)
+    for stores, bytes_ahead in (({2}, {0: 4 * 15}), ({1, 2}, {})):
+        assert kernels._from_the_front([leaf, scaled, part], [0], stores) == bytes_ahead
 
 
 def test_what_is_updated_in_place_is_written_where_it_is() -> None:
