@@ -92,19 +92,23 @@ def track(handle: Handle, node: Node) -> None:
     if node.pending:
         trace = MODE.trace
         trace.handles.append(_reference(handle))
-        if len(trace.values) - trace.derived > config.CONFIG.most_pending:
-            too_many(node)
+        pending = len(trace.values) - trace.derived
+        if trace.cut or pending > config.CONFIG.most_pending:
+            too_many(node, pending)
 
 
-def too_many(node: Node) -> None:
-    """Evaluate, with ``node``, what is pending: there is too much of it (see ``most_pending``)."""
-    if MODE.trace.collecting:
+def too_many(node: Node, pending: int) -> None:
+    """Evaluate, with ``node``, what is pending, if that is too much (see ``most_pending``)."""
+    trace, most = MODE.trace, config.CONFIG.most_pending
+    if trace.collecting:
         return
     if config.CONFIG.mode == "eager":
         evaluate([node], "eager")
     # A backward() or an update is evaluated whole, however large the model is.
-    elif errors.OVERRIDE.place is None:
+    elif errors.OVERRIDE.place is None and (pending > most or trace.repeats(pending, most)):
+        ending = trace.ending()
         evaluate([node], "pending limit")
+        trace.cut = ending
 
 
 def check(ok: Node, index: Node, bounds: Bounds, guarded: Node) -> None:

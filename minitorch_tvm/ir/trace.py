@@ -43,6 +43,11 @@ Step = tuple["Op", Picker, Result]
 NOWHERE: Provenance = ((lambda: None).__code__, -1)
 """A line that is never executed."""
 
+Ending = tuple[int, ...]
+"""Of the last ops of a recording, each before those that came before it: op, and what it makes."""
+_ENDING = 2 * 64
+_PARTS = 5
+"""A loop is evaluated in such parts of what may be pending."""
 _LIMIT = 1 << 16  # prefixes; a program whose steps never repeat must not fill the memory
 
 
@@ -170,7 +175,7 @@ class Trace:
     """The recording of one thread, and how it records."""
 
     __slots__ = (
-        *("base", "capture", "checks", "collecting", "derived", "expanding", "first"),
+        *("base", "capture", "checks", "collecting", "cut", "derived", "expanding", "first"),
         *("forbidden", "grad_enabled", "handles", "late", "owed", "prefix", "thread", "values"),
         *("whole", "writes"),
     )
@@ -207,12 +212,34 @@ class Trace:
         self.base += 1 << _POSITION_BITS
         self.derived = 0
         """How many of the values backward() has recorded."""
+        self.cut: Ending = ()
+        """How the recording before this one ended, if that was cut as it had become too long."""
         self.whole = True
         """False once something happened that the prefix does not tell."""
         self.late: list[weakref.ref[Node]] = []
         """Last values of passages: those before them are not recorded yet."""
         self.owed: weakref.ref[Owed] | None = None
         """Gradients that this recording counts among its values, but that are not recorded yet."""
+
+    def ending(self) -> Ending:
+        """How the recording ends so far."""
+        found: list[int] = []
+        prefix: Prefix | None = self.prefix
+        while prefix is not None and len(found) < _ENDING:
+            if prefix.op is not None:
+                found += (prefix.op.uid, prefix.result[2])
+            prefix = prefix.before
+        return tuple(found)
+
+    def repeats(self, pending: int, most: int) -> bool:
+        """Whether the recording had better be cut here: it ends as the one that was cut before.
+
+        A loop that reads nothing is then evaluated by the same program again and again.
+        """
+        op = self.prefix.op
+        if op is None or pending * _PARTS < most or self.cut[:1] != (op.uid,):
+            return False
+        return self.ending() == self.cut
 
     def debt(self) -> Owed | None:
         """What ``owed`` refers to, if somebody still waits for all of it."""

@@ -73,8 +73,9 @@ class Tensor(
         if node.pending:
             trace = MODE.trace
             trace.handles.append(_reference(t))
-            if len(trace.values) - trace.derived > config.CONFIG.most_pending:
-                lazy.too_many(node)
+            pending = len(trace.values) - trace.derived
+            if trace.cut or pending > config.CONFIG.most_pending:
+                lazy.too_many(node, pending)
         return t
 
     def __repr__(self) -> str:

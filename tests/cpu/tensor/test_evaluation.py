@@ -80,6 +80,31 @@ def test_the_cap_on_pending_nodes_evaluates() -> None:
     assert x.tolist() == [201.0, 201.0]
 
 
+def test_a_loop_that_reads_nothing_is_cut_where_it_was_before() -> None:
+    weights = [mt.full((3, 3), k / 9) for k in range(1, 6)]
+
+    def run(most: int) -> tuple[list[Any], int, int]:
+        lazy.clear_cache()
+        programs, cuts = (EVENTS.get(n) for n in ("compiles", "evaluations:pending limit"))
+        with config.override(max_pending=most):
+            x = mt.ones(2, 3)
+            for k in range(120):
+                for w in weights:
+                    x = (x @ w).tanh() - 0.1 * x
+                    x = x / (x.abs().sum() + 1)
+                x = x + k / 100
+            found = x.tolist()
+        ended = EVENTS.get("evaluations:pending limit")
+        return found, EVENTS.get("compiles") - programs, ended - cuts
+
+    found, programs, cuts = run(1000)
+    assert cuts >= 12
+    assert programs <= 4  # the first, those that follow, the last
+    whole, _, none = run(100_000)
+    assert none == 0
+    np.testing.assert_allclose(found, whole, rtol=1e-5)
+
+
 @pytest.mark.parametrize("most", range(1, 9))
 def test_the_cap_is_not_reached_within_an_evaluation(most: int) -> None:
     # What a view shows is recorded when an evaluation asks it.
