@@ -56,7 +56,7 @@ class History:
     roomy: list[Any] = field(default_factory=list)
     """Programs that have room for several sizes,"""
     refused: int = 0
-    """and how often there could be none."""
+    """and how often in a row there could be none."""
 
     @property
     def grows(self) -> bool:

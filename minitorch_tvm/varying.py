@@ -32,7 +32,7 @@ _LEAST_RUNS = 4
 _MOST = 16
 """Graphs with room that are kept for a structure."""
 _REFUSALS = 4
-"""After so many a structure is compiled as it is."""
+"""After so many in a row a structure is compiled as it is; sizes may be equal by chance."""
 
 # Seconds of an element that is read or written, and of a multiply-add.
 _ELEMENT, _MULTIPLY_ADD = 0.1e-9, 1 / 50e9
@@ -85,6 +85,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
     for loose in (False, True):
         for found in known:
             if found.padded.serves(graph, varying, loose=loose):
+                history.refused = 0
                 return found if found.runs >= _LEAST_RUNS else None
     # Of a size of one it does not show whether it is one that varies, or one that broadcasts.
     if history.refused >= _REFUSALS or any(values[i].shape[k] < 2 for i, k in history.sizes):
@@ -93,7 +94,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
     if made is None:
         history.refused += 1
         return None
-    found = Roomy(made, settings)
+    found, history.refused = Roomy(made, settings), 0
     history.roomy = [*history.roomy[1 - _MOST :], found]
     return found if found.runs >= _LEAST_RUNS else None
 

@@ -117,7 +117,7 @@ class Padded:
 
 
 # Attributes that the shape of the result tells.
-_SIZES = ("shape", "size", "count", "stops")
+_SIZES = ("shape", "size", "count", "stops", "out")
 
 
 # What programs are told of the value ``i``.

@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Callable
 
+from ..core import dtype as dt
 from ..core.arguments import floating
-from ..core.dtype import DType
 from ..core.record import record
 from ..core.shape import Shape, numel, wrap_dim
 from ..ir.node import Node, apply
@@ -274,16 +274,20 @@ def window_means(
     if divisor or (not ceil_mode and (count_include_pad or not any(padding))):
         return b.div(total, b.full_like(total, float(divisor or math.prod(kernel))))
     counts = None
-    for axis, n in enumerate(x.shape[2:]):
-        line = []
-        for o in range(total.shape[2 + axis]):
-            start = o * stride[axis] - padding[axis]
-            low, high = (-padding[axis], n + padding[axis]) if count_include_pad else (0, n)
-            line.append(float(min(start + kernel[axis], high) - max(start, low)))
-        column = _column(line, x.dtype, len(kernel) - 1 - axis)
-        counts = column if counts is None else b.mul(counts, column)
+    for k, axis in enumerate(range(2, len(x.shape))):
+        n = x.shape[axis]
+        low, high = (-padding[k], n + padding[k]) if count_include_pad else (0, n)
+        line = [size if d == axis else 1 for d, size in enumerate(total.shape)][2:]
+        start = b.sub(b.mul(b.iota(tuple(line), k, dt.int32), _int(stride[k])), _int(padding[k]))
+        end = apply(b.MINIMUM, b.add(start, _int(kernel[k])), _int(high))
+        own = b.cast(b.sub(end, apply(b.MAXIMUM, start, _int(low))), x.dtype)
+        counts = own if counts is None else b.mul(counts, own)
     assert counts is not None
     return b.div(total, counts)
+
+
+def _int(value: int) -> Node:
+    return b.full((), value, dt.int32)
 
 
 def adaptive_avg_pool2d(x: Node, out: tuple[int, int]) -> Node:
@@ -344,10 +348,3 @@ def _adaptive_line(
         window = b.narrow(x, axis, o * n // out, -(-(o + 1) * n // out))
         parts.append(pool(window, (axis,)))
     return parts[0] if out == 1 else b.cat(parts, axis)
-
-
-def _column(values: list[float], dtype: DType, trailing: int) -> Node:
-    """Constants as a vector with ``trailing`` dimensions of size one behind it."""
-    parts = [b.full((1,), v, dtype) for v in values]
-    line = parts[0] if len(parts) == 1 else b.cat(parts, 0)
-    return b.reshape(line, (len(values), *(1,) * trailing))

@@ -198,6 +198,25 @@ def test_labels_of_texts_in_one_line() -> None:
     assert events["padded_programs"] >= 14
 
 
+def test_texts_of_any_length_are_convolved() -> None:
+    def run() -> list[Any]:
+        table, lines, head = nn.Embedding(20, 6), nn.Conv1d(6, 8, 3, padding=1), nn.Linear(8, 3)
+        optimizer = optim.SGD([*table.parameters(), *lines.parameters(), *head.parameters()], 0.1)
+        losses = []
+        for k, n in enumerate(sizes(26, 10, 60)):
+            rng = np.random.default_rng(k)
+            text = mt.from_numpy(rng.integers(0, 20, (4, n)))
+            found = F.max_pool1d(F.relu(lines(table(text).transpose(1, 2))), 3, 2).amax(2)
+            labels = mt.from_numpy(rng.integers(0, 3, 4))
+            losses.append(stepped(optimizer, F.cross_entropy(head(found), labels)))
+        return losses
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 18
+    assert events["compiles"] <= 12
+    assert events["padded_programs"] >= 10
+
+
 def test_words_behind_a_mask() -> None:
     """Of texts of any number and length some words are picked, and all are labelled."""
 

@@ -123,6 +123,15 @@ def _labels_in_one_line(n: int, m: int) -> Any:
     return trained(weighted.view(m, n).sum(1), table.grad, head.grad)
 
 
+def _images_of_any_size(n: int, m: int) -> Any:
+    a, w, more = x(2, 3, n, 4 * m), x(C, 3, 3, 3), x(8, C, 3, 3)
+    y = F.relu(F.batch_norm(F.conv2d(a, w, padding=1), None, None, x(C), x(C), training=True))
+    y = F.conv2d(F.max_pool2d(y, 3, 1, 1), more, x(8), stride=2, padding=1)
+    y = F.relu(F.group_norm(y, 2, x(8), x(8)))
+    F.cross_entropy(F.linear(y.mean((2, 3)), x(4, 8)), i(2)).backward()
+    return y, a.grad, w.grad, more.grad
+
+
 def _sorted(n: int, m: int) -> Any:
     return trained(
         x(n).sort().values,
@@ -300,6 +309,32 @@ CASES: dict[str, Callable[[int, int], Any]] = {
         F.dropout(x(n, m, C)),
         mt.randn(2, n, m) * x(m),
     ),
+    "lines": lambda n, m: trained(
+        F.relu(F.conv1d(x(2, C, n), x(4, C, 5), x(4), padding=2)).amax(2),
+        F.conv1d(F.conv1d(x(3, C, m), x(C, 2, 3), groups=3), x(4, C, 3), dilation=2).mean(2),
+    ),
+    "images of any size": _images_of_any_size,
+    "windows": lambda n, m: trained(
+        F.max_pool2d(x(2, 3, n, m), 3, 2, 1),
+        F.max_pool2d(x(2, 3, n + 7, m), 3, 2, dilation=2, ceil_mode=True),
+    ),
+    "means of windows": lambda n, m: trained(
+        F.avg_pool2d(x(1, 2, m, n), 3, 1, 1, count_include_pad=False),
+        F.avg_pool2d(x(1, 2, m, 9), 2, 3),
+        F.avg_pool1d(x(3, C, n), 2),
+    ),
+    "windows over the end": lambda n, m: trained(
+        F.avg_pool2d(x(1, 2, 2 * m + 1, 9), 2, ceil_mode=True)
+    ),
+    "even images": lambda n, m: trained(
+        F.max_pool2d(F.relu(x(2, 3, 2 * n, 2 * m)), 2),
+        F.max_pool2d(F.conv2d(x(1, 2, 4 * m, 8), x(3, 2, 3, 3), padding=1), 2).amax((2, 3)),
+    ),
+    "larger images": lambda n, m: trained(
+        F.conv_transpose2d(x(2, C, n, m), x(C, 3, 2, 2), x(3), stride=2),
+        F.conv_transpose2d(x(1, C, n, 5), x(C, 3, 4, 4), stride=2, padding=1).relu().mean((2, 3)),
+        F.conv_transpose1d(x(2, C, m), x(C, 3, 3)),
+    ),
     "rows of a few": lambda n, m: trained(
         x(3 * n, C).view(-1, 3, C).sum(1) * x(n, C),
         F.linear(x(5 * m, C), x(4, C)).view(m, 5, 4).amax(1),
@@ -331,7 +366,6 @@ REFUSED: dict[str, Callable[[int, int], Any]] = {
     "no rows as others": lambda n, m: (x(0, n, 4).reshape(0, 4 * n),),
     "no columns as others": lambda n, m: (x(n, 4)[:, 4:].t().reshape(n, 0),),
     "sorted as one line": lambda n, m: (x(n, m).flatten().sort().values,),
-    "columns": lambda n, m: (x(2, C, n, 8) * 1, F.max_pool2d(x(2, C, n, 8), 2)),
     "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
 }
 
