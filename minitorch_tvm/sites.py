@@ -109,6 +109,7 @@ class History:
 
 
 _FEW = 4
+_MANY = 8  # levels of a network have several on one line, too
 _MOST_KINDS = 4096
 _FORMS: dict[Hashable, set[Hashable]] = {}
 
@@ -125,7 +126,7 @@ _LAST: dict[_Line, tuple[int, Graph]] = {}
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
 
 
-def varies(kind: Hashable, form: Hashable) -> bool:
+def varies(kind: Hashable, form: Hashable, few: int = _FEW) -> bool:
     """True once operations of this kind have had several forms, this one included.
 
     >>> [varies("docs", n) for n in (1, 2, 1, 3, 4, 5)]
@@ -136,9 +137,20 @@ def varies(kind: Hashable, form: Hashable) -> bool:
         if len(_FORMS) >= _MOST_KINDS:
             _FORMS.clear()
         forms = _FORMS.setdefault(kind, set())
-    if len(forms) < _FEW:
+    if len(forms) < few:
         forms.add(form)
-    return len(forms) >= _FEW
+    return len(forms) >= few
+
+
+def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
+    """True once the user's current line did something with images x [n, c, ...] of many sizes.
+
+    What is recorded may depend on whether sizes are even or multiples of others.  Each combination
+    is a structure of its own, so what suits all sizes is recorded then.
+    """
+    place = errors.user_place()
+    line = None if place is None else errors.line_of(place)
+    return varies((what, line, x[1]), (x[2:], sizes), _MANY)
 
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:

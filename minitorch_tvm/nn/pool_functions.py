@@ -12,6 +12,7 @@ from ..ir.node import Node, once_fitting
 from ..ops import network as net
 from ..ops import pool as pl
 from ..ops import volumes as vol
+from ..sites import of_any_size
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from .spatial import Numbers, batched, has_stride, like, several
@@ -136,8 +137,11 @@ def _max_pool(
     window = _window(function, count, x, kernel_size, stride, padding, dilation, ceil_mode)
     if x.dtype is dt.bool_:
         raise unsupported(function, x.dtype)
-    pool = vol.max_pool3d if count == 3 else net.max_pool2d
-    return like(pool(batched(x, count), window, ceil_mode), x, count)
+    images = batched(x, count)
+    if count == 3:
+        return like(vol.max_pool3d(images, window, ceil_mode), x, count)
+    remembers = window[1] == (2, 2) and of_any_size(function, images.shape)
+    return like(net.max_pool2d(images, window, ceil_mode, remembers), x, count)
 
 
 def max_pool2d(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import flag, unsupported
+from ..core.dtype import DType
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops.gather import take
+from ..sites import of_any_size
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from .lines import adaptive_avg_pool1d
@@ -25,20 +30,34 @@ def _scale(n: int, out: int, factor: float | None) -> float:
     return 1.0 / factor if factor is not None and factor > 0 else n / out
 
 
-def _nearest(x: Node, axis: int, out: int, factor: float | None, exact: bool) -> Node:
+@functools.lru_cache(maxsize=1024)
+def _as_often(n: int, out: int, scale: float, half: float, dtype: DType) -> bool:
+    """Whether every element comes as often: of some multiples rounding makes it one more or less.
+
+    In PyTorch these have it, too.
+    """
+    kind = np.dtype(dtype.name).type
+    places = (np.arange(out, dtype=kind) + kind(half)) * kind(scale)
+    return bool((places.astype(np.int64) == np.arange(out) // (out // n)).all())
+
+
+def _nearest(
+    x: Node, axis: int, out: int, factor: float | None, exact: bool, any_size: bool
+) -> Node:
     n = x.shape[axis]
-    whole = out // n
-    if out == n and factor in (None, 1.0):
+    if out == n and factor in (None, 1.0) and not any_size:
         return x
-    if out == whole * n and factor in (None, float(whole)):  # every element as often
+    kind = dt.float64 if x.dtype is dt.float64 else dt.float32
+    scale, half = _scale(n, out, factor), 0.5 if exact else 0.0
+    fixed = factor is not None or not any_size
+    if fixed and out % n == 0 and _as_often(n, out, scale, half, kind):
         lead, behind = x.shape[: axis + 1], x.shape[axis + 1 :]
         column = b.reshape(x, (*lead, 1, *behind))
-        return b.reshape(b.expand(column, (*lead, whole, *behind)), (*lead[:-1], out, *behind))
-    kind = dt.float64 if x.dtype is dt.float64 else dt.float32
+        return b.reshape(b.expand(column, (*lead, out // n, *behind)), (*lead[:-1], out, *behind))
     place = b.cast(b.iota((out,), 0, dt.int64), kind)
     if exact:
-        place = b.add(place, b.full_like(place, 0.5))
-    place = b.mul(place, b.full_like(place, _scale(n, out, factor)))
+        place = b.add(place, b.full_like(place, half))
+    place = b.mul(place, b.full_like(place, scale))
     index = b.cast(place, dt.int64)  # which truncates
     return take(x, apply(b.MINIMUM, index, b.full_like(index, n - 1)), axis)
 
@@ -176,9 +195,10 @@ def interpolate(
         if rank == 5:
             kernel = f"compute_indices_weights_{'nearest' if nearest else 'linear'}"
         raise unsupported(kernel, x.dtype)
+    any_size = nearest and of_any_size(name, x.shape, *sizes)
     for axis, (n, factor) in enumerate(zip(sizes, factors, strict=True), 2):
         if nearest:
-            x = _nearest(x, axis, n, factor, mode == "nearest-exact")
+            x = _nearest(x, axis, n, factor, mode == "nearest-exact", any_size)
         else:
             x = _linear(x, axis, n, factor, corners)
     return Tensor._wrap(x)

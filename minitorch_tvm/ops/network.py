@@ -216,7 +216,9 @@ Window = tuple[Shape, ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def _pool(cls: Callable[..., Op], shape: Shape, window: Window, ceil_mode: bool) -> Op:
+def _pool(
+    cls: Callable[..., Op], shape: Shape, window: Window, ceil_mode: bool, *options: bool
+) -> Op:
     """A pooling of [n, c, h, w] in ``shape``; RuntimeError if the window does not fit."""
     kernel, stride, padding, dilation = window
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
@@ -230,12 +232,12 @@ def _pool(cls: Callable[..., Op], shape: Shape, window: Window, ceil_mode: bool)
             f"Given input size: ({shape[1]}x{shape[2]}x{shape[3]}). Calculated output size: "
             f"({shape[1]}x{out[0]}x{out[1]}). Output size is too small"
         )
-    return intern(cls(kernel, stride, padding, dilation, out))
+    return intern(cls(kernel, stride, padding, dilation, out, *options))
 
 
-def max_pool2d(x: Node, window: Window, ceil_mode: bool) -> Node:
-    """Window maxima."""
-    return apply(_pool(pl.MaxPool, x.shape, window, ceil_mode), x)
+def max_pool2d(x: Node, window: Window, ceil_mode: bool, remembers: bool = False) -> Node:
+    """Window maxima; see :class:`.pool.MaxPool`."""
+    return apply(_pool(pl.MaxPool, x.shape, window, ceil_mode, remembers), x)
 
 
 def avg_pool2d(

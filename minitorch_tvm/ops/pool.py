@@ -190,6 +190,9 @@ class SumPoolGrad(BackToInput, kind=Kind.REDUCTION):
 class MaxPool(PoolBase, kind=Kind.REDUCTION):
     """max_pool(x: f[n, c, h, w]) -> f[n, c, *out]: window maxima, -inf outside; NaN wins."""
 
+    remembers: bool = False
+    """Gradients are told which elements won, whatever the sizes; else they may look for them."""
+
     def compute(self, te: TE, *xs: Tensor) -> Tensor:
         return self._reduced(te, "max", xs[0], xs[0].dtype.lowest)
 
@@ -199,7 +202,7 @@ class MaxPool(PoolBase, kind=Kind.REDUCTION):
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         (x,) = xs
-        if self.halves(x.shape[2:]):
+        if not self.remembers and self.halves(x.shape[2:]):
             # Looking for the winners when their gradient is there costs less than keeping them.
             return (apply(intern(MaxPoolGrad(*self._window, x.shape[2:])), ct, x),)
         where = apply(intern(MaxPoolIndex(*self._window)), x)

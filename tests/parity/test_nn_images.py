@@ -122,7 +122,7 @@ def test_output_size_of_transposed_convolutions() -> None:
 
 def test_positions_of_float32_are_torchs() -> None:
     with config.override(target="numpy"):
-        for n, factor in ((7, 1.3), (11, 2.9), (13, 0.7), (10, 3.3)):
+        for n, factor in ((7, 1.3), (11, 2.9), (13, 0.7), (10, 3.3), (3, 41.0), (2, 7.0)):
             array = RNG.normal(size=(1, 1, n)).astype(np.float32)
             for mode in ("nearest", "nearest-exact", "linear"):
                 ours = F.interpolate(mt.tensor(array), scale_factor=factor, mode=mode)

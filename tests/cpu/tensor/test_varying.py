@@ -217,6 +217,23 @@ def test_texts_of_any_length_are_convolved() -> None:
     assert events["padded_programs"] >= 10
 
 
+def test_images_of_any_size_have_one_structure() -> None:
+    def run() -> list[Any]:
+        down, up = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)
+        optimizer = optim.SGD([*down.parameters(), *up.parameters()], 0.1)
+        losses = []
+        for k, (h, w) in enumerate(zip(sizes(24, 10, 30), sizes(24, 30, 60)[::-1], strict=True)):
+            image = mt.from_numpy(np.random.default_rng(k).normal(size=(1, 3, h, w)).astype("f"))
+            small = F.max_pool2d(F.relu(down(image)), 2)
+            large = F.interpolate(small, size=(h, w), mode="nearest")
+            losses.append(stepped(optimizer, (up(large) - image[:, :2]).square().mean()))
+        return losses
+
+    _, events, _ = both(run)
+    assert events["padded_programs"] >= 5
+    assert events["compiles"] <= 18
+
+
 def test_words_behind_a_mask() -> None:
     """Of texts of any number and length some words are picked, and all are labelled."""
 
