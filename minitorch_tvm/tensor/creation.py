@@ -16,6 +16,7 @@ from ..core import errors
 from ..core.device import require_cpu
 from ..core.dtype import DType
 from ..core.shape import Shape
+from ..core.switches import check_format
 from ..ir.node import Node, leaf
 from ..ops import build as b
 from ..ops import derived as d
@@ -217,9 +218,11 @@ def zeros_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Zeros with the shape and dtype of ``input``."""
     x = tensor_of("zeros_like", "input", 1, input)
+    check_format("zeros_like", memory_format, x.ndim)
     kind, name = dtype or x.dtype, "zeros_like"
     return _constant(name, x.shape, 0, kind, device, requires_grad, pin_memory)
 
@@ -231,9 +234,11 @@ def ones_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Ones with the shape and dtype of ``input``."""
     x = tensor_of("ones_like", "input", 1, input)
+    check_format("ones_like", memory_format, x.ndim)
     kind, name = dtype or x.dtype, "ones_like"
     return _constant(name, x.shape, 1, kind, device, requires_grad, pin_memory)
 
@@ -245,9 +250,11 @@ def empty_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """As :func:`zeros_like`: memory is never handed out uninitialised."""
     x = tensor_of("empty_like", "input", 1, input)
+    check_format("empty_like", memory_format, x.ndim)
     kind, name = dtype or x.dtype, "empty_like"
     return _constant(name, x.shape, 0, kind, device, requires_grad, pin_memory)
 
@@ -260,9 +267,11 @@ def full_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """``fill_value`` with the shape and dtype of ``input``."""
     x = tensor_of("full_like", "input", 1, input)
+    check_format("full_like", memory_format, x.ndim)
     _place("full_like", device, pin_memory)
     kind = dt.as_dtype(dtype or x.dtype)
     return _finish(filled("full_like", x.shape, fill_value, kind), requires_grad)

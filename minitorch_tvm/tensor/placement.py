@@ -47,6 +47,16 @@ class Placement(TensorBase):
         return False
 
     @property
+    def is_sparse(self) -> bool:
+        """False: there are no sparse tensors."""
+        return False
+
+    @property
+    def is_quantized(self) -> bool:
+        """False: there are no quantized tensors."""
+        return False
+
+    @property
     def itemsize(self) -> int:
         """Bytes per element."""
         return self.dtype.itemsize

@@ -10,6 +10,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.device import require_cpu
 from ..core.shape import Shape
+from ..core.switches import check_format
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -70,9 +71,11 @@ def rand_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Uniform numbers in the shape of ``input``."""
     x = tensor_of("rand_like", "input", 1, input)
+    check_format("rand_like", memory_format, x.ndim)
     node = rng.uniform(x.shape, dt.as_dtype(dtype or x.dtype), generator)
     return _finish("rand_like", node, device, requires_grad, pin_memory)
 
@@ -85,9 +88,11 @@ def randn_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Standard normal numbers in the shape of ``input``."""
     x = tensor_of("randn_like", "input", 1, input)
+    check_format("randn_like", memory_format, x.ndim)
     node = rng.normal(x.shape, dt.as_dtype(dtype or x.dtype), generator)
     return _finish("randn_like", node, device, requires_grad, pin_memory)
 
@@ -140,12 +145,14 @@ def randint_like(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Integers in [low, high), or in [0, low), with the shape and dtype of ``input``.
 
     Raises NotImplementedError for a range of more than 2**32 integers.
     """
     x = tensor_of("randint_like", "input", 1, input)
+    check_format("randint_like", memory_format, x.ndim)
     first, end = _integers("randint_like", low, high)
     _not_empty(first, end)
     node = rng.integers(x.shape, first, end, dt.as_dtype(dtype or x.dtype), generator)

@@ -28,6 +28,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "of a tensor": lambda m: (m.zeros(2).device == m.device("cpu"), m.zeros(2).device.type),
     "facts": lambda m: (m.zeros(2).is_cpu, m.zeros(2).is_cuda, m.zeros(2).get_device()),
+    "kinds": lambda m: (m.zeros(2).is_sparse, m.zeros(2).is_quantized),
     "available": lambda m: (
         m.cuda.is_available(),
         m.cuda.device_count(),

@@ -105,6 +105,22 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "layout of a matrix": lambda m: m.ones(1, 2).to(memory_format=m.channels_last),
     "contiguous, of a matrix": lambda m: m.ones(1, 2).contiguous(memory_format=m.channels_last),
     "layout, wrong": lambda m: m.ones(1, 2).clone(memory_format=m.contiguous_format).tolist(),
+    **{
+        f"{name}, {layout}": lambda m, name=name, rest=rest, layout=layout: tuple(
+            getattr(m, name)(m.ones(1, 2), *rest, memory_format=getattr(m, layout)).shape
+        )
+        for name, *rest in (
+            ("zeros_like",),
+            ("ones_like",),
+            ("empty_like",),
+            ("full_like", 3.0),
+            ("rand_like",),
+            ("randn_like",),
+            ("randint_like", 4),
+        )
+        for layout in ("preserve_format", "channels_last")
+    },
+    "like, wrong layout": lambda m: m.zeros_like(m.ones(2), memory_format=3),
     "is contiguous": lambda m: [
         m.ones(2, 2, 3, 3).permute(*order).is_contiguous(memory_format=layout)
         for order in ((0, 1, 2, 3), (0, 3, 1, 2))
