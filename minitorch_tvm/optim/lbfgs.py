@@ -136,7 +136,6 @@ class LBFGS(Optimizer):
             first = closure()
         loss, evaluations = float(first), 1
         state["func_evals"] += 1
-        self._count()
         with no_grad():
             gradient = self._gradient()
             if _largest(gradient) <= group["tolerance_grad"]:

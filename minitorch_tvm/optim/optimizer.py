@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -46,8 +47,26 @@ def full_for(node: Node, value: float = 0.0, shape: Shape | None = None) -> Tens
     return Tensor._wrap(leaf(buffer, shape, node.dtype))
 
 
+def _evaluating(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The ``step`` of a subclass that has its own: what it leaves pending is evaluated.
+
+    Else updates of several steps would be one program, which would be compiled anew for every
+    number of steps between two losses that are looked at.
+    """
+
+    @functools.wraps(step)
+    def evaluated(self: Optimizer, *args: Any, **options: Any) -> Any:
+        result = step(self, *args, **options)
+        self._steps_done += 1
+        lazy.evaluate(reason="step")
+        return result
+
+    return evaluated
+
+
 class Optimizer:
-    """Base class.  Subclasses give defaults and record the update of one group.
+    """Base class.  Subclasses give defaults and record the update of one group, or have a
+    :meth:`step` of their own, as in PyTorch.
 
     ``params`` is an iterable of tensors, of (name, tensor) pairs, or of dicts with a "params" entry
     and options that override the defaults.
@@ -138,6 +157,8 @@ class Optimizer:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
+        if "step" in own:
+            cls.step = _evaluating(own["step"])  # type: ignore[method-assign]
         # What is inherited is of another update.
         cls._describes_update = "_add_reads" in own or (
             cls._describes_update and "_update" not in own

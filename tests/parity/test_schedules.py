@@ -346,6 +346,14 @@ def test_cycled_momentum_needs_an_optimizer_that_has_one() -> None:
                 make(lib.optim.lr_scheduler, opt)
 
 
+def _by_hand(lib: Any, like: Any) -> Any:
+    class ByHand(lib.optim.Optimizer):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> None:
+            """Nothing."""
+
+    return ByHand(like.param_groups[0]["params"], {"lr": 0.1})
+
+
 def test_warnings_come_where_torch_has_them() -> None:
     def counts(lib: Any) -> list[int]:
         found = []
@@ -358,6 +366,8 @@ def test_warnings_come_where_torch_has_them() -> None:
             lambda o: s.ExponentialLR(o, 0.5).get_lr(),
             lambda o: s.ReduceLROnPlateau(o).step(1.0),
             lambda o: [x for x in [s.LinearLR(o)] if o.step() or x.step(2)],
+            lambda o: [x for x in [s.LinearLR(_by_hand(lib, o))] if x.step()],
+            lambda o: [x for x in [s.LinearLR(_by_hand(lib, o))] if x.optimizer.step() or x.step()],
         ]
         for action in actions:
             with warnings.catch_warnings(record=True) as caught:

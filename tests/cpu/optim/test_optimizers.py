@@ -197,6 +197,37 @@ def test_step_evaluates_everything_that_is_pending() -> None:
         np.testing.assert_array_equal(total.numpy(), [1.0])
 
 
+def test_a_step_by_hand_evaluates_everything_that_is_pending() -> None:
+    """As programs for PyTorch write optimizers: else the updates of many steps pile up."""
+
+    class Signs(mt.optim.Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        @mt.no_grad()
+        def step(self, closure: Any = None) -> Any:
+            """Its own text."""
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad.sign(), alpha=-group["lr"])
+            return "result"
+
+    assert Signs.step.__doc__ == "Its own text."
+    net = model()
+    opt = Signs(net.parameters(), 0.1)
+    seen = []
+    for _ in range(4):
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(net(X), Y)
+        loss.backward()
+        before = programs()
+        assert opt.step() == "result"
+        seen.append(programs() - before)
+        assert not loss.node.pending
+        assert not any(p.node.pending for p in net.parameters())
+    assert seen[1:] == [0, 0, 0]
+
+
 def test_values_recorded_before_the_step_keep_the_old_weights() -> None:
     w = mt.tensor([2.0], requires_grad=True)
     opt = mt.optim.SGD([w], lr=1.0)
