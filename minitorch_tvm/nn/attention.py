@@ -6,12 +6,14 @@ import math
 from typing import Any
 
 from ..core import dtype as dt
+from ..core.shape import Size
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
 from ..ops import network as net
 from ..ops.composite import composite
 from ..tensor import Tensor
+from ..tensor.functions import cat
 from . import functional as F
 from . import init
 from .functions import attention_with_weights
@@ -29,9 +31,11 @@ class MultiheadAttention(Module):
 
     ``in_proj_weight`` [3 embed_dim, embed_dim] makes queries, keys and values, ``out_proj`` joins
     the heads.  Inputs are [length, batch, embed_dim], with ``batch_first`` [batch, length,
-    embed_dim], or [length, embed_dim].  Raises AssertionError if the heads do not divide
-    ``embed_dim``; ValueError for ``add_bias_kv``, ``add_zero_attn`` and other sizes of keys and
-    values (``kdim``, ``vdim``), which are not supported.
+    embed_dim], or [length, embed_dim].  Keys and values of other sizes ``kdim`` and ``vdim`` have
+    weights of their own: ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight``.
+    ``add_bias_kv`` puts a learned key and value behind the others (``bias_k``, ``bias_v``), and
+    ``add_zero_attn`` a zero, which no mask hides.  Raises AssertionError if the heads do not divide
+    ``embed_dim``.
 
     >>> import minitorch_tvm as mt
     >>> layer, x = mt.nn.MultiheadAttention(8, 2, batch_first=True), mt.randn(3, 5, 8)
@@ -40,8 +44,10 @@ class MultiheadAttention(Module):
     (torch.Size([3, 5, 8]), torch.Size([3, 5, 5]))
     """
 
-    in_proj_weight: Parameter
+    in_proj_weight: Parameter | None
     in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
 
     def __init__(
         self,
@@ -65,20 +71,25 @@ class MultiheadAttention(Module):
             )
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
-        for name, unsupported in (
-            ("add_bias_kv=True", add_bias_kv),
-            ("add_zero_attn=True", add_zero_attn),
-            (f"kdim={kdim}", kdim not in (None, embed_dim)),
-            (f"vdim={vdim}", vdim not in (None, embed_dim)),
-        ):
-            if unsupported:
-                raise ValueError(f"MultiheadAttention: {name} is not supported")
         self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
         self.dropout = dropout
         self.batch_first = batch_first
-        self.in_proj_weight = new_parameter((3 * embed_dim, embed_dim), device, dtype)
+        self.add_zero_attn = add_zero_attn
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        own = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
+        if self._qkv_same_embed_dim:
+            self.in_proj_weight = new_parameter((3 * embed_dim, embed_dim), device, dtype)
+            for name in own:
+                self.register_parameter(f"{name}_proj_weight", None)
+        else:
+            for name, size in own.items():
+                weight = new_parameter((embed_dim, size), device, dtype)
+                self.register_parameter(f"{name}_proj_weight", weight)
+            self.register_parameter("in_proj_weight", None)
         if bias:
             self.in_proj_bias = new_parameter((3 * embed_dim,), device, dtype)
         else:
@@ -86,11 +97,22 @@ class MultiheadAttention(Module):
         self.out_proj = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
-        init.xavier_uniform_(self.in_proj_weight)
+        for name in ("bias_k", "bias_v"):
+            extra = new_parameter((1, 1, embed_dim), device, dtype) if add_bias_kv else None
+            self.register_parameter(name, extra)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            if (weight := getattr(self, name)) is not None:
+                init.xavier_uniform_(weight)
         if self.in_proj_bias is not None:
             init.zeros_(self.in_proj_bias)
             assert self.out_proj.bias is not None
             init.zeros_(self.out_proj.bias)
+        for extra in (self.bias_k, self.bias_v):
+            if extra is not None:
+                init.xavier_normal_(extra)
 
     def forward(
         self,
@@ -134,8 +156,11 @@ class MultiheadAttention(Module):
                 key_padding_mask = key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        self._check_keys(key, value)
         q, k, v = self._projected(query, key, value)
         mask = self._mask(q, k, key_padding_mask, attn_mask)
+        if self.bias_k is not None or self.add_zero_attn:
+            k, v, mask = self._with_more(k, v, mask)
         p = self.dropout if self.training else 0.0
         weights: Tensor | None = None
         if need_weights:
@@ -149,24 +174,65 @@ class MultiheadAttention(Module):
             return y.squeeze(0), weights
         return y if self.batch_first else y.transpose(0, 1), weights
 
+    def _check_keys(self, key: Tensor, value: Tensor) -> None:
+        """AssertionError unless [n, length, size] are those of this layer, and of as many."""
+        if self._qkv_same_embed_dim:
+            if key.shape != value.shape:
+                shapes = [Size((t.shape[1], t.shape[0], *t.shape[2:])) for t in (key, value)]
+                raise AssertionError("key shape {} does not match value shape {}".format(*shapes))
+            return
+        if key.shape[:2] != value.shape[:2]:
+            dims = [Size(t.shape[:2][::-1]) for t in (key, value)]
+            raise AssertionError(
+                "key's sequence and batch dims {} do not match value's {}".format(*dims)
+            )
+        for name, x, size in (("key", key, self.kdim), ("value", value, self.vdim)):
+            if x.shape[-1] != size:
+                raise AssertionError(
+                    f"expecting {name} weights shape of {(self.embed_dim, x.shape[-1])}, but got "
+                    f"{Size((self.embed_dim, size))}"
+                )
+
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values, [n, heads, length, head_dim]."""
-        weight, bias, e = self.in_proj_weight.node, self.in_proj_bias, self.embed_dim
+        bias, e = self.in_proj_bias, self.embed_dim
         offset = None if bias is None else bias.node
-        if query is key and key is value:
-            together = net.linear(query.node, weight, offset)
+        if query is key and key is value and self.in_proj_weight is not None:
+            together = net.linear(query.node, self.in_proj_weight.node, offset)
             parts = [(together, i, 3) for i in range(3)]
         else:
             parts = []
             for i, x in enumerate((query, key, value)):
                 own = None if offset is None else b.narrow(offset, 0, i * e, (i + 1) * e)
-                parts.append(
-                    (net.linear(x.node, b.narrow(weight, 0, i * e, (i + 1) * e), own), 0, 1)
-                )
+                parts.append((net.linear(x.node, self._weight(i), own), 0, 1))
         return [
             Tensor._wrap(apply(composite("Heads", _heads, i, count, self.num_heads), x))
             for x, i, count in parts
         ]
+
+    def _weight(self, number: int) -> Node:
+        """What makes queries, keys or values."""
+        if self.in_proj_weight is None:
+            found: Parameter = getattr(self, f"{'qkv'[number]}_proj_weight")
+            return found.node
+        e = self.embed_dim
+        return b.narrow(self.in_proj_weight.node, 0, number * e, (number + 1) * e)
+
+    def _with_more(
+        self, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and their mask, with the learned and the zero ones behind."""
+        n, heads, length, width = k.shape
+        found = []
+        for x, extra in ((k, self.bias_k), (v, self.bias_v)):
+            parts = [x]
+            if extra is not None:
+                parts.append(extra.reshape(1, heads, 1, width).expand(n, heads, 1, width))
+            if self.add_zero_attn:
+                parts.append(x.new_zeros(n, heads, 1, width))
+            found.append(cat(parts, 2))
+        k, v = found
+        return k, v, None if mask is None else F.pad(mask, (0, k.shape[2] - length))
 
     def _mask(
         self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None

@@ -87,10 +87,19 @@ class RNNBase(Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self._directions]
 
     def _weights(self, suffix: str) -> list[Parameter]:
+        return [getattr(self, name) for name in self._names(suffix)]
+
+    def _names(self, suffix: str) -> list[str]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
         if self.proj_size:
             names += ("weight_hr",)
-        return [getattr(self, n + suffix) for n in names]
+        return [name + suffix for name in names]
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """Names of the parameters of every layer and direction; PyTorch's programs ask for it."""
+        layers = range(self.num_layers)
+        return [self._names(s) for layer in layers for s in self._suffixes(layer)]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:

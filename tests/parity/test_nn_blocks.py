@@ -225,6 +225,16 @@ HEADS: list[Any] = [
     ({"batch_first": True}, (2, 5, 6), (2, 3, 6), {"masks": "float"}),
     ({}, (5, 2, 6), None, {"masks": "bool", "need_weights": False}),
     ({"batch_first": True}, (2, 5, 6), None, {"masks": "heads"}),
+    ({"batch_first": True, "kdim": 4, "vdim": 3}, (2, 5, 6), (2, 3, 4), {"masks": "bool"}),
+    ({"vdim": 3, "bias": False}, (5, 6), (4, 6), {"average_attn_weights": False}),
+    ({"batch_first": True, "add_bias_kv": True}, (2, 5, 6), None, {"masks": "heads"}),
+    ({"add_zero_attn": True}, (5, 2, 6), (4, 2, 6), {"need_weights": False}),
+    (
+        {"batch_first": True, "add_bias_kv": True, "add_zero_attn": True, "kdim": 4},
+        (2, 5, 6),
+        (2, 3, 4),
+        {"masks": "float"},
+    ),
 ]
 
 
@@ -234,7 +244,9 @@ def test_multihead_attention(options: Any, shape: Any, other: Any, call: Any) ->
     theirs = torch.nn.MultiheadAttention(6, 2, **options)
     assert repr(ours) == repr(theirs)
     copied(ours, theirs)
-    pairs = [both(*shape)] if other is None else [both(*shape), both(*other), both(*other)]
+    pairs = [both(*shape)]
+    if other is not None:
+        pairs += [both(*other), both(*other[:-1], ours.vdim)]
     inputs = [p[0] for p in pairs] * (3 if other is None else 1)
     their_inputs = [p[1] for p in pairs] * (3 if other is None else 1)
     call = dict(call)
@@ -398,6 +410,15 @@ MISTAKES: list[Any] = [
     lambda t, nn, f: t.tril(t.zeros(3)),
     lambda t, nn, f: nn.MultiheadAttention(5, 2),
     lambda t, nn, f: nn.MultiheadAttention(0, 2),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(n, 1, 4) for n in (2, 3, 5)]),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2, batch_first=True)(
+        *[t.zeros(2, n, 4) for n in (2, 3, 5)]
+    ),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2, kdim=3)(*[t.zeros(2, 1, 4)] * 3),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2, vdim=3)(*[t.zeros(2, 1, 4)] * 3),
+    lambda t, nn, f: nn.MultiheadAttention(4, 2, vdim=3)(
+        *[t.zeros(*s) for s in ((2, 1, 4), (3, 1, 4), (5, 1, 3))]
+    ),
     lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 2, 4)] * 3),
     lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 5)] * 3),
     lambda t, nn, f: nn.MultiheadAttention(4, 2)(*[t.zeros(2, 2, 4)] * 3, is_causal=True),

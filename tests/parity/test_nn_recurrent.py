@@ -66,6 +66,7 @@ def test_layers(target: str) -> None:
     ours, wanted = [], []
     for name, options, batch, with_state in cases:
         pair = [getattr(m.nn, name)(3, 4, **options) for m in (mt, torch)]
+        assert pair[0]._all_weights == pair[1]._all_weights
         _copied(*pair)
         count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
         shape = (3, batch, 3) if batch else (3, 3)
