@@ -1,7 +1,8 @@
 """Lines that compile again and again, and what varies or grows there.
 
 Where a slice begins is part of a program.  A line that takes slices in ever other places of a value
-that is still to be computed is noticed here, and then records where they begin as data.
+that is still to be computed is noticed here, and then records where they begin as data.  So is a
+line that sets ever other regions of such a value to a number.
 """
 
 from __future__ import annotations
@@ -124,6 +125,9 @@ _CHANGING: set[_Line] = set()
 _LAST: dict[_Line, tuple[int, Graph]] = {}
 """How many programs a line has compiled, and the last one."""
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
+"""Lines that take slices in ever other places, by the tensor's shape, the slices' and steps."""
+_COVERING: dict[Shape, set[tuple[str, int]]] = {}
+"""Lines that write to ever other regions, by the tensor's shape."""
 
 
 def varies(kind: Hashable, form: Hashable, few: int = _FEW) -> bool:
@@ -155,7 +159,15 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
     """True if the user's current line took slices of such sizes in ever other places."""
-    lines = _MOVING.get((shape, sizes, steps)) if _MOVING else None
+    return _MOVING != {} and _is_in(_MOVING.get((shape, sizes, steps)))
+
+
+def covers(shape: Shape) -> bool:
+    """True if the user's current line wrote to ever other regions of tensors of such a shape."""
+    return _COVERING != {} and _is_in(_COVERING.get(shape))
+
+
+def _is_in(lines: set[tuple[str, int]] | None) -> bool:
     place = errors.user_place() if lines else None
     # Lines, as the interpreter tells other instructions of them once a loop is warm.
     return place is not None and lines is not None and errors.line_of(place) in lines
@@ -251,12 +263,19 @@ def _grown(different: Sequence[Pair]) -> bool:
 
 
 def _compare(graph: Graph, different: Sequence[Pair]) -> None:
-    """Remember slices that were elsewhere in a program that has as many values.
+    """Remember slices and writes that were elsewhere in a program that has as many values.
 
     A loop along a dimension takes slices in many places, too, but in one program, which is
     compiled once.
     """
     for _, a, b in different:
+        if isinstance(a.op, Insert) and isinstance(b.op, Insert):
+            if a.shape == b.shape and a.inputs == b.inputs and b.place is not None:
+                line = errors.line_of(b.place)
+                before = varies((line, "written", a.shape), a.op)
+                if varies((line, "written", b.shape), b.op) or before:
+                    _COVERING.setdefault(b.shape, set()).add(line)
+            continue
         if not (isinstance(a.op, Slice) and isinstance(b.op, Slice)) or a == b:
             continue
         like = (a.inputs, a.shape, a.dtype, a.op.steps) == (b.inputs, b.shape, b.dtype, b.op.steps)
@@ -283,4 +302,5 @@ def forget() -> None:
     _CHANGING.clear()
     _LAST.clear()
     _MOVING.clear()
+    _COVERING.clear()
     _FORMS.clear()

@@ -17,15 +17,16 @@ import numpy as np
 
 from .. import lazy
 from ..core import errors
-from ..core.dtype import Category, DType, int64
+from ..core.dtype import Category, DType, bool_, int64
 from ..core.events import EVENTS
 from ..core.shape import Shape, broadcast, numel, without_leading
 from ..ir.node import MODE, Node, leaf, others
 from ..ir.trace import Prefix, Trace
 from ..ops import build as b
 from ..ops import gather as ga
+from ..ops.movement import Expand, Reshape
 from ..runtime.memory import Buffer, buffer_of, join
-from ..sites import moves, varies
+from ..sites import covers, moves, varies
 
 if TYPE_CHECKING:
     from .core import TensorBase
@@ -112,6 +113,30 @@ def _picked(x: Node, region: Region) -> Node | None:
             positions = np.arange(taken.start, taken.stop, taken.step)
             x = ga.take(x, leaf(buffer_of(positions, int64), (size,), int64), axis)
     return b.reshape(x, region.shape)
+
+
+def covered(x: Node, region: Region, value: Node) -> Node | None:
+    """``x`` with a region that data tells from the rest, if it varies in the user's line.
+
+    None if the write is to be recorded with its place: that of other values than one repeated, too.
+    """
+    if MODE.trace.capture is not None or not covers(x.shape):
+        return None
+    while numel(value.shape) != 1:
+        if not isinstance(value.op, (Expand, Reshape)) or not value.inputs:
+            return None
+        (value,) = value.inputs
+    EVENTS.add("regions_covered")
+    inside = np.ones((1,) * len(x.shape), np.bool_)
+    for axis, (taken, size, n) in enumerate(
+        zip(region.slices(), region.sizes, x.shape, strict=True)
+    ):
+        if size != n:
+            along = np.zeros(n, np.bool_)
+            along[taken] = True
+            inside = inside & along.reshape(-1, *(1,) * (len(x.shape) - axis - 1))
+    mask = leaf(buffer_of(inside, bool_), inside.shape, bool_)
+    return b.where(mask, b.reshape(value, ()), x)
 
 
 def store(

@@ -261,6 +261,69 @@ def test_regions_of_pending_values_are_few_programs(kind: str) -> None:
     assert EVENTS.get("compiles") - before <= 13  # without picking 2 per place
 
 
+@pytest.mark.parametrize("kind", ["number", "tensor", "view", "integers"])
+def test_regions_of_pending_values_set_to_one_value_are_few_programs(kind: str) -> None:
+    """As where bands of spectra are hidden at random."""
+    rng = np.random.default_rng(1)
+    w = mt.tensor(VALUES[0] / 10, requires_grad=True)  # 3 x 4
+    x = mt.tensor(VALUES[1:3].reshape(8, 3) / 100)
+    before, covered = EVENTS.get("compiles"), EVENTS.get("regions_covered")
+    for _ in range(30):
+        a, m, c, n, step = rng.integers(0, [7, 4, 4, 4, 2]).tolist()  # some regions are empty
+        index = (slice(a, a + m, 1 + step), slice(c, c + n))
+        inside = np.zeros((8, 4), np.bool_)
+        inside[index] = True
+        w.grad = None
+        y = (x @ w).exp()
+        z = np.exp(x.numpy() @ w.detach().numpy())
+        if kind == "integers":
+            y = (y * 100).int()
+            y[index] = -3
+            np.testing.assert_array_equal(y.numpy()[inside], -3)
+            np.testing.assert_allclose(y.numpy()[~inside], (z * 100)[~inside], atol=1.001)
+            continue
+        slope = np.where(inside, 0, z)
+        if kind == "number":
+            y[index] = math.inf
+            wanted = np.where(inside, math.inf, z)
+        elif kind == "tensor":
+            y[index] = y.mean()
+            wanted = np.where(inside, z.mean(), z)
+            slope = slope + z * inside.mean()
+        else:
+            y[index].zero_()
+            wanted = np.where(inside, 0, z)
+        y.sum().backward()
+        np.testing.assert_allclose(y.tolist(), wanted, rtol=1e-5)
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), x.numpy().T @ slope, rtol=1e-5)
+    assert EVENTS.get("regions_covered") > covered
+    assert EVENTS.get("compiles") - before <= 16  # else one or two per place
+
+
+def test_other_values_and_watched_calls_are_written_to_places_as_before() -> None:
+    w = mt.tensor(VALUES[0] / 10, requires_grad=True)
+    x = mt.tensor(VALUES[1:3].reshape(8, 3) / 100)
+
+    def written(k: int, value: Any) -> mt.Tensor:
+        y = (x @ w).exp()
+        y[k] = value
+        return y
+
+    for k in range(8):
+        written(k, 1.0).sum().item()  # the line is known from here on
+    covered = EVENTS.get("regions_covered")
+    z = np.exp(x.numpy() @ w.detach().numpy())
+    row = np.arange(4, dtype=np.float32)
+    for k in range(8):
+        found = written(k, mt.tensor(row) * 2).detach().numpy()
+        np.testing.assert_allclose(found, np.where(np.arange(8)[:, None] == k, row * 2, z), 1e-5)
+    watched = mt.compile(lambda k: written(k, 7.0).detach())
+    for k in (2, 5):
+        np.testing.assert_array_equal(watched(k).numpy()[k], 7.0)
+    assert EVENTS.get("regions_covered") == covered
+
+
 def test_slices_of_a_loop_stay_slices() -> None:
     x = mt.tensor(VALUES.reshape(12, 10) / 100)
     before = EVENTS.get("compiles"), EVENTS.get("regions_picked")
