@@ -13,7 +13,7 @@ import os
 import tempfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +28,8 @@ from .tensor import Tensor, tensor
 
 _FORMAT = "minitorch_tvm.v1"
 Array = np.ndarray[Any, Any]
+_STORED = {np.dtype(c) for c in "?bBhHiIlLqQefd"}
+"""What numpy's arrays and numbers may be made of; safetensors has no others."""
 Target = str | os.PathLike[str] | IO[bytes]
 
 
@@ -39,14 +41,19 @@ class _Writer:
         self._names: dict[int, str] = {}
 
     def tensor(self, t: Tensor, path: str) -> dict[str, Any]:
-        name = self._names.get(id(t))
+        name = self._name(t, path, lambda: t._array("save"))
+        return {"t": name, "g": True} if t.requires_grad and t.is_leaf else {"t": name}
+
+    def _name(self, value: Any, path: str, array: Callable[[], Array]) -> str:
+        """That of an entry in the table, which is made where there is none yet."""
+        name = self._names.get(id(value))
         if name is None:
             name = path or "tensor"
             while name in self.arrays:  # keys 1 and "1", or a dot inside a key
                 name += "_"
-            self._names[id(t)] = name
-            self.arrays[name] = t._array("save")
-        return {"t": name, "g": True} if t.requires_grad and t.is_leaf else {"t": name}
+            self._names[id(value)] = name
+            self.arrays[name] = array()
+        return name
 
     def encode(self, value: Any, path: str) -> Any:
         if value is None or isinstance(value, (bool, str)):
@@ -56,6 +63,10 @@ class _Writer:
             return {"f": value.hex()} if isinstance(value, float) else value
         if isinstance(value, Tensor):
             return self.tensor(value, path)
+        scalar = isinstance(value, np.generic)
+        if (scalar or type(value) is np.ndarray) and value.dtype in _STORED:
+            name = self._name(value, path, lambda: np.asarray(value, order="C"))
+            return {"n" if scalar else "a": name}
         if isinstance(value, Size):
             return {"s": list(value)}
         if isinstance(value, dt.DType):
@@ -70,7 +81,7 @@ class _Writer:
         raise TypeError(
             f"cannot save an object of type {type(value).__name__}"
             + (f" (at {path!r})" if path else "")
-            + ": only tensors, numbers, strings, None, dicts, lists and tuples can be saved"
+            + ": only tensors, arrays, numbers, strings, None, dicts, lists and tuples can be saved"
             + hint
         )
 
@@ -126,9 +137,10 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 def save(obj: Any, f: Target) -> None:
     """Write ``obj`` to a path (atomically) or to a binary file object; evaluates its tensors.
 
-    ``obj`` may be a tensor, number, string, None, or dicts, lists and tuples of such, to any
-    depth: a module's or optimizer's ``state_dict()``, or a checkpoint of several.  A tensor that
-    occurs twice is stored once.  Raises TypeError, naming the place, for anything else.
+    ``obj`` may be a tensor, an array or number (of numpy, too), string, None, or dicts, lists and
+    tuples of such, to any depth: a module's or optimizer's ``state_dict()``, or a checkpoint of
+    several.  A tensor that occurs twice is stored once.  Raises TypeError, naming the place, for
+    anything else.
 
     >>> import io
     >>> import minitorch_tvm as mt
@@ -152,15 +164,15 @@ class _Reader:
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
-        self._tensors: dict[str, Tensor] = {}
+        self._made: dict[str, Any] = {}
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def tensor(self, name: str, requires_grad: bool) -> Tensor:
-        t = self._tensors.get(name)
-        if t is None:
-            t = self._tensors[name] = _tensor(name, self._arrays[name])
-            if requires_grad:
-                t.requires_grad_()
-        return t
+        return _tensor(name, self._arrays[name]).requires_grad_(requires_grad)
 
     def decode(self, node: Any) -> Any:
         if isinstance(node, list):
@@ -168,8 +180,13 @@ class _Reader:
         if not isinstance(node, dict):
             return node
         if "t" in node:
-            return self.tensor(node["t"], bool(node.get("g")))
+            name = node["t"]
+            return self._once(name, lambda: self.tensor(name, bool(node.get("g"))))
         ((kind, value),) = node.items()
+        if kind in ("a", "n"):
+            # A copy: what was read cannot be written to.
+            array = self._once(value, self._arrays[value].copy)
+            return array if kind == "a" else array[()]
         if kind == "f":
             return float.fromhex(value)
         if kind == "s":
@@ -237,13 +254,11 @@ def load(f: Target, map_location: Any = None, *, weights_only: bool = True) -> A
 
     Leaf tensors come back with their dtype and ``requires_grad``; a Parameter comes back as a
     Tensor.  ``map_location`` may be None or the CPU, a dict that sends nothing from there
-    elsewhere, or a function, which is not called: all tensors are on the CPU.
-    ``weights_only=False`` raises ValueError: this never unpickles.  Raises FileNotFoundError for a
-    wrong path, RuntimeError for a damaged file (lengths, structure and checksums are verified),
-    TypeError for dtypes without counterpart.
+    elsewhere, or a function, which is not called: all tensors are on the CPU.  ``weights_only``
+    changes nothing: no code of a file is run, and pickles are refused in any case.  Raises
+    FileNotFoundError for a wrong path, RuntimeError for a damaged file (lengths, structure and
+    checksums are verified), TypeError for dtypes without counterpart.
     """
-    if not weights_only:
-        raise ValueError("weights_only=False is not supported: load never runs code from a file")
     _to_cpu(map_location)
     if isinstance(f, (str, os.PathLike)):
         return _parse(Path(f).read_bytes(), str(f))
