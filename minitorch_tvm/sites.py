@@ -158,7 +158,10 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
 
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
-    """True if the user's current line took slices of such sizes in ever other places."""
+    """True if the user's current line took slices of such sizes in ever other places.
+
+    Of ``sizes`` without any entry: slices whose sizes have varied, too.
+    """
     return _MOVING != {} and _is_in(_MOVING.get((shape, sizes, steps)))
 
 
@@ -278,13 +281,15 @@ def _compare(graph: Graph, different: Sequence[Pair]) -> None:
             continue
         if not (isinstance(a.op, Slice) and isinstance(b.op, Slice)) or a == b:
             continue
-        like = (a.inputs, a.shape, a.dtype, a.op.steps) == (b.inputs, b.shape, b.dtype, b.op.steps)
+        like = (a.inputs, a.dtype, a.op.steps) == (b.inputs, b.dtype, b.op.steps)
         if like and b.place is not None:
             whole = graph.values[b.inputs[0]].shape
-            kind, line = (whole, b.shape, b.op.steps), errors.line_of(b.place)
-            before = varies((line, kind), a.op.starts)
-            if varies((line, kind), b.op.starts) or before:
-                _MOVING.setdefault(kind, set()).add(line)
+            line = errors.line_of(b.place)
+            for sizes in (b.shape, ()) if a.shape == b.shape else ((),):
+                kind = (whole, sizes, b.op.steps)
+                before = varies((line, kind), a.op.starts)
+                if varies((line, kind), b.op.starts) or before:
+                    _MOVING.setdefault(kind, set()).add(line)
 
 
 def _difference(previous: Graph, graph: Graph) -> str:

@@ -115,6 +115,20 @@ def _picked(x: Node, region: Region) -> Node | None:
     return b.reshape(x, region.shape)
 
 
+def rolled(x: Node, shifts: Sequence[int], axes: Sequence[int]) -> Node | None:
+    """``x`` moved by as many places as data says, if they vary in the user's line; else None."""
+    if MODE.trace.capture is not None or not numel(x.shape):
+        return None
+    if not moves(x.shape, (), (1,) * len(x.shape)):
+        return None
+    EVENTS.add("regions_picked")
+    for shift, axis in zip(shifts, axes, strict=True):
+        n = x.shape[axis]
+        positions = np.arange(n) - shift % n
+        x = ga.take(x, leaf(buffer_of(positions % n, int64), (n,), int64), axis)
+    return x
+
+
 def covered(x: Node, region: Region, value: Node) -> Node | None:
     """``x`` with a region that data tells from the rest, if it varies in the user's line.
 

@@ -13,6 +13,7 @@ from ..core.shape import contiguous_strides, infer_reshape, numel, wrap_dim
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import moves as mo
+from . import at_once
 from .core import TensorBase, leaf_of
 from .gathering import index_select, values_of
 from .picks import Picks
@@ -70,14 +71,16 @@ class Moves(Picks):
         axes = () if dims is None else _dims("roll", "dims", 2, dims)
         if not axes and len(by) == 1:
             flat = b.reshape(x, (numel(x.shape),))
-            return self._wrap(b.reshape(mo.roll(flat, by, (0,)), x.shape))
+            moved = at_once.rolled(flat, by, (0,)) or mo.roll(flat, by, (0,))
+            return self._wrap(b.reshape(moved, x.shape))
         if len(axes) != len(by):
             raise RuntimeError(
                 f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(axes)}"
             )
         if not x.shape:
             raise IndexError(f"Dimension specified as {axes[0]} but tensor has no dimensions")
-        return self._wrap(mo.roll(x, by, [wrap_dim(d, len(x.shape)) for d in axes]))
+        along = [wrap_dim(d, len(x.shape)) for d in axes]
+        return self._wrap(at_once.rolled(x, by, along) or mo.roll(x, by, along))
 
     def repeat(self, *repeats: Any) -> Tensor:
         """A copy with this tensor so many times along each dimension; new ones come first.

@@ -301,6 +301,29 @@ def test_regions_of_pending_values_set_to_one_value_are_few_programs(kind: str) 
     assert EVENTS.get("compiles") - before <= 16  # else one or two per place
 
 
+@pytest.mark.parametrize("kind", ["flat", "rows", "both"])
+def test_rolls_by_ever_other_numbers_are_few_programs(kind: str) -> None:
+    x = mt.tensor(VALUES[1:3].reshape(8, 3) / 100, requires_grad=True)
+    weights = np.arange(24, dtype=np.float32).reshape(8, 3)
+    before, picked = EVENTS.get("compiles"), EVENTS.get("regions_picked")
+    for k in range(14):
+        how: Any = {
+            "flat": (5 * k - 30,),
+            "rows": (3 * k + 1, 0),
+            "both": ((k + 1, 1 - 3 * k), (0, -1)),
+        }[kind]
+        x.grad = None
+        y = mt.roll(x.exp(), *how)
+        (y * mt.tensor(weights)).sum().backward()
+        z = np.exp(x.detach().numpy())
+        np.testing.assert_allclose(y.tolist(), np.roll(z, *how), rtol=1e-6)
+        assert x.grad is not None
+        back = np.roll(weights, [-s for s in np.ravel(how[0])] if how[1:] else -how[0], *how[1:])
+        np.testing.assert_allclose(x.grad.numpy(), back * z, rtol=1e-5)
+    assert EVENTS.get("regions_picked") > picked
+    assert EVENTS.get("compiles") - before <= 16
+
+
 def test_other_values_and_watched_calls_are_written_to_places_as_before() -> None:
     w = mt.tensor(VALUES[0] / 10, requires_grad=True)
     x = mt.tensor(VALUES[1:3].reshape(8, 3) / 100)
