@@ -10,9 +10,10 @@ from ..core import dtype as dt
 from ..core.arguments import flag, integer
 from ..core.bounds import Bounds
 from ..core.shape import Size
-from ..ir.node import MODE, Node
+from ..ir.node import MODE, Node, leaf
 from ..ops import bags
 from ..ops import build as b
+from ..runtime.memory import buffer_of
 from ..tensor import Tensor
 from ..tensor.core import node_of
 from ..tensor.gathering import checked
@@ -86,7 +87,8 @@ def embedding_bag(
         starts = _checked_starts(starts, index.shape[0])
         count = max(count - 1, 0) if include_last_offset else count
     index = checked(index, _rows(n))
-    return Tensor._wrap(bags.embedding_bag(table, index, starts, weights, mode, count, row))
+    bag = None if starts is None else _numbers(starts, index.shape[0])
+    return Tensor._wrap(bags.embedding_bag(table, index, bag, weights, mode, count, row))
 
 
 def _no_row(rows: int, padding_idx: int | None) -> Exception:
@@ -154,6 +156,18 @@ def _checked_starts(starts: Node, length: int) -> Node:
     before = b.narrow(starts, 0, 0, n - 1)
     sizes = checked(b.sub(b.narrow(starts, 0, 1, n), before), _SIZES)
     return b.cat([first, b.add(before, sizes)], 0)
+
+
+def _numbers(starts: Node, count: int) -> Node:
+    """In which bag each of ``count`` positions is; at once, where it is known when bags start.
+
+    Or every step would search for them, in a program of some fifty operations for each table.
+    """
+    if starts.buffer is None or MODE.trace.capture is not None:
+        return bags.numbers(starts, count)
+    values = starts.buffer.numpy(starts.shape, starts.dtype)
+    found = np.searchsorted(values, np.arange(count), "right") - 1
+    return leaf(buffer_of(found, dt.int64), found.shape, dt.int64)
 
 
 def _no_start(first: int) -> Exception:

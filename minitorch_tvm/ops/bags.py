@@ -15,7 +15,7 @@ from . import order, scattering
 from .composite import composite
 
 
-def _numbers(offsets: Node, count: int) -> Node:
+def numbers(offsets: Node, count: int) -> Node:
     """In which bag each of ``count`` positions is: the last that starts there or before."""
     places = b.iota((count,), 0, dt.int64)
     after = order.search(b.cast(offsets, dt.int64), places, True)
@@ -28,7 +28,7 @@ def _within(x: Node, bag: Node, bags: int) -> Node:
 
 
 def _embedding_bag(table: Node, index: Node, *rest: Any) -> Node:
-    """Inputs: the table [n, d], positions, then offsets and weights if there are any."""
+    """Inputs: the table [n, d], positions, then numbers of bags and weights if there are any."""
     *nodes, mode, bags, padding, weighted = rest
     width = table.shape[1]
     weights = nodes.pop() if weighted else None
@@ -37,7 +37,7 @@ def _embedding_bag(table: Node, index: Node, *rest: Any) -> Node:
     if padding is not None:
         counted = b.ne(index, b.full_like(index, padding))
     column = b.reshape(counted, (*index.shape, 1))
-    bag = _numbers(nodes[0], index.shape[0]) if nodes else None
+    bag = nodes[0] if nodes else None
     counts = b.cast(counted, rows.dtype)
     counts = b.sum(counts, (1,), False) if bag is None else _within(counts, bag, bags)
     counts = b.reshape(counts, (bags, 1))
@@ -62,7 +62,7 @@ def _embedding_bag(table: Node, index: Node, *rest: Any) -> Node:
 def embedding_bag(
     table: Node,
     index: Node,
-    offsets: Node | None,
+    bag: Node | None,
     weights: Node | None,
     mode: str,
     bags: int,
@@ -70,8 +70,8 @@ def embedding_bag(
 ) -> Node:
     """Each bag's sum, mean or largest elements [bags, d]; row ``padding`` counts nowhere.
 
-    Bags are the rows of ``index``, or start at ``offsets`` in it.
+    Bags are the rows of ``index``, or ``bag`` tells (as int64) in which each position is.
     """
-    nodes = [x for x in (offsets, weights) if x is not None]
+    nodes = [x for x in (bag, weights) if x is not None]
     static = (mode, bags, padding, weights is not None)
     return apply(composite("EmbeddingBag", _embedding_bag, *static), table, index, *nodes)
