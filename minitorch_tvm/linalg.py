@@ -13,6 +13,7 @@ from typing import Any
 from .core import arguments as arg
 from .core.arguments import Dims
 from .core.dtype import DType
+from .core.spelling import numpy_names
 from .ops import norms
 from .tensor import Tensor
 from .tensor.core import node_of, tensor_of
@@ -21,6 +22,7 @@ from .tensor.reductions import power_of
 __all__ = ["cross", "matrix_norm", "norm", "vector_norm"]
 
 
+@numpy_names
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross products of vectors of three elements along ``dim``; other dimensions broadcast.
 
@@ -31,6 +33,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     return x._cross(y, arg.integer("linalg_cross", "dim", 3, dim))
 
 
+@numpy_names
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -48,6 +51,7 @@ def vector_norm(
     return Tensor._wrap(norms.vector_norm(node, power_of(ord), dims, keepdim, dtype))
 
 
+@numpy_names
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -72,6 +76,7 @@ def matrix_norm(
     return Tensor._wrap(norms.matrix_norm(node, ord, (pair[0], pair[1]), keepdim, dtype))
 
 
+@numpy_names
 def norm(
     A: Tensor,
     ord: Any = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
-_LAYERS = _PACKAGE + "nn/"
+_PASSED_OVER = (_PACKAGE + "nn/", _PACKAGE + "core/spelling.py")
 
 Provenance = tuple[CodeType, int]
 
@@ -72,12 +72,13 @@ def user_place() -> Provenance | None:
 def called() -> CodeType | None:
     """The function of this package that the user called.
 
-    Those of ``nn`` are passed over: in PyTorch they are in Python, and what they call counts.
+    Those of ``nn`` are passed over: in PyTorch they are in Python, and what they call counts.  So
+    is what gives functions other names of their arguments.
     """
     code: CodeType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if not frame.f_code.co_filename.startswith(_LAYERS):
+        if not frame.f_code.co_filename.startswith(_PASSED_OVER):
             code = frame.f_code
         frame = frame.f_back
     return code

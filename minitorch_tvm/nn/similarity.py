@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core import arguments as arg
+from ..core.spelling import numpy_names
 from ..ops import derived as d
 from ..ops import products as pr
 from ..ops.norms import vector_norm
@@ -27,6 +28,7 @@ def normalize(
     return Tensor._wrap(d.div(x, d.clamp(length, arg.number("clamp_min", "min", 2, eps), None)))
 
 
+@numpy_names
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between the vectors along ``dim``; both operands broadcast.
 

@@ -9,6 +9,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.shape import broadcast, contiguous_strides, numel, wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import arranging as ar
 from ..ops import build as b
@@ -55,6 +56,7 @@ class Arranging(Sorts):
             raise arg.unsupported("trace", x.dtype)
         return self._wrap(ar.trace(x if x.dtype.is_floating_point else b.cast(x, dt.int64)))
 
+    @numpy_names
     def cross(self, other: Tensor, dim: int | None = None) -> Tensor:
         """Cross products of vectors of three elements along ``dim``; other dimensions broadcast.
 
@@ -88,6 +90,7 @@ class Arranging(Sorts):
             raise arg.unsupported("cross", x.dtype)
         return self._wrap(ar.cross(b.expand(x, shape), b.expand(y, shape), axis))
 
+    @numpy_names
     def diff(
         self,
         n: int = 1,
@@ -211,6 +214,7 @@ class Arranging(Sorts):
         edge = arg.integer("triu_", "diagonal", 1, diagonal)
         return self._assign(d.triangle(self.node, edge, False), "triu_")
 
+    @numpy_names
     def select_scatter(self, src: Tensor, dim: int, index: int) -> Tensor:
         """A copy in which entry ``index`` of ``dim`` is ``src``.
 
@@ -221,6 +225,7 @@ class Arranging(Sorts):
         """
         return self._with("select_scatter", lambda x: x.select(dim, index), src)
 
+    @numpy_names
     def slice_scatter(
         self,
         src: Tensor,
@@ -242,6 +247,7 @@ class Arranging(Sorts):
         """A copy in which the diagonals of two dimensions are ``src``."""
         return self._with("diagonal_scatter", lambda x: x.diagonal(offset, dim1, dim2), src)
 
+    @numpy_names
     def index_fill(self, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
         """A copy in which the entries ``index`` (int64, a vector) of ``dim`` are one value.
 
@@ -280,6 +286,7 @@ class Arranging(Sorts):
         new = pk.put(line, filler, [places], [(axis, 1)], False)
         return self._wrap(b.reshape(new, x.shape))
 
+    @numpy_names
     def index_fill_(self, dim: int, index: Tensor, value: Number | Tensor) -> Self:
         """:meth:`index_fill` in place."""
         return self._assign(self.index_fill(dim, index, value).node, "index_fill_")
@@ -445,6 +452,7 @@ class Arranging(Sorts):
 
     # --- pieces -----------------------------------------------------------------------------
 
+    @numpy_names
     def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Views of ``n`` pieces whose sizes differ by one at most, or of those between positions.
 

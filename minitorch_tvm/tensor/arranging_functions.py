@@ -13,6 +13,7 @@ from ..core import dtype as dt
 from ..core.device import require_cpu
 from ..core.dtype import DType
 from ..core.shape import Shape, Size, broadcast
+from ..core.spelling import numpy_names
 from ..ops import build as b
 from .core import Number, TensorBase, input_of, leaf_of, tensor_of
 from .functions import cat, stack
@@ -37,6 +38,7 @@ def trace(input: Tensor) -> Tensor:
     return input_of("trace", input).trace()
 
 
+@numpy_names
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Cross products of vectors of three elements along ``dim``, see :meth:`Tensor.cross`.
 
@@ -47,6 +49,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return input_of("cross", input).cross(other, dim)
 
 
+@numpy_names
 def diff(
     input: Tensor,
     n: int = 1,
@@ -79,16 +82,19 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return input_of("put", input).put(index, source, accumulate)
 
 
+@numpy_names
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
     """A copy in which the entries ``index`` of ``dim`` are one value."""
     return input_of("index_fill", input).index_fill(dim, index, value)
 
 
+@numpy_names
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy in which entry ``index`` of ``dim`` is ``src``."""
     return input_of("select_scatter", input).select_scatter(src, dim, index)
 
 
+@numpy_names
 def slice_scatter(
     input: Tensor,
     src: Tensor,
@@ -144,6 +150,7 @@ def t(input: Tensor) -> Tensor:
     return input_of("t", input).t()
 
 
+@numpy_names
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces of nearly one size, or between positions, see :meth:`Tensor.tensor_split`."""
     return input_of("tensor_split", input).tensor_split(indices_or_sections, dim)

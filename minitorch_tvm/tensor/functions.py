@@ -10,6 +10,7 @@ import numpy as np
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
+from ..core.spelling import meant, meant_to, numpy_names
 from ..ir.node import Node
 from ..ops import derived as d
 from ..ops import moves as mo
@@ -67,21 +68,25 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     )
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Join tensors along an existing dimension.
 
     >>> import minitorch_tvm as mt
     >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
     torch.Size([3, 2])
     """
-    nodes, axis = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, axis) or mo.cat(nodes, axis))
+    if axis is not None:
+        dim = meant("cat", dim, axis, 0)
+    nodes, place = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
+    return Tensor._wrap(joined(nodes, place) or mo.cat(nodes, place))
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Join tensors of one shape along a new dimension."""
-    nodes, axis = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, axis, new=True) or mo.stack(nodes, axis))
+    if axis is not None:
+        dim = meant("stack", dim, axis, 0)
+    nodes, place = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
+    return Tensor._wrap(joined(nodes, place, new=True) or mo.stack(nodes, place))
 
 
 def split(
@@ -91,6 +96,7 @@ def split(
     return tensor.split(split_size_or_sections, dim)
 
 
+@numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views of equal size (the last may be smaller) along ``dim``."""
     return input_of("chunk", input).chunk(chunks, dim)
@@ -208,6 +214,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     return input_of("triu", input).triu(diagonal)
 
 
+@numpy_names
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The entries ``index`` of dimension ``dim``.
 
@@ -263,23 +270,51 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return input_of("clamp", input).clamp(min, max)
 
 
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
     """exp(input) normalised along ``dim``; ``dtype`` converts the input first."""
+    if axis is not None:
+        dim = meant("softmax", dim, axis)
     return input_of("softmax", input).softmax(dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
     """Logarithm of the softmax along ``dim``."""
+    if axis is not None:
+        dim = meant("log_softmax", dim, axis)
     return input_of("log_softmax", input).log_softmax(dim, dtype)
 
 
-def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def sum(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Sum over ``dim``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("sum", dim, keepdim, axis, keepdims)
     return input_of("sum", input).sum(dim, keepdim, dtype=dtype)
 
 
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def mean(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Mean over ``dim``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("mean", dim, keepdim, axis, keepdims)
     return input_of("mean", input).mean(dim, keepdim, dtype=dtype)
 
 
@@ -290,8 +325,12 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    axis: Dims = None,
+    keepdims: bool | None = None,
 ) -> Tensor:
     """Variance over ``dim``, see :meth:`Tensor.var`."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("var", dim, keepdim, axis, keepdims)
     return input_of("var", input).var(dim, unbiased, keepdim, correction=correction)
 
 
@@ -302,38 +341,96 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    axis: Dims = None,
+    keepdims: bool | None = None,
 ) -> Tensor:
     """Standard deviation over ``dim``, see :meth:`Tensor.var`."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("std", dim, keepdim, axis, keepdims)
     return input_of("std", input).std(dim, unbiased, keepdim, correction=correction)
 
 
-def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def max(
+    input: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    axis: int | None = None,
+    keepdims: bool | None = None,
+) -> Any:
     """Largest element; with ``dim`` a (values, indices) pair."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("max", dim, keepdim, axis, keepdims)
     return input_of("max", input).max(dim, keepdim)
 
 
-def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def min(
+    input: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    axis: int | None = None,
+    keepdims: bool | None = None,
+) -> Any:
     """Smallest element; with ``dim`` a (values, indices) pair."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("min", dim, keepdim, axis, keepdims)
     return input_of("min", input).min(dim, keepdim)
 
 
-def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def amax(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Largest element over ``dim``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("amax", dim, keepdim, axis, keepdims)
     return input_of("amax", input).amax(dim, keepdim)
 
 
-def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def amin(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Smallest element over ``dim``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("amin", dim, keepdim, axis, keepdims)
     return input_of("amin", input).amin(dim, keepdim)
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    axis: int | None = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Index of the largest element."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("argmax", dim, keepdim, axis, keepdims)
     return input_of("argmax", input).argmax(dim, keepdim)
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    axis: int | None = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Index of the smallest element."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("argmin", dim, keepdim, axis, keepdims)
     return input_of("argmin", input).argmin(dim, keepdim)
 
 
@@ -352,13 +449,17 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return input_of("transpose", input).transpose(dim0, dim1)
 
 
-def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
+def squeeze(input: Tensor, dim: Dims = None, *, axis: Dims = None) -> Tensor:
     """Drop dimensions of size one."""
+    if axis is not None:
+        dim = meant("squeeze", dim, axis)
     return input_of("squeeze", input).squeeze(dim)
 
 
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int | None = None, *, axis: int | None = None) -> Tensor:
     """Insert a dimension of size one."""
+    if axis is not None:
+        dim = meant("unsqueeze", dim, axis)
     return input_of("unsqueeze", input).unsqueeze(dim)
 
 

@@ -10,6 +10,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
 from ..core.shape import contiguous_strides, infer_reshape, numel, wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import moves as mo
@@ -106,6 +107,7 @@ class Moves(Picks):
         times = arg.sizes("tile", "dims", dims)
         return self.repeat((1,) * (self.ndim - len(times)) + times)
 
+    @numpy_names
     def repeat_interleave(
         self, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
     ) -> Tensor:
@@ -175,6 +177,7 @@ class Moves(Picks):
 
         return self._view(read, write, (*[known[d] for d in rest], known[first] + known[second]))
 
+    @numpy_names
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
         """A view of ``length`` entries of ``dim`` from ``start`` on."""
         if not self.ndim:
@@ -194,6 +197,7 @@ class Moves(Picks):
             raise RuntimeError(f"start ({first}) + length ({count}) exceeds dimension size ({n}).")
         return self[(slice(None),) * axis + (slice(first, first + count),)]
 
+    @numpy_names
     def select(self, dim: int, index: int) -> Tensor:
         """A view of entry ``index`` of ``dim``, without that dimension."""
         if not self.ndim:
@@ -208,6 +212,7 @@ class Moves(Picks):
             )
         return self[(slice(None),) * axis + (at,)]
 
+    @numpy_names
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
         """Views of the entries of ``dim``."""
         if not self.ndim:

@@ -10,6 +10,7 @@ from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.dtype import DType
 from ..core.shape import numel, wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
@@ -44,6 +45,7 @@ class Ordering(Arranging):
 
     # --- running extremes -------------------------------------------------------------------
 
+    @numpy_names
     def cummax(self, dim: int) -> ValuesIndices:
         """(values, indices) of the largest element up to each along ``dim``; from a NaN on NaN.
 
@@ -51,6 +53,7 @@ class Ordering(Arranging):
         """
         return self._leaders("cummax", dim, False)
 
+    @numpy_names
     def cummin(self, dim: int) -> ValuesIndices:
         """(values, indices) of the lowest elements up to each along ``dim``, as :meth:`cummax`."""
         return self._leaders("cummin", dim, True)
@@ -62,11 +65,13 @@ class Ordering(Arranging):
             return ValuesIndices(self._wrap(d.clone(x)), self._wrap(b.full((), 0, dt.int64)))
         return self._at(self._wrap(sc.leader(x, axis, lowest)), axis)
 
+    @numpy_names
     def cumsum_(self, dim: int, *, dtype: DType | None = None) -> Self:
         """:meth:`cumsum` in place, in this tensor's dtype."""
         self._own_dtype("cumsum", dtype)
         return self._assign(self.cumsum(dim, dtype=self.dtype).node, "cumsum_")
 
+    @numpy_names
     def cumprod_(self, dim: int, *, dtype: DType | None = None) -> Self:
         """:meth:`cumprod` in place, in this tensor's dtype."""
         self._own_dtype("cumprod", dtype)
@@ -82,6 +87,7 @@ class Ordering(Arranging):
         if own is dt.bool_:
             raise arg.unsupported(f"{name}_out_cpu", own)
 
+    @numpy_names
     def logcumsumexp(self, dim: int) -> Tensor:
         """Logarithms of the sums of e ** self up to each element along ``dim``, without overflow.
 
@@ -96,6 +102,7 @@ class Ordering(Arranging):
             return self._wrap(d.clone(x))
         return self._wrap(sc.cumulative_logsumexp(x, axis))
 
+    @numpy_names
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
         """(min, max) along ``dim``, or of all elements; elements that tie share the gradient."""
         x = self.node
@@ -120,6 +127,7 @@ class Ordering(Arranging):
         """The elements in ascending order along dimension 0."""
         return self.sort(0).values
 
+    @numpy_names
     def mode(self, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         """(values, indices) of the most frequent element along ``dim``: the lowest, its last place.
 
@@ -136,6 +144,7 @@ class Ordering(Arranging):
             raise IndexError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
         return self._single(self._wrap(od.most_frequent(x, axis)), axis, keepdim)
 
+    @numpy_names
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """As :meth:`median`, of what is not NaN; NaN if that is nothing."""
         x = self.node
@@ -149,6 +158,7 @@ class Ordering(Arranging):
             return self._at(self.argsort(), 0)
         return self._single(self._wrap(od.middle_present(x, axis)), axis, keepdim)
 
+    @numpy_names
     def quantile(
         self,
         q: float | Tensor,
@@ -169,6 +179,7 @@ class Ordering(Arranging):
         """
         return self._quantile("quantile", q, dim, keepdim, interpolation)
 
+    @numpy_names
     def nanquantile(
         self,
         q: float | Tensor,
@@ -370,6 +381,7 @@ class Ordering(Arranging):
         power = float(arg.number("dist", "p", 2, p))
         return self._wrap(norms.vector_norm(distance, power, None, False))
 
+    @numpy_names
     def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
         """Entries of ``dim`` whose norm of order ``p`` is above ``maxnorm``, made as short as that.
 
@@ -394,12 +406,14 @@ class Ordering(Arranging):
         length = norms.vector_norm(x, power, dims, True)
         return self._wrap(od.renorm(x, length, d.lift(limit, x.dtype)))
 
+    @numpy_names
     def renorm_(self, p: float, dim: int, maxnorm: float) -> Self:
         """:meth:`renorm` in place."""
         return self._assign(self.renorm(p, dim, maxnorm).node, "renorm_")
 
     # --- what goes to one place -------------------------------------------------------------
 
+    @numpy_names
     def scatter_reduce(
         self, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
     ) -> Tensor:
@@ -430,6 +444,7 @@ class Ordering(Arranging):
 
         return self._scattered("scatter", dim, index, source, write)
 
+    @numpy_names
     def scatter_reduce_(
         self, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
     ) -> Self:
@@ -437,6 +452,7 @@ class Ordering(Arranging):
         new = self.scatter_reduce(dim, index, src, reduce, include_self=include_self)
         return self._assign(new.node, "scatter_reduce_")
 
+    @numpy_names
     def index_reduce(
         self, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
     ) -> Tensor:
@@ -458,6 +474,7 @@ class Ordering(Arranging):
         new = sg.scatter_reduce(x, places, terms, axis, reduce, include_self)
         return self._wrap(b.reshape(new, self._node.shape))
 
+    @numpy_names
     def index_reduce_(
         self, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
     ) -> Self:

@@ -8,6 +8,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.shape import numel
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -179,6 +180,7 @@ def isin(
 # --- order --------------------------------------------------------------------------------------
 
 
+@numpy_names
 def cummax(input: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the largest element up to each along ``dim``.
 
@@ -189,16 +191,19 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
     return input_of("cummax", input).cummax(dim)
 
 
+@numpy_names
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the lowest element up to each along ``dim``."""
     return input_of("cummin", input).cummin(dim)
 
 
+@numpy_names
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Logarithms of the sums of e ** input up to each element along ``dim``."""
     return input_of("logcumsumexp", input).logcumsumexp(dim)
 
 
+@numpy_names
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """(min, max) along ``dim``, or of all elements.
 
@@ -214,16 +219,19 @@ def msort(input: Tensor) -> Tensor:
     return input_of("msort", input).msort()
 
 
+@numpy_names
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the most frequent element along ``dim``, see :meth:`Tensor.mode`."""
     return input_of("mode", input).mode(dim, keepdim)
 
 
+@numpy_names
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The element in the middle of what is not NaN; with ``dim`` a (values, indices) pair."""
     return input_of("nanmedian", input).nanmedian(dim, keepdim)
 
 
+@numpy_names
 def quantile(
     input: Tensor,
     q: float | Tensor,
@@ -236,6 +244,7 @@ def quantile(
     return input_of("quantile", input).quantile(q, dim, keepdim, interpolation=interpolation)
 
 
+@numpy_names
 def nanquantile(
     input: Tensor,
     q: float | Tensor,
@@ -265,6 +274,7 @@ def unique_consecutive(
     )
 
 
+@numpy_names
 def scatter_reduce(
     input: Tensor,
     dim: int,
@@ -286,6 +296,7 @@ def scatter_reduce(
     )
 
 
+@numpy_names
 def index_reduce(
     input: Tensor,
     dim: int,
@@ -301,6 +312,7 @@ def index_reduce(
     )
 
 
+@numpy_names
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Entries of ``dim`` made no longer than ``maxnorm``, see :meth:`Tensor.renorm`."""
     return input_of("renorm", input).renorm(p, dim, maxnorm)

@@ -12,6 +12,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.bounds import Bounds
 from ..core.shape import broadcast, numel, wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -109,6 +110,7 @@ class Picks(Views):
 
     # --- along one dimension ----------------------------------------------------------------
 
+    @numpy_names
     def gather(self, dim: int, index: Tensor) -> Tensor:
         """Elements at ``index`` (int32 or int64, of as many dimensions) along ``dim``.
 
@@ -134,6 +136,7 @@ class Picks(Views):
         places = checked(places, _out_of_bounds(axis, x.shape[axis]))
         return self._wrap(b.reshape(pk.gather(x, places, axis), shape))
 
+    @numpy_names
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
         """As :meth:`gather`, but other dimensions broadcast; without ``dim`` of all elements."""
         places = node_of("take_along_dim", "indices", 1, indices)
@@ -195,6 +198,7 @@ class Picks(Views):
         places = checked(places, _out_of_bounds(axis, x.shape[axis]))
         return self._wrap(b.reshape(write(x, places, source, axis), shape))
 
+    @numpy_names
     def scatter(
         self,
         dim: int,
@@ -232,6 +236,7 @@ class Picks(Views):
         number = d.lift(given, self.dtype)
         return self._scattered("scatter", dim, index, number, _overwrite)
 
+    @numpy_names
     def scatter_(
         self,
         dim: int,
@@ -245,11 +250,13 @@ class Picks(Views):
         new = self.scatter(dim, index, src, value=value, reduce=reduce)
         return self._assign(new.node, "scatter_")
 
+    @numpy_names
     def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """A copy with ``src`` added at ``index`` along ``dim``, as of :meth:`scatter`."""
         source = node_of("scatter_add", "src", 3, src)
         return self._scattered("scatter", dim, index, source, _add)
 
+    @numpy_names
     def scatter_add_(self, dim: int, index: Tensor, src: Tensor) -> Self:
         """:meth:`scatter_add` in place."""
         return self._assign(self.scatter_add(dim, index, src).node, "scatter_add_")
@@ -294,6 +301,7 @@ class Picks(Views):
         places = checked(places, Bounds(0, x.shape[axis], out_of_range))
         return x, places, terms, axis
 
+    @numpy_names
     def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """A copy with alpha * ``source`` added to the entries ``index`` (a vector) of ``dim``.
 
@@ -310,11 +318,13 @@ class Picks(Views):
         new = pk.put(x, terms, [places], [(axis, 1)], True)
         return self._wrap(b.reshape(new, self._node.shape))
 
+    @numpy_names
     def index_add_(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Self:
         """:meth:`index_add` in place."""
         new = self.index_add(dim, index, source, alpha=alpha)
         return self._assign(new.node, "index_add_")
 
+    @numpy_names
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """A copy with ``source`` written to the entries ``index`` (int64, a vector) of ``dim``.
 
@@ -379,6 +389,7 @@ class Picks(Views):
         places = checked(places, Bounds(0, size, outside))
         return self._wrap(b.reshape(pk.put(x, new, [places], [(axis, 1)], False), shape))
 
+    @numpy_names
     def index_copy_(self, dim: int, index: Tensor, source: Tensor) -> Self:
         """:meth:`index_copy` in place."""
         return self._assign(self.index_copy(dim, index, source).node, "index_copy_")

@@ -8,6 +8,7 @@ from typing import Any
 from ..core import arguments as arg
 from ..core.dtype import DType
 from ..core.errors import warn
+from ..core.spelling import numpy_names
 from ..random import Generator
 from .core import Number, TensorBase, input_of
 from .functions import cat
@@ -34,6 +35,7 @@ def tensors_of(function: str, tensors: Any) -> list[Tensor]:
 # --- positions ----------------------------------------------------------------------------------
 
 
+@numpy_names
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements at ``index`` along ``dim``, see :meth:`Tensor.gather`.
 
@@ -45,6 +47,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return input_of("gather", input).gather(dim, index)
 
 
+@numpy_names
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As :func:`gather`, but other dimensions broadcast; without ``dim`` of all elements."""
     return input_of("take_along_dim", input).take_along_dim(indices, dim)
@@ -55,6 +58,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return input_of("take", input).take(index)
 
 
+@numpy_names
 def scatter(
     input: Tensor,
     dim: int,
@@ -68,6 +72,7 @@ def scatter(
     return input_of("scatter", input).scatter(dim, index, src, value=value, reduce=reduce)
 
 
+@numpy_names
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy with ``src`` added at ``index`` along ``dim``.
 
@@ -78,6 +83,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return input_of("scatter_add", input).scatter_add(dim, index, src)
 
 
+@numpy_names
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
@@ -85,6 +91,7 @@ def index_add(
     return input_of("index_add", input).index_add(dim, index, source, alpha=alpha)
 
 
+@numpy_names
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with ``source`` written to the entries ``index`` of ``dim``."""
     return input_of("index_copy", input).index_copy(dim, index, source)
@@ -141,6 +148,7 @@ def tile(input: Tensor, dims: Sequence[int]) -> Tensor:
     return input_of("tile", input).tile(arg.several("tile", "dims", 2, dims))
 
 
+@numpy_names
 def repeat_interleave(
     input: Tensor,
     repeats: int | Tensor | None = None,
@@ -157,6 +165,7 @@ def repeat_interleave(
     return x.repeat_interleave(repeats, dim, output_size=output_size)
 
 
+@numpy_names
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of the entries of ``dim``."""
     return input_of("unbind", input).unbind(dim)
@@ -194,11 +203,13 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return input_of("diagonal", input).diagonal(offset, dim1, dim2)
 
 
+@numpy_names
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """A view of ``length`` entries of ``dim`` from ``start`` on."""
     return input_of("narrow", input).narrow(dim, start, length)
 
 
+@numpy_names
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of entry ``index`` of ``dim``, without that dimension."""
     return input_of("select", input).select(dim, index)
@@ -275,16 +286,19 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 # --- order --------------------------------------------------------------------------------------
 
 
+@numpy_names
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Sums of the elements up to each along ``dim``."""
     return input_of("cumsum", input).cumsum(dim, dtype=dtype)
 
 
+@numpy_names
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Products of the elements up to each along ``dim``."""
     return input_of("cumprod", input).cumprod(dim, dtype=dtype)
 
 
+@numpy_names
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> ValuesIndices:
@@ -297,6 +311,7 @@ def sort(
     return input_of("sort", input).sort(dim, descending, stable=stable)
 
 
+@numpy_names
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
 ) -> Tensor:
@@ -304,6 +319,7 @@ def argsort(
     return input_of("argsort", input).argsort(dim, descending, stable=stable)
 
 
+@numpy_names
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> ValuesIndices:
@@ -311,11 +327,13 @@ def topk(
     return input_of("topk", input).topk(k, dim, largest, sorted)
 
 
+@numpy_names
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the ``k``-th smallest element along ``dim``, counted from 1."""
     return input_of("kthvalue", input).kthvalue(k, dim, keepdim)
 
 
+@numpy_names
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The element in the middle, the lower one of two; with ``dim`` a (values, indices) pair."""
     return input_of("median", input).median(dim, keepdim)

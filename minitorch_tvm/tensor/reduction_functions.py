@@ -7,17 +7,36 @@ from typing import Any
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
+from ..core.spelling import meant_to, numpy_names
 from .core import input_of
 from .tensor import Tensor
 
 
-def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def any(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """True if any element over ``dim`` is nonzero."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("any", dim, keepdim, axis, keepdims)
     return input_of("any", input).any(dim, keepdim)
 
 
-def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def all(
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """True if every element over ``dim`` is nonzero."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = meant_to("all", dim, keepdim, axis, keepdims)
     return input_of("all", input).all(dim, keepdim)
 
 
@@ -37,6 +56,7 @@ def norm(
     return input_of("norm", input).norm(p, dim, keepdim, dtype)
 
 
+@numpy_names
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -44,6 +64,7 @@ def prod(
     return input_of("prod", input).prod(dim, keepdim, dtype=dtype)
 
 
+@numpy_names
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of e ** input over ``dim``, without overflow.
 
@@ -54,21 +75,25 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return input_of("logsumexp", input).logsumexp(dim, keepdim)
 
 
+@numpy_names
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements over ``dim`` are not zero, as int64."""
     return input_of("count_nonzero", input).count_nonzero(dim)
 
 
+@numpy_names
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over ``dim`` of what is not NaN."""
     return input_of("nansum", input).nansum(dim, keepdim, dtype=dtype)
 
 
+@numpy_names
 def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over ``dim`` of what is not NaN."""
     return input_of("nanmean", input).nanmean(dim, keepdim, dtype=dtype)
 
 
+@numpy_names
 def var_mean(
     input: Tensor,
     dim: Dims = None,
@@ -83,6 +108,7 @@ def var_mean(
     return x.var(over, None, keepdim, correction=correction), x.mean(over, keepdim)
 
 
+@numpy_names
 def std_mean(
     input: Tensor,
     dim: Dims = None,

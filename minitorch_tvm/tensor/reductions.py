@@ -1,4 +1,4 @@
-"""Methods that reduce, beyond sums and extremes: norms, products, logsumexp and counts."""
+"""Methods that reduce: sums, extremes, norms, products, logsumexp and counts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
+from ..core.spelling import meant_to, numpy_names
 from ..ops import derived as d
 from ..ops import norms
 from ..ops import pointwise as pw
 from .core import TensorBase, node_of
 from .elementwise import tolerances
+from .pairs import ValuesIndices
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -33,6 +35,204 @@ class Reductions(TensorBase):
     """
 
     __slots__ = ()
+
+    def sum(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("sum", dim, keepdim, axis, keepdims)
+        return self._wrap(d.sum(self.node, arg.dims("sum", dim, keepdim=keepdim), keepdim, dtype))
+
+    def mean(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Mean over ``dim``; raises RuntimeError for integers."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("mean", dim, keepdim, axis, keepdims)
+        return self._wrap(d.mean(self.node, arg.dims("mean", dim, keepdim=keepdim), keepdim, dtype))
+
+    def var(
+        self,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Variance over ``dim``, divided by count - correction.
+
+        ``correction`` is 1 unless it is given, or ``unbiased`` False, which may stand alone.
+
+        >>> import minitorch_tvm as mt
+        >>> x = mt.tensor([1.0, 3.0])
+        >>> x.var(), x.var(0, correction=0), x.var(False)
+        (tensor(2.), tensor(1.), tensor(1.))
+        """
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("var", dim, keepdim, axis, keepdims)
+        over, correction = arg.spread("var", dim, unbiased, correction, keepdim)
+        return self._wrap(d.var(self.node, over, correction, keepdim))
+
+    def std(
+        self,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Square root of :meth:`var`."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("std", dim, keepdim, axis, keepdims)
+        over, correction = arg.spread("std", dim, unbiased, correction, keepdim)
+        return self._wrap(d.std(self.node, over, correction, keepdim))
+
+    def max(
+        self,
+        dim: int | Tensor | None = None,
+        keepdim: bool = False,
+        *,
+        axis: int | None = None,
+        keepdims: bool | None = None,
+    ) -> Any:
+        """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("max", dim, keepdim, axis, keepdims)
+        return self._extremum(dim, keepdim, lowest=False)
+
+    def min(
+        self,
+        dim: int | Tensor | None = None,
+        keepdim: bool = False,
+        *,
+        axis: int | None = None,
+        keepdims: bool | None = None,
+    ) -> Any:
+        """Smallest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("min", dim, keepdim, axis, keepdims)
+        return self._extremum(dim, keepdim, lowest=True)
+
+    def _extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Any:
+        if isinstance(dim, TensorBase) and keepdim is False:
+            pick = d.minimum if lowest else d.maximum
+            return self._wrap(pick(self.node, dim.node))
+        name = "min" if lowest else "max"
+        arg.flag(name, "keepdim", 2, keepdim)
+        if dim is None:
+            return self._wrap(d.extremum(self.node, None, keepdim, lowest, name))
+        axis = arg.integer(name, "dim", 1, dim)
+        values, indices = d.extremum_with_index(self.node, axis, keepdim, lowest)
+        return ValuesIndices(self._wrap(values), self._wrap(indices))
+
+    def amax(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Largest element over ``dim``; ties share the gradient."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("amax", dim, keepdim, axis, keepdims)
+        return self._wrap(
+            d.extremum(self.node, arg.dims("amax", dim, keepdim=keepdim), keepdim, False, "amax")
+        )
+
+    def amin(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Smallest element over ``dim``; ties share the gradient."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("amin", dim, keepdim, axis, keepdims)
+        return self._wrap(
+            d.extremum(self.node, arg.dims("amin", dim, keepdim=keepdim), keepdim, True, "amin")
+        )
+
+    def argmax(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        axis: int | None = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("argmax", dim, keepdim, axis, keepdims)
+        return self._arg_extremum(dim, keepdim, lowest=False)
+
+    def argmin(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        axis: int | None = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """Index (int64) of the smallest element along ``dim``; first on ties, NaN wins."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("argmin", dim, keepdim, axis, keepdims)
+        return self._arg_extremum(dim, keepdim, lowest=True)
+
+    def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
+        name = "argmin" if lowest else "argmax"
+        arg.flag(name, "keepdim", 2, keepdim)
+        axis = None if dim is None else arg.integer(name, "dim", 1, dim)
+        return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
+
+    def any(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """True if any element is nonzero."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("any", dim, keepdim, axis, keepdims)
+        return self._wrap(
+            d.any_all(self.node, arg.dims("any", dim, keepdim=keepdim), keepdim, every=False)
+        )
+
+    def all(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        axis: Dims = None,
+        keepdims: bool | None = None,
+    ) -> Tensor:
+        """True if every element is nonzero."""
+        if axis is not None or keepdims is not None:
+            dim, keepdim = meant_to("all", dim, keepdim, axis, keepdims)
+        return self._wrap(
+            d.any_all(self.node, arg.dims("all", dim, keepdim=keepdim), keepdim, every=True)
+        )
 
     def equal(self, other: Tensor) -> bool:
         """True if both have the same shape and elements (evaluates)."""
@@ -65,6 +265,7 @@ class Reductions(TensorBase):
         dims = arg.dims("linalg_vector_norm", dim, 3, keepdim)
         return self._wrap(norms.vector_norm(self.node, power, dims, keepdim, dtype))
 
+    @numpy_names
     def prod(
         self, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
@@ -75,16 +276,19 @@ class Reductions(TensorBase):
         arg.flag("prod", "keepdim", 2, keepdim)
         return self._wrap(norms.prod(self.node, axis, keepdim, dtype))
 
+    @numpy_names
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Tensor:
         """Logarithm of the sum of e ** self over ``dim``, without overflow."""
         dims = arg.one_or_several("logsumexp", "dim", 1, dim)
         arg.flag("logsumexp", "keepdim", 2, keepdim)
         return self._wrap(norms.logsumexp(self.node, dims, keepdim))
 
+    @numpy_names
     def count_nonzero(self, dim: Dims = None) -> Tensor:
         """How many elements over ``dim`` are not zero, as int64."""
         return self._wrap(norms.count_nonzero(self.node, arg.dims("count_nonzero", dim)))
 
+    @numpy_names
     def nansum(
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
@@ -92,6 +296,7 @@ class Reductions(TensorBase):
         dims = arg.dims("nansum", dim, keepdim=keepdim)
         return self._wrap(norms.nansum(self.node, dims, keepdim, dtype))
 
+    @numpy_names
     def nanmean(
         self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:

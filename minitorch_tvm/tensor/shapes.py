@@ -8,6 +8,7 @@ from .. import lazy
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.shape import wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import MODE
 from .sharing import is_of_leaf, left_behind, show
 from .views import Views
@@ -33,11 +34,13 @@ class Shapes(Views):
 
     __slots__ = ()
 
+    @numpy_names
     def unsqueeze_(self, dim: int) -> Self:
         """Insert a dimension of size one, in place."""
         axis = wrap_dim(arg.integer("unsqueeze_", "dim", 1, dim), self.ndim + 1)
         return self._show_as("unsqueeze_", self.unsqueeze(axis))
 
+    @numpy_names
     def squeeze_(self, dim: Dims = None) -> Self:
         """Drop dimensions of size one (all, or those listed), in place."""
         return self._show_as("squeeze_", self.squeeze(arg.dims("squeeze_", dim)))

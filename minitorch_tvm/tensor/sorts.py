@@ -10,6 +10,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.shape import numel, wrap_dim
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import build as b
 from ..ops import derived as d
@@ -54,6 +55,7 @@ class Sorts(Moves):
 
     # --- running sums -----------------------------------------------------------------------
 
+    @numpy_names
     def cumsum(self, dim: int, *, dtype: DType | None = None) -> Tensor:
         """Sums of the elements up to each along ``dim``; integers and bools sum as int64.
 
@@ -63,6 +65,7 @@ class Sorts(Moves):
         """
         return self._running("cumsum", dim, dtype, sc.cumulative_sum)
 
+    @numpy_names
     def cumprod(self, dim: int, *, dtype: DType | None = None) -> Tensor:
         """Products of the elements up to each along ``dim``; integers and bools as int64."""
         return self._running("cumprod", dim, dtype, sc.cumulative_product)
@@ -81,6 +84,7 @@ class Sorts(Moves):
 
     # --- sorting ----------------------------------------------------------------------------
 
+    @numpy_names
     def argsort(self, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
         """Positions (int64) along ``dim`` in the order of the elements; NaN counts as largest.
 
@@ -94,6 +98,7 @@ class Sorts(Moves):
             return self._wrap(b.full((), 0, dt.int64))
         return self._wrap(sc.argsort(x, axis, descending))
 
+    @numpy_names
     def sort(
         self, dim: int = -1, descending: bool = False, *, stable: bool | None = None
     ) -> ValuesIndices:
@@ -124,6 +129,7 @@ class Sorts(Moves):
         order = self._wrap(sc.argsort(self.node, axis, False, number + 1))
         return order[(slice(None),) * axis + (slice(number, number + 1),)]
 
+    @numpy_names
     def topk(
         self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
     ) -> ValuesIndices:
@@ -149,6 +155,7 @@ class Sorts(Moves):
             return self._at(self.argsort(), 0)
         return self._at(self._wrap(sc.argsort(self.node, axis, largest, count)), axis)
 
+    @numpy_names
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         """(values, indices) of the ``k``-th smallest element along ``dim``, counted from 1."""
         number = arg.integer("kthvalue", "k", 1, k)
@@ -167,6 +174,7 @@ class Sorts(Moves):
             return pair
         return ValuesIndices(pair.values.squeeze(axis), pair.indices.squeeze(axis))
 
+    @numpy_names
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """The element in the middle, the lower one of two; NaN if there is one.
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.shape import wrap_dim
+from ..core.spelling import numpy_names
 from ..ops import build as b
 from ..ops import norms
 from ..ops import products as pr
@@ -127,6 +128,7 @@ def _sides(
     return pairs, places.diff(1, axis - values.ndim).movedim(axis - values.ndim, -1)
 
 
+@numpy_names
 def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:
@@ -140,11 +142,13 @@ def trapezoid(
     return ((pairs * widths).sum(-1)) / 2
 
 
+@numpy_names
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1) -> Tensor:
     """As :func:`trapezoid`."""
     return trapezoid(y, x, dx=dx, dim=dim)
 
 
+@numpy_names
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:

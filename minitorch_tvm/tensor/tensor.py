@@ -10,9 +10,9 @@ from .. import lazy
 from ..core import arguments as arg
 from ..core import config
 from ..core import dtype as dt
-from ..core.arguments import Dims
 from ..core.dtype import DType
 from ..core.shape import broadcast
+from ..core.spelling import meant, numpy_names
 from ..core.switches import check_format
 from ..ir.node import MODE, Node
 from ..ops import build as b
@@ -29,7 +29,6 @@ from .elementwise import accepts, is_operand, wrong_keyword
 from .host import copied
 from .legacy import leaf_for
 from .ordering import Ordering
-from .pairs import ValuesIndices
 from .placement import Placement
 from .products import Products
 from .reductions import Reductions
@@ -371,6 +370,7 @@ class Tensor(
             d.triangle(self.node, arg.integer("triu", "diagonal", 1, diagonal), False)
         )
 
+    @numpy_names
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The entries ``index`` (int32 or int64 vector) of dimension ``dim``, as a copy.
 
@@ -420,117 +420,31 @@ class Tensor(
         else:
             super().__setitem__(index, value)
 
-    def softmax(self, dim: int, dtype: DType | None = None) -> Tensor:
+    def softmax(
+        self,
+        dim: builtins.int | None = None,
+        dtype: DType | None = None,
+        *,
+        axis: builtins.int | None = None,
+    ) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``; ``dtype`` converts self first."""
+        if axis is not None:
+            dim = meant("softmax", dim, axis)
         x = self if dtype is None else self.to(dtype)
         return self._wrap(net.softmax(x.node, arg.integer("softmax", "dim", 1, dim)))
 
-    def log_softmax(self, dim: int, dtype: DType | None = None) -> Tensor:
+    def log_softmax(
+        self,
+        dim: builtins.int | None = None,
+        dtype: DType | None = None,
+        *,
+        axis: builtins.int | None = None,
+    ) -> Tensor:
         """Logarithm of :meth:`softmax`, computed stably."""
+        if axis is not None:
+            dim = meant("log_softmax", dim, axis)
         x = self if dtype is None else self.to(dtype)
         return self._wrap(net.log_softmax(x.node, arg.integer("log_softmax", "dim", 1, dim)))
-
-    # --- reductions -------------------------------------------------------------------------
-
-    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
-        """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
-        return self._wrap(d.sum(self.node, arg.dims("sum", dim, keepdim=keepdim), keepdim, dtype))
-
-    def mean(
-        self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
-    ) -> Tensor:
-        """Mean over ``dim``; raises RuntimeError for integers."""
-        return self._wrap(d.mean(self.node, arg.dims("mean", dim, keepdim=keepdim), keepdim, dtype))
-
-    def var(
-        self,
-        dim: Dims = None,
-        unbiased: bool | None = None,
-        keepdim: bool = False,
-        *,
-        correction: float | None = None,
-    ) -> Tensor:
-        """Variance over ``dim``, divided by count - correction.
-
-        ``correction`` is 1 unless it is given, or ``unbiased`` False, which may stand alone.
-
-        >>> import minitorch_tvm as mt
-        >>> x = mt.tensor([1.0, 3.0])
-        >>> x.var(), x.var(0, correction=0), x.var(False)
-        (tensor(2.), tensor(1.), tensor(1.))
-        """
-        over, correction = arg.spread("var", dim, unbiased, correction, keepdim)
-        return self._wrap(d.var(self.node, over, correction, keepdim))
-
-    def std(
-        self,
-        dim: Dims = None,
-        unbiased: bool | None = None,
-        keepdim: bool = False,
-        *,
-        correction: float | None = None,
-    ) -> Tensor:
-        """Square root of :meth:`var`."""
-        over, correction = arg.spread("std", dim, unbiased, correction, keepdim)
-        return self._wrap(d.std(self.node, over, correction, keepdim))
-
-    def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-        """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
-        return self._extremum(dim, keepdim, lowest=False)
-
-    def min(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-        """Smallest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
-        return self._extremum(dim, keepdim, lowest=True)
-
-    def _extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Any:
-        if isinstance(dim, TensorBase) and keepdim is False:
-            pick = d.minimum if lowest else d.maximum
-            return self._wrap(pick(self.node, dim.node))
-        name = "min" if lowest else "max"
-        arg.flag(name, "keepdim", 2, keepdim)
-        if dim is None:
-            return self._wrap(d.extremum(self.node, None, keepdim, lowest, name))
-        axis = arg.integer(name, "dim", 1, dim)
-        values, indices = d.extremum_with_index(self.node, axis, keepdim, lowest)
-        return ValuesIndices(self._wrap(values), self._wrap(indices))
-
-    def amax(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        """Largest element over ``dim``; ties share the gradient."""
-        return self._wrap(
-            d.extremum(self.node, arg.dims("amax", dim, keepdim=keepdim), keepdim, False, "amax")
-        )
-
-    def amin(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        """Smallest element over ``dim``; ties share the gradient."""
-        return self._wrap(
-            d.extremum(self.node, arg.dims("amin", dim, keepdim=keepdim), keepdim, True, "amin")
-        )
-
-    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
-        return self._arg_extremum(dim, keepdim, lowest=False)
-
-    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index (int64) of the smallest element along ``dim``; first on ties, NaN wins."""
-        return self._arg_extremum(dim, keepdim, lowest=True)
-
-    def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
-        name = "argmin" if lowest else "argmax"
-        arg.flag(name, "keepdim", 2, keepdim)
-        axis = None if dim is None else arg.integer(name, "dim", 1, dim)
-        return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
-
-    def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        """True if any element is nonzero."""
-        return self._wrap(
-            d.any_all(self.node, arg.dims("any", dim, keepdim=keepdim), keepdim, every=False)
-        )
-
-    def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        """True if every element is nonzero."""
-        return self._wrap(
-            d.any_all(self.node, arg.dims("all", dim, keepdim=keepdim), keepdim, every=True)
-        )
 
     def clone(self, *, memory_format: Any = None) -> Tensor:
         """A copy that keeps the history; it is row-major, whatever layout is asked for."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import pkgutil
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,16 @@ import minitorch_tvm as mt
 MODULES = sorted(
     ["minitorch_tvm", *(m.name for m in pkgutil.walk_packages(mt.__path__, "minitorch_tvm."))]
 )
-_FINDER = doctest.DocTestFinder(exclude_empty=True)
+
+
+class Finder(doctest.DocTestFinder):
+    """Finds examples of decorated functions as well."""
+
+    def _from_module(self, module: Any, object: Any) -> bool:
+        return bool(super()._from_module(module, inspect.unwrap(object)))
+
+
+_FINDER = Finder(exclude_empty=True)
 
 
 @pytest.mark.parametrize("name", MODULES)
