@@ -111,6 +111,7 @@ class Module:
     """That is: nothing but call them in turn."""
 
     _backward_hooks: BackwardHooks | None = None  # a module has its own once it has one
+    _load_hooks: OrderedDict[int, Hook] | None = None  # this as well
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -540,6 +541,17 @@ class Module:
         fit, in which case nothing has been changed.
         """
         return state.restore(self, state_dict, strict, assign)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook`` before ``load_state_dict`` of this module, or of one that contains it.
+
+        It is given the module, a copy of the dict, which it may change, the prefix of the module's
+        names in it, a dict that is empty, ``strict``, and lists of missing keys, of unexpected
+        keys and of messages, to which it may add.
+        """
+        if self._load_hooks is None:
+            self.__dict__["_load_hooks"] = OrderedDict()
+        return attach(self.__dict__["_load_hooks"], Hook(hook), False, self._changed)
 
     # --- printing ---------------------------------------------------------------------------
 

@@ -62,11 +62,16 @@ def restore(
     """Check everything, then copy everything."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+    state_dict = dict(state_dict)
+    missing, unexpected, errors = list[str](), list[str](), list[str]()
+    for path, part in module.named_modules():
+        for hook in list((part._load_hooks or {}).values()):
+            prefix = f"{path}." if path else ""
+            hook.function(part, state_dict, prefix, {}, strict, missing, unexpected, errors)
     entries = _entries(module, "")
     known = {name for name, _, _, _ in entries}
-    missing = [name for name, _, _, _ in entries if name not in state_dict]
-    unexpected = [name for name in state_dict if name not in known]
-    errors = []
+    missing += [name for name, _, _, _ in entries if name not in state_dict]
+    unexpected += [name for name in state_dict if name not in known]
     if strict and missing:
         errors.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
     if strict and unexpected:

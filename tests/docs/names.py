@@ -13,6 +13,7 @@ from minitorch_tvm.utils import data
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from-pytorch.md"
 _MODULES = ("constraints", "transforms")
+_PARTS = ("parametrizations", "parametrize", "rnn")  # of nn.utils
 _BLOCK = re.compile(r"(<!-- names: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -34,7 +35,9 @@ def names(space: str) -> list[str]:
         "nn": lambda: [n for n in nn.__all__ if n not in ("functional", "init", "utils")],
         "nn.functional": lambda: nn.functional.__all__,
         "nn.init": lambda: _defined(nn.init),
-        "nn.utils": lambda: _defined(nn.utils),
+        "nn.utils": lambda: [n for n in nn.utils.__all__ if n not in _PARTS],
+        "nn.utils.parametrizations": lambda: nn.utils.parametrizations.__all__,
+        "nn.utils.parametrize": lambda: nn.utils.parametrize.__all__,
         "nn.utils.rnn": lambda: [n for n in _defined(nn.utils.rnn) if n != "Layout"],
         "optim": lambda: [n for n in optim.__all__ if n not in ("lr_scheduler", "swa_utils")],
         "optim.lr_scheduler": lambda: optim.lr_scheduler.__all__,

@@ -1,4 +1,4 @@
-"""Clipping of gradients, and parameters as one vector."""
+"""Clipping of gradients, parameters as one vector, and norms of weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,24 @@ from ...ops import powers
 from ...tensor import Tensor
 from ...tensor.creation import tensor
 from ...tensor.functions import cat
-from . import rnn
+from . import parametrizations, parametrize, rnn
+from .norm_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "spectral_norm",
+    "vector_to_parameters",
+    "weight_norm",
+]
 
 
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
