@@ -161,10 +161,15 @@ class Compiled:
         return Compiled(copy.deepcopy(self._function, memo))
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes and methods of the function or module; ``eval()`` and the like return this."""
+        """Attributes and methods of the function or module; ``eval()`` and the like return this.
+
+        ``_orig_mod``, PyTorch's name for the module, is that itself.
+        """
         if name == "_function":  # of a copy that is being made
             raise AttributeError(name)
         function = self._function
+        if name == "_orig_mod" and not isinstance(function, types.FunctionType):
+            return function
         value = getattr(function, name)
         if not isinstance(value, types.MethodType) or value.__self__ is not function:
             return value
@@ -374,8 +379,21 @@ class Compiled:
         errors.warn(f"{self._name} runs the function {which}: {reason}", RuntimeWarning)
 
 
-def compile(function: Callable[..., Any]) -> Compiled:
-    """``function``, without the cost of recording it at every call.
+_MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tvm")
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """``model``, a function or a module, without the cost of recording it at every call.
 
     For a training step: forward, ``backward()`` and ``optimizer.step()``.  Arguments are tensors or
     arrays, also in tuples, lists and dicts (other values are constants: a call with another value
@@ -394,7 +412,11 @@ def compile(function: Callable[..., Any]) -> Compiled:
     tensors made inside) is reported by a RuntimeWarning, and the function then runs at every call,
     as it does once it has been called with 64 combinations of shapes and constants.
 
-    ``compile(model)`` has the model's attributes and methods (``parameters()``, ``eval()``).
+    ``compile(model)`` has the model's attributes and methods (``parameters()``, ``eval()``), and is
+    the model itself with ``disable=True``.  Without a function it returns a decorator.  The other
+    arguments are there so that scripts run as they are, and change nothing.  Raises RuntimeError
+    for modes and backends that PyTorch does not know, and for a mode beside ``options``;
+    NotImplementedError for a backend that is a function, which would be given PyTorch's graphs.
 
     Example::
 
@@ -408,6 +430,24 @@ def compile(function: Callable[..., Any]) -> Compiled:
 
     Dropped behind the step, large gradients are not stored when the call is repeated.
     """
-    if not callable(function):
-        raise TypeError(f"mt.compile expects a function or a module, got {type(function).__name__}")
-    return Compiled(function)
+    if model is not None and not callable(model):
+        raise TypeError(f"mt.compile expects a function or a module, got {type(model).__name__}")
+    if mode is not None and options is not None:
+        raise RuntimeError(
+            "Either mode or options can be specified, but both can't be specified at the same time."
+        )
+    if callable(backend):
+        raise NotImplementedError("compile(): backend must be a name: there are no FX graphs here")
+    if backend is not None and backend not in _BACKENDS:
+        raise RuntimeError(
+            f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available "
+            "backends."
+        )
+    if mode is not None and mode not in _MODES and backend in (None, "inductor"):
+        known = ", ".join(_MODES)
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {known}")
+
+    def made(function: Callable[..., Any]) -> Any:
+        return function if disable else Compiled(function)
+
+    return made if model is None else made(model)

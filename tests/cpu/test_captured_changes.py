@@ -271,6 +271,6 @@ def test_what_holds_a_compiled_function_can_be_copied() -> None:
 
 
 def test_only_functions_are_compiled() -> None:
-    nothing: Any = None
-    with pytest.raises(TypeError, match="expects a function or a module, got NoneType"):
-        mt.compile(nothing)
+    number: Any = 3
+    with pytest.raises(TypeError, match="expects a function or a module, got int"):
+        mt.compile(number)
