@@ -11,7 +11,20 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import accelerator, amp, autograd, backends, cuda, debug, linalg, nn, optim, testing, utils
+from . import (
+    accelerator,
+    amp,
+    autograd,
+    backends,
+    cuda,
+    debug,
+    func,
+    linalg,
+    nn,
+    optim,
+    testing,
+    utils,
+)
 from .amp import autocast
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .capture import compile
@@ -158,6 +171,7 @@ __all__ = [
     "float32",
     "float64",
     "from_numpy",
+    "func",
     "get_default_device",
     "get_default_dtype",
     "get_float32_matmul_precision",

@@ -1,6 +1,6 @@
 """Gradients: modes, ``backward`` and ``grad``, and functions whose gradient users define."""
 
-from . import function, variable
+from . import function, functional, variable
 from .engine import (
     GradcheckError,
     backward,
@@ -22,6 +22,7 @@ __all__ = [
     "backward",
     "enable_grad",
     "function",
+    "functional",
     "grad",
     "gradcheck",
     "inference_mode",

@@ -109,6 +109,11 @@ def _history(roots: Iterable[Node]) -> list[Node]:
     return sorted(found.values(), key=lambda n: n.sequence, reverse=True)
 
 
+def leaves(roots: Iterable[Node]) -> list[Node]:
+    """The leaves that a backward pass from ``roots`` would come to."""
+    return [node for node in _history(roots) if node.grad_leaf]
+
+
 _READING: dict[tuple[int, ...], bool] = {}
 _MOST_READING = 1 << 16
 

@@ -13,7 +13,7 @@ from minitorch_tvm.utils import data
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from-pytorch.md"
 _MODULES = ("constraints", "transforms")
-_PARTS = ("parametrizations", "parametrize", "rnn")  # of nn.utils
+_PARTS = ("parametrizations", "parametrize", "rnn", "stateless")  # of nn.utils
 _BLOCK = re.compile(r"(<!-- names: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -31,13 +31,16 @@ def names(space: str) -> list[str]:
     found = {
         "mt": lambda: [n for n in mt.__all__ if not isinstance(getattr(mt, n), types.ModuleType)],
         "Tensor": lambda: [n for n in dir(mt.Tensor) if not n.startswith("_")],
-        "autograd": lambda: [n for n in mt.autograd.__all__ if n != "function"],
+        "autograd": lambda: [n for n in mt.autograd.__all__ if n not in ("function", "functional")],
+        "autograd.functional": lambda: mt.autograd.functional.__all__,
+        "func": lambda: [n for n in mt.func.__all__ if n != "vmap"],  # which tells what to do
         "nn": lambda: [n for n in nn.__all__ if n not in ("functional", "init", "utils")],
         "nn.functional": lambda: nn.functional.__all__,
         "nn.init": lambda: _defined(nn.init),
         "nn.utils": lambda: [n for n in nn.utils.__all__ if n not in _PARTS],
         "nn.utils.parametrizations": lambda: nn.utils.parametrizations.__all__,
         "nn.utils.parametrize": lambda: nn.utils.parametrize.__all__,
+        "nn.utils.stateless": lambda: nn.utils.stateless.__all__,
         "nn.utils.rnn": lambda: [n for n in _defined(nn.utils.rnn) if n != "Layout"],
         "optim": lambda: [n for n in optim.__all__ if n not in ("lr_scheduler", "swa_utils")],
         "optim.lr_scheduler": lambda: optim.lr_scheduler.__all__,
