@@ -1,6 +1,7 @@
 """Gradients: modes, ``backward`` and ``grad``, and functions whose gradient users define."""
 
-from . import function, functional, variable
+from . import anomaly, function, functional, variable
+from .anomaly import detect_anomaly, set_detect_anomaly
 from .engine import (
     GradcheckError,
     backward,
@@ -19,7 +20,9 @@ __all__ = [
     "Function",
     "GradcheckError",
     "Variable",
+    "anomaly",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "function",
     "functional",
@@ -28,6 +31,7 @@ __all__ = [
     "inference_mode",
     "is_grad_enabled",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
     "variable",
 ]

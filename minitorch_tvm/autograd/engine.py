@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .. import lazy
+from ..core import config, errors
 from ..core import dtype as dt
-from ..core import errors
 from ..core.arguments import wrong_kind
 from ..core.record import record
 from ..ir.node import MODE, Node, apply, grad_enabled, leaf
@@ -24,6 +24,7 @@ from ..ir.passed import without_values
 from ..ir.tape import remember, tape_of
 from ..ops import build
 from ..ops.composite import Expandable, expanding
+from .anomaly import detects_nan, refuse_nan
 from .function import TWICE, Returned
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -200,10 +201,11 @@ def cotangents(
     retain_graph: bool,
     create_graph: bool,
     unhooked: dict[int, Node] | None = None,
+    checks: bool = False,
 ) -> dict[int, tuple[Node, Node]]:
     """Propagate (node, cotangent) pairs; returns id -> (node, cotangent) of the wanted nodes.
 
-    ``unhooked`` gets what hooks of results were given.
+    ``unhooked`` gets what hooks of results were given.  With ``checks`` each is evaluated.
     """
     for node, _ in roots:
         if not node.requires_grad:
@@ -262,6 +264,8 @@ def cotangents(
                 grads = node.call.cotangents(returned.get(id(node), {}))
             else:
                 grads = _cotangents(node.op, ct, node, inputs, at_once=node.again)
+            if checks and node.history is None:
+                refuse_nan(node, grads)
             for x, g in zip(inputs, grads, strict=True):
                 if x.requires_grad and g is not None:
                     _accumulate(flowing, x, g)
@@ -435,7 +439,8 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     trace = MODE.trace
     call: tuple[object, ...] = ()
-    if trace.whole and given is None and chosen is None and not create_graph and len(outputs) == 1:
+    plain = given is None and chosen is None and not create_graph and len(outputs) == 1
+    if trace.whole and plain and not config.CONFIG.anomaly:
         root: Node = outputs[0].node  # which may record what it shows
         call = "backward", root.at - trace.base, keep
         known = tape_of(trace.prefix, call)
@@ -450,7 +455,7 @@ def backward(
 
     pairs = _initial(outputs, given)
     history = _history([pairs[0][0]]) if call else []
-    found = cotangents(pairs, wanted, keep, create_graph)
+    found = cotangents(pairs, wanted, keep, create_graph, None, detects_nan())
     if trace.base == base:  # no hook has evaluated
         trace.derived += len(trace.values) - count
     if call:
@@ -521,7 +526,7 @@ def grad(
         return source(node) is not None or (node.owner is not None and not node.grad_leaf)
 
     unhooked: dict[int, Node] = {}
-    ends = cotangents(pairs, wanted, keep, create_graph, unhooked)
+    ends = cotangents(pairs, wanted, keep, create_graph, unhooked, detects_nan())
     for node, ct in ends.values():
         retaining: Any = None if node.owner is None or node.grad_leaf else node.owner()
         if retaining is not None:
@@ -565,7 +570,7 @@ def _call(
     cannot be told."""
     trace = MODE.trace
     tensors = [*sources, *roots, *(given or ())]
-    if not trace.whole or not all(hasattr(t, "node") for t in tensors):
+    if not trace.whole or config.CONFIG.anomaly or not all(hasattr(t, "node") for t in tensors):
         return ()
     places = trace.places([t.node for t in tensors])
     if places is None or len({*places[: len(sources)]}) < len(sources):

@@ -172,6 +172,7 @@ class _Call:
         self._backward, self._ctx = backward, ctx
         self._arguments, self._results = arguments, results
         self.saved = saved
+        self.title = f"{ctx._title}Backward"
 
     def release(self) -> None:
         self._ctx._saved = None
@@ -186,7 +187,7 @@ class _Call:
             given.append(None if ct is None else ctx._wrap(ct))
         answer = self._backward(ctx, *given)
         grads = answer if isinstance(answer, tuple) else (answer,)
-        wanted, title = len(self._arguments), f"{ctx._title}Backward"
+        wanted, title = len(self._arguments), self.title
         if len(grads) < wanted or any(g is not None for g in grads[wanted:]):
             raise RuntimeError(
                 f"function {title} returned an incorrect number of gradients (expected {wanted}, "

@@ -170,6 +170,8 @@ class Config:
     fuse: bool = True
     plan: bool = True
     matrix_unit: bool | None = None  # by the machine
+    anomaly: bool = False  # as autograd.set_detect_anomaly says, as is the next
+    check_nan: bool = True
     check: bool = False
     poison: bool = False
     validate: bool = False
@@ -286,6 +288,12 @@ def override(**changes: object) -> Iterator[Config]:
         yield CONFIG
     finally:
         CONFIG = before
+
+
+def change(**changes: object) -> None:
+    """Change settings until they are changed again, or a block of :func:`override` ends."""
+    global CONFIG
+    CONFIG = dataclasses.replace(CONFIG, **changes)  # type: ignore[arg-type]
 
 
 def describe() -> str:

@@ -161,6 +161,8 @@ class Call(Protocol):
 
     saved: int
     """How many of the call's inputs, the first ones, are what its gradient reads."""
+    title: str
+    """What errors call its gradient."""
 
     def cotangents(self, cts: dict[int, Node]) -> Sequence[Node | None]:
         """Those of the call's inputs, from those of its results by number."""

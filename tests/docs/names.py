@@ -14,6 +14,7 @@ from minitorch_tvm.utils import data
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from-pytorch.md"
 _MODULES = ("constraints", "transforms")
 _PARTS = ("parametrizations", "parametrize", "rnn", "stateless")  # of nn.utils
+_FILES = ("anomaly", "function", "functional")  # of autograd
 _BLOCK = re.compile(r"(<!-- names: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -31,7 +32,7 @@ def names(space: str) -> list[str]:
     found = {
         "mt": lambda: [n for n in mt.__all__ if not isinstance(getattr(mt, n), types.ModuleType)],
         "Tensor": lambda: [n for n in dir(mt.Tensor) if not n.startswith("_")],
-        "autograd": lambda: [n for n in mt.autograd.__all__ if n not in ("function", "functional")],
+        "autograd": lambda: [n for n in mt.autograd.__all__ if n not in _FILES],
         "autograd.functional": lambda: mt.autograd.functional.__all__,
         "func": lambda: [n for n in mt.func.__all__ if n != "vmap"],  # which tells what to do
         "nn": lambda: [n for n in nn.__all__ if n not in ("functional", "init", "utils")],
