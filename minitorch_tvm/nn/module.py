@@ -16,7 +16,7 @@ from ..tensor.conversion import target
 from ..tensor.host import host_array, set_value
 from . import state
 from .hooks import BackwardHooks, Hook, WatchedCall, attach
-from .parameter import Parameter
+from .parameter import Parameter, Uninitialized
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -493,7 +493,11 @@ class Module:
         tensors: list[Tensor] = [*self.parameters(), *self.buffers()]
         tensors += [p.grad for p in self.parameters() if p.grad is not None]
         for t in tensors:
-            if t.dtype.is_floating_point and t.dtype is not dtype:
+            if not t.dtype.is_floating_point or t.dtype is dtype:
+                continue
+            if isinstance(t, Uninitialized):
+                t._convert(dtype)
+            else:
                 set_value(t, host_array(t), dtype)
         return self
 

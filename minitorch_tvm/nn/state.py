@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..tensor import Tensor
 from ..tensor.host import host_array, set_value
-from .parameter import Parameter
+from .parameter import Parameter, Uninitialized
 
 if TYPE_CHECKING:
     from .module import Module
@@ -76,7 +76,7 @@ def restore(
         errors.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
     if strict and unexpected:
         errors.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
-    fitting = []
+    fitting: list[tuple[Module, str, Tensor, Tensor]] = []
     for name, owner, own, t in entries:
         if name not in state_dict:
             continue
@@ -86,6 +86,10 @@ def restore(
                 f'While copying the parameter named "{name}", expected torch.Tensor or '
                 f"Tensor-like object from checkpoint but received {type(given)}"
             )
+        elif isinstance(t, Uninitialized):
+            if not isinstance(given, Uninitialized):
+                t.materialize(given.shape)
+                fitting.append((owner, own, t, given))
         elif given.shape != t.shape:
             errors.append(
                 f"size mismatch for {name}: copying a param with shape {given.shape} from "
