@@ -15,7 +15,9 @@ from ..core.arguments import flag, unsupported
 from ..core.dtype import DType
 from ..ir.node import Node, apply
 from ..ops import build as b
+from ..ops.elementary import stepwise
 from ..ops.gather import take
+from ..ops.grid import cubic_weights
 from ..sites import of_any_size
 from ..tensor import Tensor
 from ..tensor.core import node_of
@@ -85,6 +87,29 @@ def _linear(x: Node, axis: int, out: int, factor: float | None, corners: bool) -
     return b.add(left, b.mul(take(x, high, axis), weight))
 
 
+def _cubic(x: Node, axis: int, out: int, factor: float | None, corners: bool) -> Node:
+    """Cubic convolution of four neighbours (Keys 1981); beyond the edges are their elements."""
+    n = x.shape[axis]
+    place = b.cast(b.iota((out,), 0, dt.int64), x.dtype)
+    if corners:
+        place = b.mul(place, b.full_like(place, (n - 1) / (out - 1) if out > 1 else 0.0))
+    else:
+        half = b.full_like(place, 0.5)
+        scale = b.full_like(place, _scale(n, out, factor))
+        place = b.sub(b.mul(b.add(place, half), scale), half)
+    low = apply(stepwise("floor"), place)
+    first = b.cast(low, dt.int64)
+    zero, last = b.full_like(first, 0), b.full_like(first, n - 1)
+    total: Node | None = None
+    for i, weight in enumerate(cubic_weights(b.sub(place, low)), -1):
+        at = b.add(first, b.full_like(first, i))
+        near = take(x, apply(b.MINIMUM, apply(b.MAXIMUM, at, zero), last), axis)
+        term = b.mul(near, b.reshape(weight, (out, *(1,) * (len(x.shape) - 1 - axis))))
+        total = term if total is None else b.add(total, term)
+    assert total is not None
+    return total
+
+
 def _one(x: Node) -> Node:
     return b.full_like(x, 1.0)
 
@@ -136,8 +161,8 @@ def interpolate(
     """input [n, c, h, w] in another size: ``size``, or sizes times ``scale_factor``.
 
     Lines [n, c, l] and volumes [n, c, d, h, w] are as welcome.  ``mode`` is "nearest",
-    "nearest-exact", "area", or "bilinear" (of lines "linear", of volumes "trilinear").
-    ``align_corners`` makes corner elements keep their values in the last three.
+    "nearest-exact", "area", "bilinear" (of lines "linear", of volumes "trilinear"), or "bicubic" of
+    images.  ``align_corners`` makes corner elements keep their values in the last four.
     ``recompute_scale_factor`` takes positions from the sizes, not from ``scale_factor``.  Raises
     NotImplementedError for other modes and ranks and for ``antialias``, ValueError where arguments
     do not fit together.
@@ -164,12 +189,13 @@ def interpolate(
         )
     if antialias:
         raise NotImplementedError("interpolate: antialias=True is not supported")
-    if mode in ("bicubic", "lanczos") and rank == 4:
+    if mode == "lanczos" and rank == 4:
         raise NotImplementedError(f"interpolate: mode={mode!r} is not supported")
     needed = {"linear": 3, "bilinear": 4, "trilinear": 5}.get(mode, rank)
     if needed != rank and rank in (3, 4, 5):
         raise NotImplementedError(f"Got {rank}D input, but {mode} mode needs {needed}D input")
-    if rank not in (3, 4, 5) or mode in ("bicubic", "lanczos") or mode not in _MODES.split(" | "):
+    flat = mode in ("bicubic", "lanczos") and rank != 4
+    if rank not in (3, 4, 5) or flat or mode not in _MODES.split(" | "):
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {rank}D) for the modes: "
             f"{_MODES} (got {mode})"
@@ -199,6 +225,8 @@ def interpolate(
     for axis, (n, factor) in enumerate(zip(sizes, factors, strict=True), 2):
         if nearest:
             x = _nearest(x, axis, n, factor, mode == "nearest-exact", any_size)
+        elif mode == "bicubic":
+            x = _cubic(x, axis, n, factor, corners)
         else:
             x = _linear(x, axis, n, factor, corners)
     return Tensor._wrap(x)

@@ -99,7 +99,7 @@ def _column(x: Node) -> Node:
     return b.reshape(x, (*x.shape, 1))
 
 
-def _weights(t: Node) -> list[Node]:
+def cubic_weights(t: Node) -> list[Node]:
     """Those of four neighbours in cubic convolution, at a distance ``t`` behind the second."""
     a, one = _SHARPNESS, b.full_like(t, 1.0)
 
@@ -153,10 +153,10 @@ def _bicubic(pixels: _Pixels, places: Sequence[Node], padding: str, corners: boo
     (down, across), (height, width) = places, pixels.size
     left, top = _floor(across), _floor(down)
     lines = []
-    for i, down_share in enumerate(_weights(b.sub(down, top)), -1):
+    for i, down_share in enumerate(cubic_weights(b.sub(down, top)), -1):
         y = b.add(top, b.full_like(top, float(i)))
         terms = []
-        for j, across_share in enumerate(_weights(b.sub(across, left)), -1):
+        for j, across_share in enumerate(cubic_weights(b.sub(across, left)), -1):
             at_x = b.add(left, b.full_like(left, float(j)))
             at_x = _padded(at_x, width, padding, corners)
             at_y = _padded(y, height, padding, corners)

@@ -46,6 +46,11 @@ LAYERS: list[Case] = [
     ("Upsample", (), {"size": 5}, (2, 2, 7)),
     ("Upsample", (), {"scale_factor": 2, "mode": "bilinear"}, (2, 2, 3, 4)),
     ("Upsample", (), {"size": (7, 1), "mode": "bilinear", "align_corners": True}, (2, 2, 4, 6)),
+    ("Upsample", (), {"scale_factor": 2, "mode": "bicubic"}, (2, 2, 3, 4)),
+    ("Upsample", (), {"scale_factor": (1.7, 0.6), "mode": "bicubic"}, (2, 2, 5, 6)),
+    ("Upsample", (), {"size": (7, 1), "mode": "bicubic", "align_corners": True}, (2, 2, 4, 6)),
+    ("Upsample", (), {"size": (1, 5), "mode": "bicubic"}, (2, 1, 1, 6)),
+    ("Upsample", (), {"scale_factor": 1.2, "mode": "bicubic"}, (1, 1, 5, 4)),
     ("Upsample", (), {"scale_factor": 1.7, "mode": "linear"}, (2, 2, 5)),
     (
         "Upsample",
@@ -124,6 +129,10 @@ def test_positions_of_float32_are_torchs() -> None:
     with config.override(target="numpy"):
         for n, factor in ((7, 1.3), (11, 2.9), (13, 0.7), (10, 3.3), (3, 41.0), (2, 7.0)):
             array = RNG.normal(size=(1, 1, n)).astype(np.float32)
+            square = array * array.swapaxes(1, 2)
+            ours = F.interpolate(mt.tensor(square[None]), scale_factor=factor, mode="bicubic")
+            theirs = TF.interpolate(torch.tensor(square[None]), scale_factor=factor, mode="bicubic")
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-4, 1e-5)
             for mode in ("nearest", "nearest-exact", "linear"):
                 ours = F.interpolate(mt.tensor(array), scale_factor=factor, mode=mode)
                 theirs = TF.interpolate(torch.tensor(array), scale_factor=factor, mode=mode)
@@ -237,7 +246,7 @@ def test_what_is_not_supported_says_so() -> None:
             lambda: F.conv_transpose2d(x, x[0, :, None], output_padding=1, dilation=2),
             "output_padding",
         ),
-        (lambda: F.interpolate(x, size=3, mode="bicubic"), "mode='bicubic' is not supported"),
+        (lambda: F.interpolate(x, size=3, mode="lanczos"), "mode='lanczos' is not supported"),
         (
             lambda: F.interpolate(x, size=3, mode="bilinear", antialias=True),
             "antialias=True is not supported",
