@@ -22,6 +22,7 @@ from . import (
     linalg,
     nn,
     optim,
+    special,
     testing,
     utils,
 )
@@ -213,6 +214,7 @@ __all__ = [
     "set_grad_enabled",
     "set_num_threads",
     "set_rng_state",
+    "special",
     "tensor",
     "testing",
     "threshold",

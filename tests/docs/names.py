@@ -34,6 +34,7 @@ def names(space: str) -> list[str]:
         "Tensor": lambda: [n for n in dir(mt.Tensor) if not n.startswith("_")],
         "autograd": lambda: [n for n in mt.autograd.__all__ if n not in _FILES],
         "autograd.functional": lambda: mt.autograd.functional.__all__,
+        "special": lambda: mt.special.__all__,
         "func": lambda: [n for n in mt.func.__all__ if n != "vmap"],  # which tells what to do
         "nn": lambda: [n for n in nn.__all__ if n not in ("functional", "init", "utils")],
         "nn.functional": lambda: nn.functional.__all__,
