@@ -17,11 +17,13 @@ Algorithms for Connectionist Reinforcement Learning, 1992):
 True
 """
 
-from . import constraints, kl, transforms
+from . import constraints, gamma_divergences, kl, transforms
 from .bernoulli import Bernoulli
 from .categorical import Categorical
+from .dirichlet import Beta, Dirichlet
 from .distribution import Distribution
 from .exponential import Exponential
+from .gamma import Chi2, Gamma, StudentT
 from .geometric import Geometric
 from .gumbel import Gumbel
 from .half_normal import HalfNormal
@@ -50,11 +52,15 @@ __all__ = [
     "AbsTransform",
     "AffineTransform",
     "Bernoulli",
+    "Beta",
     "Categorical",
+    "Chi2",
     "ComposeTransform",
+    "Dirichlet",
     "Distribution",
     "ExpTransform",
     "Exponential",
+    "Gamma",
     "Geometric",
     "Gumbel",
     "HalfNormal",
@@ -67,6 +73,7 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "SigmoidTransform",
     "SoftplusTransform",
+    "StudentT",
     "TanhTransform",
     "Transform",
     "TransformedDistribution",

@@ -64,6 +64,48 @@ def test_samples_have_the_moments(dist: Any) -> None:
     assert x.std() == pytest.approx(dist.stddev.item(), rel=0.05)
 
 
+DRAWN = [
+    (D.Gamma(0.05, 1.0), lambda rng: rng.gamma(0.05, 1.0, N)),
+    (D.Gamma(0.7, 2.0), lambda rng: rng.gamma(0.7, 0.5, N)),
+    (D.Gamma(1.0, 1.0), lambda rng: rng.gamma(1.0, 1.0, N)),
+    (D.Gamma(250.0, 0.5), lambda rng: rng.gamma(250.0, 2.0, N)),
+    (D.Chi2(3.0), lambda rng: rng.chisquare(3.0, N)),
+    (D.StudentT(2.5, 1.0, 2.0), lambda rng: 1.0 + 2.0 * rng.standard_t(2.5, N)),
+    (D.Beta(0.5, 0.3), lambda rng: rng.beta(0.5, 0.3, N)),
+    (D.Beta(2.0, 5.0), lambda rng: rng.beta(2.0, 5.0, N)),
+]
+
+
+@pytest.mark.parametrize(("dist", "other"), DRAWN, ids=lambda d: type(d).__name__)
+def test_samples_are_distributed_as_numpys(dist: Any, other: Any, rng: np.random.Generator) -> None:
+    x = np.sort(dist.sample((N,)).numpy().astype(np.float64))
+    y = np.sort(other(rng).astype(np.float32).astype(np.float64))
+    both = np.concatenate([x, y])
+    apart = np.searchsorted(x, both, "right") - np.searchsorted(y, both, "right")
+    assert np.isfinite(x).all()
+    # Kolmogorov and Smirnov's distance, exceeded once in a thousand times.
+    assert np.abs(apart).max() / N < 1.95 * math.sqrt(2 / N)
+
+
+def test_shares_of_tiny_powers() -> None:
+    x = D.Dirichlet(mt.tensor([1e-3, 2e-3, 3e-3])).sample((4000,)).numpy()
+    np.testing.assert_allclose(x.sum(-1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(x.mean(0), [1 / 6, 1 / 3, 1 / 2], atol=0.03)
+
+
+def test_samples_are_differentiated_by_rates_and_scales() -> None:
+    rate = mt.tensor([1.0, 2.0], requires_grad=True)
+    x = D.Gamma(mt.tensor([2.0, 3.0]), rate).rsample((5,))
+    x.sum().backward()
+    np.testing.assert_allclose(rate.grad.numpy(), -(x / rate).sum(0).detach().numpy(), rtol=1e-5)
+    scale = mt.tensor(2.0, requires_grad=True)
+    y = D.StudentT(3.0, 0.5, scale).rsample((5,))
+    y.sum().backward()
+    assert scale.grad.item() == pytest.approx(((y - 0.5) / 2.0).sum().item(), rel=1e-5)
+    with mt.no_sync():  # nothing is evaluated
+        D.Beta(mt.ones(3), 2.0).sample()
+
+
 def close_to(counts: np.ndarray, probs: Any) -> bool:
     """Whether frequencies are within four standard deviations of probabilities."""
     total = counts.sum(-1, keepdims=True)
