@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ..core import arguments as arg
@@ -16,6 +17,7 @@ from ..ops import build as b
 from ..ops import derived as d
 from ..ops import moves as mo
 from ..ops import picking as pk
+from ..ops.gather import take
 from .core import Number, TensorBase, node_of, tensor_of
 from .gathering import checked, values_of
 from .sorts import Sorts
@@ -449,6 +451,65 @@ class Arranging(Sorts):
         steps = [*strides, strides[axis] if self.ndim else 1]
         steps[axis] *= apart
         return self._view(read, write, tuple(steps[1:] if scalar else steps))
+
+    def as_strided(
+        self, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    ) -> Tensor:
+        """A view of elements that lie so far apart in memory: i at offset + sum(i * stride).
+
+        It is for reading.  Raises NotImplementedError when it is written to, for tensors that are
+        not contiguous, and for places beyond a part of another tensor; RuntimeError for places that
+        are not there, and for negative strides.
+
+        >>> import minitorch_tvm as mt
+        >>> mt.arange(5).as_strided((3, 3), (1, 1))
+        tensor([[0, 1, 2],
+                [1, 2, 3],
+                [2, 3, 4]])
+        """
+        sizes = arg.several("as_strided", "size", 1, size)
+        steps = arg.several("as_strided", "stride", 2, stride)
+        start = 0
+        if storage_offset is not None:
+            start = arg.integer("as_strided", "storage_offset", 3, storage_offset)
+        if len(sizes) != len(steps):
+            raise RuntimeError("mismatch in length of strides and shape")
+        if any(n < 0 for n in steps):
+            raise RuntimeError(
+                "as_strided: Negative strides are not supported at the moment, got strides: "
+                f"{[*steps]}"
+            )
+        if start < 0:
+            raise RuntimeError(f"Tensor: invalid storage offset {start}")
+        arg.bounded(sizes)
+        count = self.numel()
+        last = start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+        beyond = numel(sizes) > 0 and last >= count
+        part = self._base is not None and self._base.holder.numel() != count
+        if not self.is_contiguous() or (part and (beyond or storage_offset is not None)):
+            raise NotImplementedError(
+                "as_strided(): only of a contiguous tensor that has its memory for itself: call "
+                "contiguous() or clone(), whose elements follow each other"
+            )
+        if beyond:
+            item = self.element_size()
+            raise RuntimeError(
+                f"setStorage: sizes {[*sizes]}, strides {[*steps]}, storage offset {start}, and "
+                f"itemsize {item} requiring a storage size of {(last + 1) * item} are out of "
+                f"bounds for storage of size {count * item}"
+            )
+
+        def read(x: Node) -> Node:
+            places = b.full(sizes, start, dt.int64)
+            for dim, step in enumerate(steps):
+                along = b.iota(sizes, dim, dt.int64)
+                places = b.add(places, b.mul(along, b.full_like(along, step)))
+            return take(b.reshape(x, (count,)), places, 0)
+
+        def write(x: Node, value: Node) -> Node:
+            raise NotImplementedError("writing to what as_strided() shows is not supported")
+
+        return self._view(read, write, steps)
 
     # --- pieces -----------------------------------------------------------------------------
 

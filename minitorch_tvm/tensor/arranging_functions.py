@@ -30,6 +30,13 @@ def _all_tensors(function: str, tensors: tuple[Any, ...]) -> list[Tensor]:
     return tensors_of(function, tensors) if tensors else []
 
 
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view of elements that are so far apart in memory, see :meth:`Tensor.as_strided`."""
+    return input_of("as_strided", input).as_strided(size, stride, storage_offset)
+
+
 # --- parts --------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from .alias_functions import (
 )
 from .arranging_functions import (
     argwhere,
+    as_strided,
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -363,6 +364,7 @@ __all__ = [
     "argmin",
     "argsort",
     "argwhere",
+    "as_strided",
     "asarray",
     "asin",
     "asinh",
