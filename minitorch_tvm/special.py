@@ -17,7 +17,7 @@ from .tensor.elementwise_functions import exp2, expm1, log1p, round
 from .tensor.functions import erf, log_softmax, sigmoid
 from .tensor.functions import softmax as _softmax
 from .tensor.reduction_functions import logsumexp
-from .tensor.special_functions import digamma, erfc, erfinv, lgamma, logit, sinc, xlogy
+from .tensor.special_functions import digamma, erfc, erfinv, lgamma, logit, mvlgamma, sinc, xlogy
 
 __all__ = [
     "digamma",
@@ -32,6 +32,7 @@ __all__ = [
     "log_softmax",
     "logit",
     "logsumexp",
+    "multigammaln",
     "ndtr",
     "psi",
     "round",
@@ -43,6 +44,7 @@ __all__ = [
 expit = sigmoid
 gammaln = lgamma
 psi = digamma
+multigammaln = mvlgamma
 
 
 def ndtr(input: Tensor) -> Tensor:

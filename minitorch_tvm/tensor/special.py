@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..ir.node import Node
+from ..ops import build as b
 from ..ops import derived as d
 from ..ops import pairs, signs
 from ..ops import pointwise as pw
@@ -103,6 +104,32 @@ class Special(Elementwise):
     def digamma_(self) -> Self:
         """Derivative of :meth:`lgamma`, in place."""
         return self._assign(self._special("digamma"), "digamma_")
+
+    def mvlgamma(self, p: int) -> Tensor:
+        """Logarithm of the gamma function of ``p`` dimensions.
+
+        That is p (p - 1) / 4 * log(pi) plus the sum of lgamma(self - j / 2) for j from 0 to p - 1,
+        computed in float64.  Raises RuntimeError for bools, and unless p is at least 1.
+
+        >>> import minitorch_tvm as mt
+        >>> mt.tensor([2.0, 5.0]).mvlgamma(2)
+        tensor([0.4516, 6.2034])
+        """
+        count = arg.integer("mvlgamma", "p", 1, p)
+        if self.dtype is dt.bool_:
+            raise RuntimeError("The input tensor may not be a boolean tensor.")
+        if count < 1:
+            raise RuntimeError("p has to be greater than or equal to 1")
+        x = d.cast_float(self.node)
+        wide = self._wrap(b.cast(x, dt.float64))
+        total = wide.lgamma()
+        for j in range(1, count):
+            total = total + (wide - 0.5 * j).lgamma()
+        return (total + count * (count - 1) / 4 * math.log(math.pi)).to(x.dtype)
+
+    def mvlgamma_(self, p: int) -> Self:
+        """Logarithm of the gamma function of ``p`` dimensions, in place."""
+        return self._assign(self.mvlgamma(p).node, "mvlgamma_")
 
     def sinc(self) -> Tensor:
         """sin(pi self) / (pi self), 1 at 0."""

@@ -72,6 +72,11 @@ def lgamma(input: Tensor) -> Tensor:
     return input_of("lgamma", input).lgamma()
 
 
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """Logarithm of the gamma function of ``p`` dimensions, see :meth:`Tensor.mvlgamma`."""
+    return input_of("mvlgamma", input).mvlgamma(p)
+
+
 def digamma(input: Tensor) -> Tensor:
     """Derivative of :func:`lgamma`; NaN at negative integers.
 

@@ -17,6 +17,7 @@ ARGUMENTS: dict[str, Any] = {
     "log_softmax": lambda x: ((x[1:-2], 0), {}),
     "logsumexp": lambda x: ((x[:-2], 0), {"keepdim": True}),
     "xlogy": lambda x: ((x, x.flip(0)), {}),
+    "multigammaln": lambda x: ((x, 2), {}),
 }
 
 
@@ -24,7 +25,11 @@ ARGUMENTS: dict[str, Any] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_values_and_gradients(name: str, dtype: str) -> None:
     results = []
-    poles = name in ("digamma", "psi")  # at which derivatives there are large numbers, not infinite
+    poles = name in (
+        "digamma",
+        "psi",
+        "multigammaln",
+    )  # at which derivatives there are large numbers, not infinite
     points = [p for p in POINTS if not (poles and p in (-1.0, 0.0))]
     if name == "logit":
         points.remove(-0.0)  # of both zeros the first, at which the slope there is not negative
@@ -45,6 +50,28 @@ def test_values_and_gradients(name: str, dtype: str) -> None:
         assert ours.dtype == theirs.dtype
         rtol = 1e-8 if dtype == "float64" else 3e-6
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
+
+
+def test_gamma_of_several_dimensions() -> None:
+    def outcome(call: Any, lib: Any) -> Any:
+        try:
+            y = call(lib)
+        except Exception as error:
+            return type(error).__name__, str(error)
+        return str(y.dtype)[-7:], [float(f"{v:.5g}") for v in y.tolist()]
+
+    for call in (
+        lambda lib: lib.mvlgamma(lib.tensor([0.2, 1.0, 3.0, 1e4]), 3),
+        lambda lib: lib.tensor([2, 3]).mvlgamma(p=2),
+        lambda lib: lib.tensor([2.0]).mvlgamma_(1),
+        lambda lib: lib.tensor([2.0]).double().mvlgamma(4),
+        lambda lib: lib.mvlgamma(lib.tensor([2.0]), 0),
+        lambda lib: lib.mvlgamma(lib.tensor([2.0]), 1.5),
+        lambda lib: lib.mvlgamma(lib.tensor([2.0]), True),
+        lambda lib: lib.mvlgamma(lib.tensor([True]), 1),
+        lambda lib: lib.mvlgamma(3, 1),
+    ):
+        assert outcome(call, mt) == outcome(call, torch)
 
 
 @pytest.mark.parametrize("name", ["ndtr"])
