@@ -25,11 +25,8 @@ ARGUMENTS: dict[str, Any] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_values_and_gradients(name: str, dtype: str) -> None:
     results = []
-    poles = name in (
-        "digamma",
-        "psi",
-        "multigammaln",
-    )  # at which derivatives there are large numbers, not infinite
+    # At the poles, derivatives there are large numbers instead of infinite ones.
+    poles = name in ("digamma", "psi", "multigammaln")
     points = [p for p in POINTS if not (poles and p in (-1.0, 0.0))]
     if name == "logit":
         points.remove(-0.0)  # of both zeros the first, at which the slope there is not negative
