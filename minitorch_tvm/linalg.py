@@ -1,4 +1,6 @@
-"""Norms of vectors and matrices, and cross products, as ``torch.linalg`` has them.
+"""Factors, systems of equations and norms, as ``torch.linalg`` has them.
+
+Matrices are the last two dimensions, [*b, m, n]; those before are batches.  float32 and float64.
 
 >>> import minitorch_tvm as mt
 >>> mt.linalg.norm(mt.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -11,15 +13,51 @@ from collections.abc import Sequence
 from typing import Any
 
 from .core import arguments as arg
+from .core import dtype as dt
 from .core.arguments import Dims
 from .core.dtype import DType
+from .core.errors import LinAlgError
 from .core.spelling import numpy_names
+from .ops import build as b
+from .ops import factors as fa
 from .ops import norms
 from .tensor import Tensor
+from .tensor import solving as so
 from .tensor.core import node_of, tensor_of
+from .tensor.pairs import (
+    CholeskyInfo,
+    Eliminated,
+    InverseInfo,
+    Pivoted,
+    PivotedInfo,
+    SignLogDet,
+    SolutionInfo,
+)
 from .tensor.reductions import power_of
 
-__all__ = ["cross", "matrix_norm", "norm", "vector_norm"]
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cross",
+    "det",
+    "inv",
+    "inv_ex",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "matrix_norm",
+    "matrix_power",
+    "multi_dot",
+    "norm",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "vector_norm",
+]
+
+_wrap = Tensor._wrap
 
 
 @numpy_names
@@ -108,3 +146,250 @@ def norm(
     if two or isinstance(ord, str):
         return matrix_norm(A, ord, pair, keepdim, dtype=dtype)
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
+
+
+# --- factors ------------------------------------------------------------------------------------
+
+
+def cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
+    """The lower triangle l [*b, n, n] of l l.T = input; ``upper``: the upper one u of u.T u.
+
+    Only that triangle of the input is read.  Whether all is well is found out at once: raises
+    LinAlgError, a RuntimeError, where a matrix is not positive definite (:func:`cholesky_ex` does
+    not), and RuntimeError unless they are square and of floating point numbers.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.cholesky(mt.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
+    x = so.real("linalg.cholesky", node_of("linalg_cholesky", "input", 1, input))
+    high = arg.flag("linalg_cholesky", "upper", None, upper)
+    return _wrap(so.cholesky("linalg.cholesky", x, high))
+
+
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyInfo:
+    """(L, info): :func:`cholesky`, and in int32 the order of the first minor that is not positive.
+
+    0 where there is none.  Nothing is evaluated unless ``check_errors``.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.cholesky_ex(mt.tensor([[1.0, 2.0], [2.0, 1.0]])).info
+    tensor(2, dtype=mt.int32)
+    """
+    x = so.real("linalg.cholesky", node_of("linalg_cholesky_ex", "input", 1, input))
+    high = arg.flag("linalg_cholesky_ex", "upper", None, upper)
+    check = arg.flag("linalg_cholesky_ex", "check_errors", None, check_errors)
+    return CholeskyInfo(*map(_wrap, so.cholesky_info("linalg.cholesky_ex", x, high, check)))
+
+
+def solve_triangular(
+    input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """x of a x = B, of a triangle a [*b, n, n] and B [*b, n, m]; not ``left``: of x a = B.
+
+    Of the input only that triangle is read; ``unitriangular``: ones are taken for its diagonal.
+    Leading dimensions broadcast.  Zeros on the diagonal give what dividing by zero gives.
+
+    >>> import minitorch_tvm as mt
+    >>> a = mt.tensor([[2.0, 1.0], [0.0, 4.0]])
+    >>> mt.linalg.solve_triangular(a, mt.tensor([[4.0], [8.0]]), upper=True)
+    tensor([[1.],
+            [2.]])
+    """
+    a = node_of("linalg_solve_triangular", "input", 1, input)
+    x = node_of("linalg_solve_triangular", "B", 2, B)
+    given = {"upper": upper, "left": left, "unitriangular": unitriangular}
+    for name, flag in given.items():
+        arg.flag("linalg_solve_triangular", name, None, flag)
+    return _wrap(so.solve_triangular(a, x, upper, left, unitriangular))
+
+
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Pivoted:
+    """(LU, pivots) of matrices [*b, m, n], by elimination with row exchanges.
+
+    LU holds both triangles, without the ones of l's diagonal; with each of the rows in turn, that
+    of its pivot was exchanged (int32, counted from 1).  Raises RuntimeError where u has a zero on
+    its diagonal, which is found out at once, and without ``pivot``.
+    """
+    both, pivots, _, info = _eliminated("linalg_lu_factor", A, pivot)
+    return Pivoted(_wrap(so.lu_sound(both, info)), _wrap(pivots))
+
+
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> PivotedInfo:
+    """(LU, pivots, info): :func:`lu_factor`, and where the first zero of u's diagonal is, or 0."""
+    both, pivots, _, info = _eliminated("linalg_lu_factor_ex", A, pivot)
+    if arg.flag("linalg_lu_factor_ex", "check_errors", None, check_errors):
+        both = so.lu_sound(both, info)
+    return PivotedInfo(_wrap(both), _wrap(pivots), _wrap(b.cast(info, dt.int32)))
+
+
+def _eliminated(function: str, x: Tensor, pivot: bool) -> tuple[Any, Any, Any, Any]:
+    if not arg.flag(function, "pivot", None, pivot):
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+    return so.lu(node_of(function, "A", 1, x))
+
+
+def lu(A: Tensor, *, pivot: bool = True) -> Eliminated:
+    """(P, L, U) of A = P L U: a permutation, and triangles [*b, m, k] and [*b, k, n].
+
+    k is the smaller of m and n.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.lu(mt.tensor([[1.0, 2.0], [2.0, 2.0]])).U
+    tensor([[2., 2.],
+            [0., 1.]])
+    """
+    both, _, order, _ = _eliminated("linalg_lu", A, pivot)
+    m, n = both.shape[-2:]
+    k, rank = min(m, n), len(both.shape)
+    low = b.narrow(both, rank - 1, 0, k)
+    low = fa.triangle(low, False, 0.0)
+    eye = b.narrow(fa.identity(max(m, 1), both), 1, 0, k)
+    upper = fa.triangle(b.narrow(both, rank - 2, 0, k), True)
+    return Eliminated(*map(_wrap, (fa.permutation(order, both.dtype), b.add(low, eye), upper)))
+
+
+# --- systems of equations -----------------------------------------------------------------------
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """x of A x = B, of square matrices [*b, n, n] and B [*b, n, m], or a vector for each, [*b, n].
+
+    Not ``left``: of x A = B.  Leading dimensions broadcast.  Raises LinAlgError where A is
+    singular, which is found out at once, and RuntimeError for shapes and dtypes that do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.solve(mt.tensor([[0.0, 2.0], [1.0, 0.0]]), mt.tensor([4.0, 3.0]))
+    tensor([3., 2.])
+    """
+    y, info = _solved("linalg_solve", A, B, left)
+    return _wrap(so.sound(y, info, _size(A), so.singular("torch.linalg.solve")))
+
+
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> SolutionInfo:
+    """(result, info): :func:`solve`, and where elimination has found a zero (int32), or 0."""
+    y, info = _solved("linalg_solve_ex", A, B, left)
+    if arg.flag("linalg_solve_ex", "check_errors", None, check_errors):
+        y = so.sound(y, info, _size(A), so.singular("torch.linalg.solve_ex"))
+    return SolutionInfo(_wrap(y), _wrap(b.cast(info, dt.int32)))
+
+
+def _solved(function: str, A: Tensor, B: Tensor, left: bool) -> tuple[Any, Any]:
+    a, x = node_of(function, "A", 1, A), node_of(function, "B", 2, B)
+    return so.solve(a, x, arg.flag(function, "left", None, left))
+
+
+def _size(A: Tensor) -> int:
+    return A.shape[-1]
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse of square matrices.
+
+    Raises LinAlgError where there is none, which is found out at once.  To solve a system,
+    :func:`solve` is faster and more accurate.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.inv(mt.tensor([[0.0, 2.0], [1.0, 0.0]]))
+    tensor([[0.0000, 1.0000],
+            [0.5000, 0.0000]])
+    """
+    return _wrap(so.inverse_of(node_of("linalg_inv", "A", 1, A)))
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseInfo:
+    """(inverse, info): :func:`inv`, and where elimination has found a zero (int32), or 0."""
+    y, info = so.inverse(node_of("linalg_inv_ex", "A", 1, A))
+    if arg.flag("linalg_inv_ex", "check_errors", None, check_errors):
+        y = so.sound(y, info, _size(A), so.no_inverse("linalg.inv_ex"))
+    return InverseInfo(_wrap(y), _wrap(b.cast(info, dt.int32)))
+
+
+def det(A: Tensor) -> Tensor:
+    """Determinants [*b] of square matrices.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.det(mt.tensor([[0.0, 2.0], [1.0, 0.0]]))
+    tensor(-2.)
+    """
+    return _wrap(so.determinant(node_of("linalg_det", "A", 1, A)))
+
+
+def slogdet(A: Tensor) -> SignLogDet:
+    """(sign, logabsdet) of determinants: 1, 0 or -1, and the logarithms of their sizes.
+
+    Where a determinant is too large for a number its logarithm is not.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.slogdet(-mt.eye(3)).sign
+    tensor(-1.)
+    """
+    x = node_of("linalg_slogdet", "A", 1, A)
+    return SignLogDet(*map(_wrap, so.sign_and_log("linalg.slogdet", x)))
+
+
+# --- products -----------------------------------------------------------------------------------
+
+
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """Products of ``n`` times the same square matrices; of inverses if ``n`` is negative.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.matrix_power(mt.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
+    tensor([[1., 5.],
+            [0., 1.]])
+    """
+    x = node_of("linalg_matrix_power", "input", 1, input)
+    return _wrap(so.matrix_power(x, arg.integer("linalg_matrix_power", "n", 2, n)))
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices, in the order that takes the fewest multiplications.
+
+    The first and the last may be vectors.  Raises RuntimeError for shapes that do not fit.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.multi_dot([mt.ones(2, 3), mt.ones(3, 4), mt.ones(4)])
+    tensor([12., 12.])
+    """
+    for i, given in enumerate(tensors):
+        if not isinstance(given, Tensor):
+            kind = type(given).__name__
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {kind}")
+    xs = [given.node for given in tensors]
+    count = len(xs)
+    if count < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {count}")
+    ranks = [len(x.shape) for x in xs]
+    for place, which in ((0, "first"), (-1, "last")):
+        if ranks[place] not in (1, 2):
+            raise RuntimeError(
+                f"multi_dot(): the {which} tensor must be 1D or 2D but got {ranks[place]}D"
+            )
+    shapes = [x.shape for x in xs]
+    first, last = ranks[0] == 1, ranks[-1] == 1
+    if first:
+        xs[0] = b.reshape(xs[0], (1, *xs[0].shape))
+    if last:
+        xs[-1] = b.reshape(xs[-1], (*xs[-1].shape, 1))
+    for i, x in enumerate(xs):
+        if len(x.shape) != 2:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {len(x.shape)}D")
+        if x.dtype is not xs[0].dtype:
+            names = [n.dtype.scalar_name for n in (xs[0], x)]
+            raise RuntimeError(
+                "multi_dot(): all tensors must have be the same dtype but tensor 0 is "
+                f"{names[0]} and tensor {i} {names[1]}"
+            )
+    for i in range(count - 1):
+        if xs[i].shape[1] != xs[i + 1].shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(shapes[i])} and "
+                f"{list(shapes[i + 1])} cannot be multiplied"
+            )
+    y = so.multi_dot(xs)
+    shape = y.shape[1:] if first else y.shape
+    return _wrap(b.reshape(y, shape[:-1] if last else shape))

@@ -135,3 +135,7 @@ def describe(place: Provenance | None) -> str:
     text = linecache.getline(file, line).strip()
     where = f"{Path(file).name}:{line}"
     return f"{where} `{text}`" if text else where
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that has no inverse, or no factors of the kind that was asked for."""

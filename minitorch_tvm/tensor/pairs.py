@@ -1,4 +1,4 @@
-"""What functions return that give values and where they are."""
+"""What functions return that give several tensors, by name."""
 
 from __future__ import annotations
 
@@ -20,3 +20,61 @@ class MinMax(NamedTuple):
 
     min: Tensor
     max: Tensor
+
+
+class CholeskyInfo(NamedTuple):
+    """Result of ``linalg.cholesky_ex``."""
+
+    L: Tensor
+    info: Tensor
+
+
+class InverseInfo(NamedTuple):
+    """Result of ``linalg.inv_ex``."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class SolutionInfo(NamedTuple):
+    """Result of ``linalg.solve_ex``."""
+
+    result: Tensor
+    info: Tensor
+
+
+class SignLogDet(NamedTuple):
+    """Result of ``slogdet``."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class Pivoted(NamedTuple):
+    """Result of ``linalg.lu_factor``."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class PivotedInfo(NamedTuple):
+    """Result of ``linalg.lu_factor_ex``."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+class Eliminated(NamedTuple):
+    """Result of ``linalg.lu``."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class TriangularSolution(NamedTuple):
+    """Result of ``triangular_solve``."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor

@@ -26,6 +26,7 @@ from .bits import Bits
 from .core import Number, TensorBase, node_of
 from .draws import Draws
 from .elementwise import accepts, is_operand, wrong_keyword
+from .factors import Factors
 from .host import copied
 from .legacy import leaf_for
 from .ordering import Ordering
@@ -42,7 +43,17 @@ _reference = weakref.ref
 
 
 class Tensor(
-    Aliases, Bits, Special, Activations, Products, Reductions, Ordering, Placement, Draws, Shapes
+    Aliases,
+    Bits,
+    Special,
+    Activations,
+    Factors,
+    Products,
+    Reductions,
+    Ordering,
+    Placement,
+    Draws,
+    Shapes,
 ):
     """A multi-dimensional array whose operations are recorded and evaluated together.
 

@@ -47,6 +47,7 @@ def names(space: str) -> list[str]:
         "optim": lambda: [n for n in optim.__all__ if n not in ("lr_scheduler", "swa_utils")],
         "optim.lr_scheduler": lambda: optim.lr_scheduler.__all__,
         "optim.swa_utils": lambda: _defined(optim.swa_utils),
+        "linalg": lambda: mt.linalg.__all__,
         "distributions": lambda: [n for n in distributions.__all__ if n not in _MODULES],
         "distributions.constraints": lambda: distributions.constraints.__all__,
         "utils.data": lambda: data.__all__,

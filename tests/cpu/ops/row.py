@@ -56,6 +56,7 @@ class Row:
     result: str | None = None
     grad: tuple[int, ...] = ()  # operands that receive a gradient
     flat: bool = False  # the gradient is zero, and there is no second one
+    symmetric: bool = False  # the gradient is that by a matrix which stays so
     specials: tuple[tuple[Op, tuple[list[float], ...]], ...] = ()
     bad: tuple[Bad, ...] = ()
 

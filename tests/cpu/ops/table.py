@@ -3,6 +3,7 @@
 import table_attention
 import table_elementary
 import table_elementwise
+import table_factors
 import table_gather
 import table_movement
 import table_recurrent
@@ -21,4 +22,5 @@ ROWS: tuple[Row, ...] = (
     + table_scan.ROWS
     + table_recurrent.ROWS
     + table_attention.ROWS
+    + table_factors.ROWS
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -124,6 +125,10 @@ def _tensors(row: Row, rng: np.random.Generator, shapes: Any) -> list[Tensor]:
     return args
 
 
+def _operands(row: Row, xs: Sequence[Tensor]) -> list[Node]:
+    return [((x + x.mT) / 2 if row.symmetric else x).node for x in xs]
+
+
 differentiable = pytest.mark.parametrize(
     "row", [r for r in ROWS if r.grad], ids=lambda r: r.cls.__name__
 )
@@ -134,7 +139,7 @@ def test_gradient(row: Row, rng: np.random.Generator) -> None:
     for op, shapes in _small(row):
 
         def f(*xs: Tensor, op: Op = op) -> Tensor:
-            return Tensor._wrap(apply(op, *[x.node for x in xs]))
+            return Tensor._wrap(apply(op, *_operands(row, xs)))
 
         assert mt.autograd.gradcheck(f, tuple(_tensors(row, rng, shapes))), f"{op} {shapes}"
 
@@ -149,7 +154,7 @@ def test_second_gradient(row: Row, rng: np.random.Generator) -> None:
 
         def slope(*xs: Tensor, op: Op = op) -> tuple[Tensor, ...]:
             # The square makes the gradient of a linear op depend on its operands.
-            y = Tensor._wrap(apply(op, *[x.node for x in xs]))
+            y = Tensor._wrap(apply(op, *_operands(row, xs)))
             wanted = [x for x in xs if x.requires_grad]
             return mt.autograd.grad((y * y).sum(), wanted, create_graph=True)
 

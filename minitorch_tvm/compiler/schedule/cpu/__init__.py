@@ -10,7 +10,7 @@ from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
 from . import gemm_tiling
-from .deferred import Rule, attention, convolution, recurrence
+from .deferred import Rule, attention, convolution, factor, recurrence
 from .elementwise import elementwise
 from .generic import generic
 from .product import product
@@ -36,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     sort,
     attention,  # of many positions
     recurrence,  # layers that go on from step to step
+    factor,  # triangular factors of matrices
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from ....ops.attention import ATTENTION
 from ....ops.conv import ConvBase
+from ....ops.factors import FACTORS
 from ....ops.recurrent import STEPWISE
 from ...loops import Stage
 from ...lower import KernelCode
@@ -36,3 +37,4 @@ def _deferred(name: str, *ops: type[Any]) -> Rule:
 convolution = _deferred("convolution", ConvBase)
 attention = _deferred("attention", *ATTENTION)
 recurrence = _deferred("recurrence", *STEPWISE)
+factor = _deferred("factor", *FACTORS)

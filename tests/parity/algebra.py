@@ -1,0 +1,221 @@
+"""Calls of linear algebra, evaluated with torch and with this package.
+
+``m`` is the package, ``L`` its ``linalg``; ``A`` and ``S`` are square, ``S`` positive definite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_RNG = np.random.default_rng(1)
+_ARRAYS = {
+    "A": _RNG.standard_normal((2, 3, 3)),
+    "B": _RNG.standard_normal((2, 3, 2)),
+    "v": _RNG.standard_normal(3),
+    "W": _RNG.standard_normal((2, 4, 3)),
+}
+
+
+def names(m: Any) -> dict[str, Any]:
+    """What the calls refer to."""
+    given = {name: m.tensor(array) for name, array in _ARRAYS.items()}
+    square = given["A"]
+    positive = square @ square.mT + 3 * m.eye(3, dtype=m.float64)
+    nan = float("nan")
+    return {**given, "m": m, "L": m.linalg, "t": m.tensor, "I": m.eye(2), "S": positive, "n": nan}
+
+
+TRIANGULAR = """
+L.cholesky(S)
+L.cholesky(S,upper=True)
+L.cholesky(-S)
+L.cholesky_ex(S)
+L.cholesky_ex(t([[1.,2.],[2.,1.]]))
+L.cholesky_ex(t([[1.,2.],[2.,1.]]),check_errors=True)
+L.cholesky(m.ones(2,3))
+L.cholesky(m.ones(3))
+L.cholesky(I.long())
+L.cholesky(3)
+L.cholesky(m.ones(0,0))
+L.cholesky(m.ones(3,0,0))
+L.cholesky(m.ones(0,2,2))
+m.cholesky(S)
+m.cholesky(S,True)
+m.cholesky(-I)
+m.cholesky(m.ones(2,3))
+m.cholesky(I.long())
+S.cholesky()
+m.cholesky_solve(B,L.cholesky(S))
+m.cholesky_solve(B,L.cholesky(S,upper=True),True)
+B.cholesky_solve(L.cholesky(S))
+m.cholesky_solve(m.ones(2),I)
+m.cholesky_solve(m.ones(3,1),I)
+m.cholesky_solve(m.ones(2,1),m.ones(2,3))
+m.cholesky_solve(m.ones(2,1,dtype=m.float64),I)
+m.cholesky_solve(m.ones(2,1,dtype=m.int64),I.long())
+m.cholesky_solve(m.ones(4,1,2,1),m.eye(2).expand(3,2,2))
+m.cholesky_inverse(L.cholesky(S))
+L.cholesky(S,upper=True).cholesky_inverse(upper=True)
+m.cholesky_inverse(m.ones(2,3))
+m.cholesky_inverse(m.ones(3))
+m.cholesky_inverse(I.long())
+m.cholesky_inverse(t([[2.,9],[1,0]]))
+L.solve_triangular(A,B,upper=True)
+L.solve_triangular(A,B,upper=False)
+L.solve_triangular(A,B.mT,upper=False,left=False)
+L.solve_triangular(A,B.mT,upper=True,left=False,unitriangular=True)
+L.solve_triangular(A[0],B,upper=True)
+L.solve_triangular(A,B[1],upper=True)
+L.solve_triangular(A[:,None],B,upper=True)
+L.solve_triangular(I,m.ones(2),upper=True)
+L.solve_triangular(m.ones(2,3),m.ones(2,1),upper=True)
+L.solve_triangular(I,m.ones(3,1),upper=True)
+L.solve_triangular(I,m.ones(3,1),upper=True,left=False)
+L.solve_triangular(I.long(),m.ones(2,1).long(),upper=True)
+L.solve_triangular(m.zeros(2,2),m.ones(2,1),upper=True)
+L.solve_triangular(m.ones(3,2,2),m.ones(4,2,1),upper=True)
+L.solve_triangular(m.ones(3),m.ones(4,2,1),upper=True)
+L.solve_triangular(I,m.ones(2,0),upper=True)
+L.solve_triangular(m.ones(0,0),m.ones(0,2),upper=True)
+m.triangular_solve(B,A)
+m.triangular_solve(B,A,False,True,True)
+m.triangular_solve(m.ones(2,1),m.ones(2,3))
+m.triangular_solve(m.ones(2),m.ones(2,2))
+m.triangular_solve(m.ones(3,1),m.ones(2,2))
+L.cholesky(t([[4.,n],[2,5]]))
+L.cholesky(t([[n,1],[2,5]]))
+"""
+
+ELIMINATED = """
+L.solve(A,B)
+L.solve(A,v)
+L.solve(A[0],v)
+L.solve(A,B.mT,left=False)
+L.solve(A[:,None],B)
+L.solve(A,A[:,0])
+L.solve(I*0,I)
+L.solve(m.stack([I,I*0]),m.ones(2,2,1))
+L.solve(m.ones(2,3),I)
+L.solve(I,m.ones(3,1))
+L.solve(I,m.ones(3))
+L.solve(I,m.ones(2).double())
+L.solve(I.long(),I.long())
+L.solve(m.ones(3),I)
+L.solve(3,I)
+L.solve(I,m.ones(()))
+L.solve(I,m.ones(2),left=False)
+L.solve_ex(A,B)
+L.solve_ex(t([[1.,2],[2,4]]),I)
+L.solve_ex(t([[1.,2],[2,4]]),I,check_errors=True)
+L.inv(A)
+A.inverse()
+m.inverse(A)
+L.inv(m.ones(3,2,2))
+m.inverse(m.ones(2,3))
+L.inv(I.long())
+L.inv(m.ones(2))
+L.inv_ex(A)
+L.inv_ex(t([[1.,2],[2,4]]))
+L.inv_ex(t([[1.,2],[2,4]]),check_errors=True)
+L.det(A)
+m.det(A[0])
+A.det()
+L.det(t([[1.,2],[2,4]]))
+L.det(m.ones(2,3))
+m.det(I.long())
+L.det(m.ones(0,0))
+m.det(m.full((2,2),n))
+L.slogdet(A)
+A.slogdet()
+m.slogdet(m.ones(2,0,0))
+L.slogdet(t([[1.,2],[2,4]]))
+m.slogdet(m.ones(2,3))
+L.slogdet(I.long())
+m.logdet(A)
+S.logdet()
+m.logdet(-I)
+m.logdet(m.ones(2))
+m.logdet(I.long())
+m.logdet(t([[1.,2],[2,4]]))
+m.logdet(t([[1.,0],[0,-4]]))
+L.lu_factor(A)
+L.lu_factor(W)
+L.lu_factor(W.mT)
+L.lu_factor(I*0)
+L.lu_factor(m.ones(2,3))
+L.lu_factor(m.ones(3))
+L.lu_factor(I.long())
+L.lu_factor(A,pivot=False)
+L.lu_factor_ex(t([[1.,2],[2,4]]))
+L.lu_factor(m.ones(0,3))
+L.lu(A)
+L.lu(W)
+L.lu(W.mT)
+L.lu(m.ones(0,3))
+L.lu(m.ones(3,0))
+L.lu(I.long())
+L.lu(A,pivot=False)
+L.matrix_power(A,3)
+A.matrix_power(5)
+m.matrix_power(A,0)
+L.matrix_power(A,-2)
+L.matrix_power(A,1)
+L.matrix_power(m.ones(2,2),-1)
+L.matrix_power(m.ones(2,3),2)
+L.matrix_power(m.ones(2),2)
+L.matrix_power(I.long(),2)
+L.matrix_power(I,2.5)
+L.matrix_power(I.long(),-2)
+L.multi_dot([I])
+L.multi_dot([])
+L.multi_dot([A[0],A[1],v])
+L.multi_dot([v,A[1],v])
+L.multi_dot([v,A[1]])
+L.multi_dot([m.ones(10,3),m.ones(3,7),m.ones(7,2),m.ones(2,9)])
+L.multi_dot([m.ones(2),m.ones(2,2,1)])
+L.multi_dot([I,m.ones(2,2,2),I])
+L.multi_dot([I,m.ones(3,2),I])
+m.chain_matmul(A[0],A[1],A[0])
+m.chain_matmul(I)
+m.chain_matmul(I,m.ones(2))
+L.multi_dot([I,I.double()])
+L.multi_dot([m.ones(3),I])
+L.multi_dot([I,3])
+L.cholesky(I,upper=1)
+L.inv(m.ones(0,0))
+L.solve(m.ones(0,0),m.ones(0,3))
+L.solve(m.ones(3,3),m.ones(3,0))
+L.solve(m.eye(3),m.ones(3,0))
+"""
+
+GRADIENTS: dict[str, Any] = {
+    "cholesky": lambda m, A, B, S: m.linalg.cholesky(S),
+    "cholesky upper": lambda m, A, B, S: m.linalg.cholesky(S, upper=True),
+    "cholesky_solve": lambda m, A, B, S: m.cholesky_solve(B, m.linalg.cholesky(S)),
+    "cholesky_solve upper": lambda m, A, B, S: m.cholesky_solve(B, A.triu(), True),
+    "cholesky_inverse": lambda m, A, B, S: m.cholesky_inverse(A.tril()),
+    "solve_triangular": lambda m, A, B, S: m.linalg.solve_triangular(A, B, upper=True),
+    "solve_triangular unit": lambda m, A, B, S: m.linalg.solve_triangular(
+        A[:, None], B, upper=False, unitriangular=True
+    ),
+    "solve_triangular right": lambda m, A, B, S: m.linalg.solve_triangular(
+        A, B.mT, upper=False, left=False
+    ),
+    "triangular_solve": lambda m, A, B, S: m.triangular_solve(B, A, transpose=True)[0],
+    "solve": lambda m, A, B, S: m.linalg.solve(A, B),
+    "solve right": lambda m, A, B, S: m.linalg.solve(A[0], B.mT, left=False),
+    "solve vector": lambda m, A, B, S: m.linalg.solve(A, B[:, :, 0]),
+    "inv": lambda m, A, B, S: m.linalg.inv(A),
+    "det": lambda m, A, B, S: m.linalg.det(A) * B[:, 0, 0],
+    "slogdet": lambda m, A, B, S: m.slogdet(A)[1],
+    "logdet": lambda m, A, B, S: m.logdet(S),
+    "lu_factor": lambda m, A, B, S: m.linalg.lu_factor(A)[0],
+    "lu_factor tall": lambda m, A, B, S: m.linalg.lu_factor(m.cat([A, B], 2).mT)[0],
+    "lu_factor wide": lambda m, A, B, S: m.linalg.lu_factor(m.cat([A, B], 2))[0],
+    "lu": lambda m, A, B, S: m.linalg.lu(A)[1] @ m.linalg.lu(B)[1],
+    "lu U": lambda m, A, B, S: m.linalg.lu(B.mT)[2],
+    "matrix_power": lambda m, A, B, S: m.matrix_power(A, 3) + m.matrix_power(A, -1),
+    "multi_dot": lambda m, A, B, S: m.linalg.multi_dot([A[0], A[1], B[0], B[1].mT]),
+}
