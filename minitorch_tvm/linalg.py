@@ -23,14 +23,19 @@ from .ops import factors as fa
 from .ops import norms
 from .tensor import Tensor
 from .tensor import solving as so
+from .tensor import spectral as sp
 from .tensor.core import node_of, tensor_of
 from .tensor.pairs import (
     CholeskyInfo,
+    Eigen,
     Eliminated,
     InverseInfo,
+    LeastSquares,
+    OrthogonalTriangular,
     Pivoted,
     PivotedInfo,
     SignLogDet,
+    SingularValues,
     SolutionInfo,
 )
 from .tensor.reductions import power_of
@@ -39,21 +44,30 @@ __all__ = [
     "LinAlgError",
     "cholesky",
     "cholesky_ex",
+    "cond",
     "cross",
     "det",
+    "eigh",
+    "eigvalsh",
     "inv",
     "inv_ex",
+    "lstsq",
     "lu",
     "lu_factor",
     "lu_factor_ex",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "multi_dot",
     "norm",
+    "pinv",
+    "qr",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "svd",
+    "svdvals",
     "vector_norm",
 ]
 
@@ -100,7 +114,11 @@ def matrix_norm(
 ) -> Tensor:
     """Norm of the matrices in two dimensions: "fro", or 1, -1, inf, -inf of sums.
 
-    Raises NotImplementedError for "nuc", 2 and -2, which need singular values.
+    Of 2 and -2 it is the largest and the lowest singular value, of "nuc" the sum of all.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.matrix_norm(mt.tensor([[3.0, 0.0], [0.0, -4.0]]), "nuc")
+    tensor(7.)
     """
     node = node_of("linalg_matrix_norm", "input", 1, A)
     pair = arg.one_or_several("linalg_matrix_norm", "dim", 3, dim)
@@ -111,6 +129,9 @@ def matrix_norm(
         raise RuntimeError(
             "linalg.matrix_norm: The input tensor A must have at least 2 dimensions."
         )
+    if ord in ("nuc", 2, -2):
+        wide = norms.checked(node, dtype)
+        return Tensor._wrap(sp.spectral_norm(wide, ord, (pair[0], pair[1]), keepdim))
     return Tensor._wrap(norms.matrix_norm(node, ord, (pair[0], pair[1]), keepdim, dtype))
 
 
@@ -248,6 +269,75 @@ def lu(A: Tensor, *, pivot: bool = True) -> Eliminated:
     eye = b.narrow(fa.identity(max(m, 1), both), 1, 0, k)
     upper = fa.triangle(b.narrow(both, rank - 2, 0, k), True)
     return Eliminated(*map(_wrap, (fa.permutation(order, both.dtype), b.add(low, eye), upper)))
+
+
+def qr(A: Tensor, mode: str = "reduced") -> OrthogonalTriangular:
+    """(Q, R) of A = Q R: orthonormal columns [*b, m, k] and a triangle [*b, k, n].
+
+    k is the smaller of m and n, or m of mode "complete"; of mode "r" Q is empty.  By Householder's
+    reflections, which make no diagonal element of R positive but those with zeros below.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.qr(mt.tensor([[3.0], [4.0]]))
+    OrthogonalTriangular(Q=tensor([[-0.6000],
+            [-0.8000]]), R=tensor([[-5.]]))
+    """
+    x = node_of("linalg_qr", "A", 1, A)
+    kind = arg.text("linalg_qr", "mode", 2, mode)
+    return OrthogonalTriangular(*map(_wrap, sp.qr(x, kind)))
+
+
+def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
+    """(eigenvalues [*b, n] in ascending order, eigenvectors as columns) of symmetric matrices.
+
+    Only the lower triangle is read, or the upper one of ``UPLO`` "U".  Which sign an eigenvector
+    has, and which are chosen where eigenvalues are equal, is not said; gradients are only those of
+    what does not depend on it.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.eigh(mt.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
+    tensor([1., 3.])
+    """
+    x = node_of("linalg_eigh", "input", 1, input)
+    return Eigen(*map(_wrap, sp.eigh(x, arg.text("linalg_eigh", "UPLO", 2, UPLO))))
+
+
+def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of symmetric matrices in ascending order, see :func:`eigh`."""
+    x = node_of("linalg_eigvalsh", "input", 1, input)
+    return _wrap(sp.eigvalsh(x, arg.text("linalg_eigvalsh", "UPLO", 2, UPLO)))
+
+
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SingularValues:
+    """(U, S, Vh) of A = U S Vh: orthonormal columns, singular values, and orthonormal rows.
+
+    S [*b, k] is in descending order, k the smaller of m and n.  U is [*b, m, m] and Vh [*b, n, n],
+    or [*b, m, k] and [*b, k, n] without ``full_matrices``.  Signs, and vectors of equal values, are
+    not said.  Raises RuntimeError for a ``driver``, of which there is none.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.svd(mt.tensor([[3.0, 0.0], [0.0, -4.0]])).S
+    tensor([4., 3.])
+    """
+    x = node_of("linalg_svd", "A", 1, A)
+    full = arg.flag("linalg_svd", "full_matrices", 2, full_matrices)
+    _no_driver("svd", driver)
+    return SingularValues(*map(_wrap, sp.svd(x, full)))
+
+
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+    """Singular values [*b, k] of matrices in descending order, see :func:`svd`."""
+    x = node_of("linalg_svdvals", "A", 1, A)
+    _no_driver("svd", driver)
+    return _wrap(sp.singular_values(x))
+
+
+def _no_driver(function: str, driver: str | None) -> None:
+    if driver is not None:
+        raise RuntimeError(
+            f"torch.linalg.{function}: keyword argument `driver=` is only supported on CUDA inputs "
+            "with cuSOLVER backend."
+        )
 
 
 # --- systems of equations -----------------------------------------------------------------------
@@ -393,3 +483,91 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     y = so.multi_dot(xs)
     shape = y.shape[1:] if first else y.shape
     return _wrap(b.reshape(y, shape[:-1] if last else shape))
+
+
+# --- by singular values -------------------------------------------------------------------------
+
+
+def _limit(value: Tensor | float | None) -> Any:
+    return value.node if isinstance(value, Tensor) else value
+
+
+def pinv(
+    input: Tensor,
+    rcond: Tensor | float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
+) -> Tensor:
+    """Pseudoinverses [*b, n, m] of matrices: (A.T A)**-1 A.T of independent columns.
+
+    Singular values up to ``atol``, or ``rtol`` times the largest, count as 0; by default up to what
+    rounding errors make of a 0.  ``rcond`` is another name of ``rtol``.  ``hermitian``: of
+    symmetric matrices, of which the lower triangle is read.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.pinv(mt.tensor([[2.0], [0.0]]))
+    tensor([[0.5000, 0.0000]])
+    """
+    x = node_of("linalg_pinv", "input", 1, input)
+    symmetric = arg.flag("linalg_pinv", "hermitian", 3, hermitian)
+    relative = rcond if rtol is None else rtol
+    return _wrap(sp.pinv(x, _limit(atol), _limit(relative), symmetric))
+
+
+def matrix_rank(
+    input: Tensor,
+    tol: Tensor | float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
+) -> Tensor:
+    """How many singular values are more than a 0 with rounding errors (int64), see :func:`pinv`.
+
+    ``tol`` is ``atol`` without an ``rtol``.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.matrix_rank(mt.ones(3, 2))
+    tensor(1)
+    """
+    x = node_of("linalg_matrix_rank", "input", 1, input)
+    symmetric = arg.flag("linalg_matrix_rank", "hermitian", 3, hermitian)
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    return _wrap(sp.matrix_rank(x, _limit(atol), _limit(rtol), symmetric))
+
+
+def cond(input: Tensor, p: float | str | None = None) -> Tensor:
+    """Condition numbers of matrices: the norm times that of the inverse, inf if there is none.
+
+    Of None and 2 the largest over the lowest singular value, also of matrices that are not square.
+
+    >>> import minitorch_tvm as mt
+    >>> mt.linalg.cond(mt.tensor([[1.0, 0.0], [0.0, 4.0]]))
+    tensor(4.)
+    """
+    return _wrap(sp.cond(node_of("linalg_cond", "input", 1, input), p))
+
+
+def lstsq(
+    input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> LeastSquares:
+    """(solution, residuals, rank, singular_values): of all x the one that makes A x - b shortest.
+
+    Where several do, the shortest.  ``driver`` "gelsy" (the default) tells ranks, and takes for 0
+    what is up to ``rcond`` times the largest singular value; "gels" is faster, for matrices of full
+    rank, and tells sums of squared residuals if there are more rows than columns.  What is not told
+    is empty.  Raises NotImplementedError for "gelsd" and "gelss".
+
+    >>> import minitorch_tvm as mt
+    >>> a, b = mt.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), mt.tensor([[1.0], [3.0], [5.0]])
+    >>> mt.linalg.lstsq(a, b).solution
+    tensor([[1.0000],
+            [2.0000]])
+    """
+    x, y = node_of("linalg_lstsq", "input", 1, input), node_of("linalg_lstsq", "b", 2, b)
+    kind = "gelsy" if driver is None else arg.text("linalg_lstsq", "driver", None, driver)
+    limit = None if rcond is None else float(arg.number("linalg_lstsq", "rcond", 3, rcond))
+    return LeastSquares(*map(_wrap, sp.lstsq(x, y, limit, kind)))

@@ -27,12 +27,14 @@ from .norms import prod
 from .picking import gather, scatter
 
 
-def _require(op: str, given: tuple[Spec, ...], fits: bool) -> None:
+def require(op: str, given: tuple[Spec, ...], fits: bool) -> None:
+    """RuntimeError unless operands fit, and are of floating point numbers."""
     if not fits or not all(s.dtype.is_floating_point for s in given):
         raise RuntimeError(f"{op} does not take {' and '.join(map(str, given))}")
 
 
-def _square(spec: Spec) -> bool:
+def square(spec: Spec) -> bool:
+    """Whether it is of square matrices."""
     return len(spec.shape) >= 2 and spec.shape[-1] == spec.shape[-2]
 
 
@@ -90,8 +92,8 @@ class TriangularSolve(Dense, kind=Kind.OPAQUE):
 
     def infer(self, *inputs: Spec) -> Spec:
         a, x = inputs
-        fits = _square(a) and len(x.shape) >= 2 and a.shape[-1] == x.shape[-2]
-        _require("TriangularSolve", inputs, fits and a.dtype is x.dtype)
+        fits = square(a) and len(x.shape) >= 2 and a.shape[-1] == x.shape[-2]
+        require("TriangularSolve", inputs, fits and a.dtype is x.dtype)
         return Spec((*broadcast(a.shape[:-2], x.shape[:-2]), *x.shape[-2:]), x.dtype)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
@@ -130,7 +132,7 @@ class Cholesky(Dense, kind=Kind.OPAQUE):
     upper: bool
 
     def infer(self, *inputs: Spec) -> Spec:
-        _require("Cholesky", inputs, _square(inputs[0]))
+        require("Cholesky", inputs, square(inputs[0]))
         return inputs[0]
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
@@ -171,7 +173,7 @@ class LU(Dense, kind=Kind.OPAQUE):
     """
 
     def infer(self, *inputs: Spec) -> Spec:
-        _require("LU", inputs, len(inputs[0].shape) >= 2)
+        require("LU", inputs, len(inputs[0].shape) >= 2)
         *lead, m, n = inputs[0].shape
         return Spec((*lead, m * n + min(m, n) + m), inputs[0].dtype)
 

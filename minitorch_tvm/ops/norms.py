@@ -15,7 +15,7 @@ from .composite import composite
 from .elementary import stepwise
 
 
-def _checked(x: Node, dtype: DType | None) -> Node:
+def checked(x: Node, dtype: DType | None) -> Node:
     """x as the ``dtype`` of its norm; RuntimeError unless that is possible without loss."""
     where = "linalg.vector_norm:"
     if not x.dtype.is_floating_point:
@@ -77,7 +77,7 @@ def vector_norm(
     x: Node, power: float, dims: Dims, keepdim: bool, dtype: DType | None = None
 ) -> Node:
     """(sum of |x|**power)**(1 / power) over ``dims``, with the limits for 0 and the infinities."""
-    y = _checked(x, dtype)
+    y = checked(x, dtype)
     wrapped = wrap_dims(dims, len(x.shape))
     if power < 0 or power == math.inf:
         for axis in wrapped:
@@ -105,18 +105,13 @@ def vector_norm(
 def matrix_norm(
     x: Node, order: float | str, dims: tuple[int, int], keepdim: bool, dtype: DType | None = None
 ) -> Node:
-    """Norms of matrices in two dimensions: "fro", 1, -1, inf and -inf.
-
-    Raises NotImplementedError for those that need singular values: "nuc", 2 and -2.
-    """
+    """Norms of matrices in two dimensions: "fro", 1, -1, inf and -inf."""
     where = "linalg.matrix_norm:"
-    if order in ("nuc", 2, -2):
-        raise NotImplementedError(f"{where} Order {order} needs singular values: not supported")
     if order != "fro" and order not in (1, -1, math.inf, -math.inf):
         raise RuntimeError(f"{where} Order {order} not supported.")
     if order == "fro":
         return vector_norm(x, 2.0, dims, keepdim, dtype)
-    y = _checked(x, dtype)
+    y = checked(x, dtype)
     row, column = (wrap_dim(axis, len(x.shape)) for axis in dims)
     if abs(float(order)) != 1:
         row, column = column, row

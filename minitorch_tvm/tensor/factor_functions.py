@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core import arguments as arg
 from . import solving as so
 from .core import input_of, node_of
-from .pairs import SignLogDet, TriangularSolution
+from .pairs import OrthogonalTriangular, SignLogDet, SingularVectors, TriangularSolution
 from .tensor import Tensor
 
 _wrap = Tensor._wrap
@@ -95,3 +95,18 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
         if len(x.shape) != 2:
             raise RuntimeError(f"Tensor dimension is {len(x.shape)}, expected 2 instead.")
     return _wrap(so.multi_dot(xs))
+
+
+def qr(input: Tensor, some: bool = True) -> OrthogonalTriangular:
+    """(Q, R), see :func:`linalg.qr`; not ``some``: as many columns of Q as rows."""
+    return input_of("qr", input).qr(some)
+
+
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularVectors:
+    """(U, S, V) of U S V.T, see :func:`linalg.svd`; not ``some``: full matrices."""
+    return input_of("svd", input).svd(some, compute_uv)
+
+
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """Pseudoinverses, see :func:`linalg.pinv`; ``rcond`` is its ``rtol``."""
+    return input_of("pinverse", input).pinverse(rcond)

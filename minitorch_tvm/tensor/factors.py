@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core import arguments as arg
+from ..ops import build as b
 from . import solving as so
+from . import spectral as sp
 from .core import TensorBase, node_of
-from .pairs import SignLogDet, TriangularSolution
+from .pairs import OrthogonalTriangular, SignLogDet, SingularVectors, TriangularSolution
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -74,3 +76,34 @@ class Factors(TensorBase):
     def matrix_power(self, n: int) -> Tensor:
         """Products of ``n`` times the same square matrices, see :func:`linalg.matrix_power`."""
         return self._wrap(so.matrix_power(self.node, arg.integer("matrix_power", "n", 1, n)))
+
+    def qr(self, some: bool = True) -> OrthogonalTriangular:
+        """(Q, R), see :func:`linalg.qr`; not ``some``: as many columns of Q as rows."""
+        reduced = arg.flag("qr", "some", 1, some)
+        found = sp.qr(self.node, "reduced" if reduced else "complete")
+        return OrthogonalTriangular(*map(self._wrap, found))
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SingularVectors:
+        """(U, S, V) of U S V.T, see :func:`linalg.svd`; not ``some``: full matrices.
+
+        Without ``compute_uv`` U and V are zeros.
+        """
+        x = self.node
+        reduced = arg.flag("svd", "some", 1, some)
+        wanted = arg.flag("svd", "compute_uv", 2, compute_uv)
+        if len(x.shape) < 2:
+            raise RuntimeError(
+                f"linalg.svd: input should have at least 2 dimensions, but has {len(x.shape)} "
+                "dimensions instead"
+            )
+        if not wanted:
+            squares = [b.full((*x.shape[:-2], n, n), 0.0, x.dtype) for n in x.shape[-2:]]
+            values = self._wrap(sp.singular_values(x))
+            return SingularVectors(self._wrap(squares[0]), values, self._wrap(squares[1]))
+        u, s, v = map(self._wrap, sp.svd(x, not reduced))
+        return SingularVectors(u, s, v.mT)
+
+    def pinverse(self, rcond: float = 1e-15) -> Tensor:
+        """Pseudoinverses, see :func:`linalg.pinv`."""
+        limit = arg.number("pinverse", "rcond", 1, rcond)
+        return self._wrap(sp.pinv(self.node, 0.0, limit, False))

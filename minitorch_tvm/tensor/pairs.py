@@ -78,3 +78,42 @@ class TriangularSolution(NamedTuple):
 
     solution: Tensor
     cloned_coefficient: Tensor
+
+
+class OrthogonalTriangular(NamedTuple):
+    """Result of ``qr``."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class Eigen(NamedTuple):
+    """Result of ``linalg.eigh``."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class SingularValues(NamedTuple):
+    """Result of ``linalg.svd``."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class SingularVectors(NamedTuple):
+    """Result of ``svd``."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class LeastSquares(NamedTuple):
+    """Result of ``linalg.lstsq``."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor

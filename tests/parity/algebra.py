@@ -18,12 +18,28 @@ _ARRAYS = {
 }
 
 
+def _recomposed(parts: Any) -> Any:
+    """A function of the factors in which their signs do not matter."""
+    if len(parts) == 2:
+        values, vectors = parts
+        return (vectors * (values / (1 + values.abs()))[..., None, :]) @ vectors.mT
+    left, values, right = parts
+    k = values.shape[-1]
+    return (left[..., :k] * (values / (1 + values.abs()))[..., None, :]) @ right[..., :k, :]
+
+
+def _checked(parts: Any) -> tuple[Any, ...]:
+    """The values, and what all make together."""
+    return parts[len(parts) - 2 if len(parts) == 2 else 1], _recomposed(parts)
+
+
 def names(m: Any) -> dict[str, Any]:
     """What the calls refer to."""
     given = {name: m.tensor(array) for name, array in _ARRAYS.items()}
     square = given["A"]
     positive = square @ square.mT + 3 * m.eye(3, dtype=m.float64)
     nan = float("nan")
+    given["recomposed"] = _checked
     return {**given, "m": m, "L": m.linalg, "t": m.tensor, "I": m.eye(2), "S": positive, "n": nan}
 
 
@@ -190,6 +206,136 @@ L.solve(m.ones(3,3),m.ones(3,0))
 L.solve(m.eye(3),m.ones(3,0))
 """
 
+ORTHOGONAL = """
+L.qr(A)
+L.qr(W)
+L.qr(W.mT)
+L.qr(W,'complete')
+L.qr(W,'r')
+L.qr(W,mode='x')
+L.qr(m.ones(3))
+L.qr(I.long())
+L.qr(3)
+L.qr(m.zeros(0,3))
+L.qr(m.zeros(3,0),'complete')
+L.qr(m.zeros(3,0))
+L.qr(m.zeros(3,3))
+L.qr(t([[1.,2.],[0,0]]))
+m.qr(W)
+m.qr(W,some=False)
+m.qr(m.ones(3))
+W.qr()
+recomposed(L.eigh(S))
+recomposed(L.eigh(S,'U'))
+recomposed(L.eigh(S.float(),UPLO='u'))
+recomposed(L.eigh(m.eye(3)))
+recomposed(L.eigh(m.zeros(4,4)))
+recomposed(L.eigh(m.ones(4,4)))
+recomposed(L.eigh(t([[1e30,1e29],[1e29,-1e30]])))
+recomposed(L.eigh(m.diag(t([3.,1,2]))))
+L.eigh(m.zeros(0,0))
+L.eigh(S,'X')
+L.eigh(m.ones(2,3))
+L.eigh(I.long())
+L.eigh(m.ones(2))
+L.eigh(I*n)
+L.eigvalsh(S)
+L.eigvalsh(A,'U')
+L.eigvalsh(m.ones(2,3))
+L.eigvalsh(I*n)
+recomposed(L.svd(A))
+recomposed(L.svd(W,full_matrices=False))
+recomposed(L.svd(W.mT,False))
+recomposed(L.svd(m.zeros(3,2),False))
+recomposed(L.svd(m.ones(3,3)))
+recomposed(L.svd(t([[1e30,1e29],[1e29,-1e30]])))
+recomposed(L.svd(m.eye(3)*1e-30))
+[x.shape for x in L.svd(W)]
+[x.shape for x in L.svd(W.mT)]
+[x.shape for x in m.svd(W)]
+[x.shape for x in m.svd(W.mT,some=False)]
+m.svd(W,compute_uv=False)
+L.svd(m.zeros(0,3))
+L.svd(m.zeros(0,3),full_matrices=False)
+L.svd(I.long())
+L.svd(m.ones(3))
+L.svd(W,driver='gesvd')
+m.svd(m.ones(2))
+m.svd(I.long())
+W.svd().S
+L.svdvals(W)
+L.svdvals(m.ones(2))
+L.svdvals(I.long())
+"""
+
+BY_SINGULAR_VALUES = """
+L.pinv(A)
+L.pinv(W)
+L.pinv(W.mT)
+L.pinv(m.ones(3,2))
+L.pinv(m.zeros(3,2))
+L.pinv(S,hermitian=True)
+L.pinv(A,rtol=0.5)
+L.pinv(A,atol=2.)
+L.pinv(A,0.5)
+L.pinv(A,rcond=.5)
+L.pinv(A,rtol=t([0.1,0.9]))
+L.pinv(A,atol=t([0.,1.9]))
+L.pinv(m.zeros(0,3))
+L.pinv(m.ones(2,3),hermitian=True)
+L.pinv(I.long())
+L.pinv(m.ones(2))
+m.pinverse(W)
+W.pinverse(0.5)
+L.matrix_rank(m.ones(3,2))
+L.matrix_rank(A)
+L.matrix_rank(A,0.9)
+L.matrix_rank(A,atol=0.9,rtol=0.)
+L.matrix_rank(S,hermitian=True)
+L.matrix_rank(m.ones(2))
+L.matrix_rank(I.long())
+L.matrix_rank(m.zeros(2,0,3))
+L.cond(A)
+L.cond(A,2)
+L.cond(W,-2)
+L.cond(A,'nuc')
+L.cond(A,'fro')
+L.cond(A,1)
+L.cond(A,-1)
+L.cond(A,float('inf'))
+L.cond(A,3)
+L.cond(A,'x')
+L.cond(W,1)
+L.cond(W)
+L.cond(m.ones(2))
+L.cond(I.long())
+L.cond(m.ones(2,2),1)
+L.cond(m.zeros(0,0))
+L.cond(m.zeros(2,0,0),1)
+L.matrix_norm(A,2)
+L.matrix_norm(W,-2)
+L.matrix_norm(A,'nuc')
+L.matrix_norm(A,3)
+L.matrix_norm(W,2,dim=(0,2))
+L.matrix_norm(W,'nuc',dim=(2,0),keepdim=True)
+L.norm(A[0],'nuc')
+L.norm(A[0],2)
+L.norm(W,-2,(0,1))
+L.lstsq(W,W[:,:,:1])
+L.lstsq(W,W[:,:,0])
+L.lstsq(A,B)
+L.lstsq(W.mT,B)
+L.lstsq(m.ones(3,2),m.ones(3,1))
+L.lstsq(A[0],v)
+L.lstsq(W,W[:,:,:2],driver='gels')
+L.lstsq(W.mT,B,driver='gels')
+L.lstsq(m.ones(3,2),m.ones(2,1))
+L.lstsq(m.ones(3,2).double(),m.ones(3,1))
+L.lstsq(I.long(),I.long())
+L.lstsq(m.ones(3),I)
+L.lstsq(I,I,driver='x')
+"""
+
 GRADIENTS: dict[str, Any] = {
     "cholesky": lambda m, A, B, S: m.linalg.cholesky(S),
     "cholesky upper": lambda m, A, B, S: m.linalg.cholesky(S, upper=True),
@@ -217,5 +363,23 @@ GRADIENTS: dict[str, Any] = {
     "lu": lambda m, A, B, S: m.linalg.lu(A)[1] @ m.linalg.lu(B)[1],
     "lu U": lambda m, A, B, S: m.linalg.lu(B.mT)[2],
     "matrix_power": lambda m, A, B, S: m.matrix_power(A, 3) + m.matrix_power(A, -1),
+    "qr": lambda m, A, B, S: m.linalg.qr(A)[0] + m.linalg.qr(A)[1],
+    "qr tall": lambda m, A, B, S: m.linalg.qr(B)[0] @ m.linalg.qr(B)[1].cos(),
+    "qr wide": lambda m, A, B, S: m.linalg.qr(B.mT)[0] @ m.linalg.qr(B.mT)[1].cos(),
+    "qr complete": lambda m, A, B, S: m.linalg.qr(A, "complete")[1].cos(),
+    "eigh": lambda m, A, B, S: _recomposed(m.linalg.eigh(S)),
+    "eigvalsh": lambda m, A, B, S: m.linalg.eigvalsh(S, "U"),
+    "svd": lambda m, A, B, S: _recomposed(m.linalg.svd(A)),
+    "svd tall": lambda m, A, B, S: _recomposed(m.linalg.svd(B, False)),
+    "svd wide": lambda m, A, B, S: _recomposed(m.linalg.svd(B.mT, False)),
+    "svdvals": lambda m, A, B, S: m.linalg.svdvals(B),
+    "pinv": lambda m, A, B, S: m.linalg.pinv(B),
+    "pinv wide": lambda m, A, B, S: m.linalg.pinv(B.mT),
+    "pinv symmetric": lambda m, A, B, S: m.linalg.pinv(S, hermitian=True),
+    "lstsq": lambda m, A, B, S: m.linalg.lstsq(B, A).solution,
+    "lstsq gels": lambda m, A, B, S: m.linalg.lstsq(B, A, driver="gels").solution,
+    "lstsq wide": lambda m, A, B, S: m.linalg.lstsq(B.mT, A[:, :2]).solution,
+    "cond": lambda m, A, B, S: m.linalg.cond(A),
+    "matrix_norm": lambda m, A, B, S: m.linalg.matrix_norm(A, "nuc") + m.linalg.norm(A[0], -2),
     "multi_dot": lambda m, A, B, S: m.linalg.multi_dot([A[0], A[1], B[0], B[1].mT]),
 }

@@ -10,6 +10,7 @@ from row import Array, Bad, Row
 
 from minitorch_tvm.ir.op import intern
 from minitorch_tvm.ops import factors as fa
+from minitorch_tvm.ops import orthogonal as og
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,42 @@ def _eliminated(op: fa.LU, x: Any) -> Any:
             both[i + 1 :, i + 1 :] -= both[i + 1 :, i, None] * both[i, i + 1 :]
         lines.append(np.concatenate([both.ravel(), swapped, order]))
     return np.reshape(lines, (*lead, m * n + k + m))
+
+
+def _line(x: Any, *parts: Any) -> Any:
+    lead = x.shape[:-2]
+    sizes = [int(np.prod(part.shape[len(lead) :])) for part in parts]
+    return np.concatenate([p.reshape(*lead, n) for p, n in zip(parts, sizes, strict=True)], -1)
+
+
+def _qr(op: og.QR, x: Any) -> Any:
+    return _line(x, *np.linalg.qr(x, "complete" if op.complete else "reduced"))
+
+
+@dataclass(frozen=True)
+class _Diagonal(Row):
+    """Diagonal matrices: what is sought is known, and so are the signs of vectors."""
+
+    def _one(
+        self, rng: np.random.Generator, kind: str, shape: tuple[int, ...], dtype: str
+    ) -> Array:
+        x = np.zeros(shape)
+        places = np.arange(shape[-1])
+        x[..., places, places] = rng.permuted(np.broadcast_to(places + 1.5, shape[:-1]), axis=-1)
+        return np.asarray(x, dtype)
+
+
+def _eigh(op: og.Eigh, x: Any) -> Any:
+    values = np.diagonal(x, axis1=-2, axis2=-1)
+    order = np.argsort(values, -1)
+    vectors = np.swapaxes(np.eye(x.shape[-1])[order], -1, -2)
+    return _line(x, np.sort(values, -1), *([vectors] if op.vectors else []))
+
+
+def _singular(op: og.Jacobi, x: Any) -> Any:
+    values = np.diagonal(x, axis1=-2, axis2=-1)
+    rows = np.eye(x.shape[-1])[np.argsort(-values, -1)]
+    return _line(x, np.swapaxes(rows, -1, -2), -np.sort(-values, -1), rows)
 
 
 ROWS = (
@@ -122,5 +159,33 @@ ROWS = (
         grad=(0,),
         turned=True,
         bad=(Bad(intern(fa.LU()), ("int64 2 2",), RuntimeError, "LU does not take int64[2, 2]"),),
+    ),
+    _Regular(
+        og.QR,
+        _qr,
+        tuple(
+            (intern(og.QR(complete)), (shape,))
+            for shape in ((1, 1), (2, 4, 4), (3, 5), (6, 2), (40, 70), (70, 40), (0, 3, 3), (3, 0))
+            for complete in (False, True)
+            if not complete or shape[-2] <= shape[-1] or len(shape) == 2
+        ),
+        grad=(0,),
+        bad=(
+            Bad(intern(og.QR(False)), ("int64 2 2",), RuntimeError, "QR does not take int64[2, 2]"),
+        ),
+    ),
+    _Diagonal(
+        og.Eigh,
+        _eigh,
+        tuple(
+            (intern(og.Eigh(upper, vectors)), (shape,))
+            for shape in ((1, 1), (2, 4, 4), (17, 17), (0, 3, 3))
+            for upper, vectors in ((False, False), (True, True), (False, True))
+        ),
+    ),
+    _Diagonal(
+        og.Jacobi,
+        _singular,
+        tuple((og.JACOBI, (shape,)) for shape in ((1, 1), (2, 4, 4), (17, 17), (0, 3, 3))),
     ),
 )

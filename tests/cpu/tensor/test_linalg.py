@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -97,3 +98,53 @@ def test_a_graph_may_have_many_factors_of_one_matrix() -> None:
     logs = 2 * low.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     assert mt.allclose(by_factor, by_lu)
     assert mt.allclose(logs, mt.logdet(a))
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (70, 33), (20, 65), (3, 7, 7)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_orthonormal_factors(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(shape).astype(dtype)
+    eps = max(shape) * float(np.finfo(dtype).eps)
+    u, s, v = (t.numpy().astype("float64") for t in mt.linalg.svd(mt.tensor(x)))
+    q, r = (t.numpy().astype("float64") for t in mt.linalg.qr(mt.tensor(x), "complete"))
+    for square in (u, v, q):
+        eye = np.broadcast_to(np.eye(square.shape[-1]), square.shape)
+        np.testing.assert_allclose(square @ np.swapaxes(square, -1, -2), eye, atol=4 * eps)
+    k = s.shape[-1]
+    np.testing.assert_allclose((u[..., :k] * s[..., None, :]) @ v[..., :k, :], x, atol=20 * eps)
+    np.testing.assert_allclose(q @ r, x, atol=10 * eps)
+    exact = np.linalg.svd(x.astype("float64"), compute_uv=False)
+    np.testing.assert_allclose(s, exact, atol=8 * eps)
+    if shape[-1] == shape[-2]:
+        symmetric = x + np.swapaxes(x, -1, -2)
+        w, z = (t.numpy().astype("float64") for t in mt.linalg.eigh(mt.tensor(symmetric)))
+        np.testing.assert_allclose(
+            w, np.linalg.eigvalsh(symmetric.astype("float64")), atol=20 * eps
+        )
+        np.testing.assert_allclose(
+            (z * w[..., None, :]) @ np.swapaxes(z, -1, -2), symmetric, atol=30 * eps
+        )
+
+
+def test_small_singular_values_are_accurate() -> None:
+    scales = 10.0 ** -np.arange(0.0, 24.0, 6.0)
+    x = np.diag(scales) @ (np.eye(4) + 0.1)
+    exact = mt.linalg.svdvals(mt.tensor(x)).numpy()
+    got = mt.linalg.svdvals(mt.tensor(x.astype("float32"))).numpy()
+    np.testing.assert_allclose(got, exact, rtol=1e-5)
+
+
+def test_factors_of_matrices_without_rank(rng: np.random.Generator) -> None:
+    column = rng.standard_normal((6, 1)).astype("float32")
+    for x in (np.zeros((6, 4)), column * np.ones((1, 4)), np.eye(6)[:, :4]):
+        u, s, v = mt.linalg.svd(mt.tensor(x.astype("float32")), False)
+        assert mt.allclose(u.mT @ u, mt.eye(4), atol=1e-5)
+        assert mt.allclose(v @ v.mT, mt.eye(4), atol=1e-5)
+        assert mt.allclose((u * s) @ v, mt.tensor(x.astype("float32")), atol=1e-5)
+
+
+def test_values_of_what_is_not_finite_are_not_numbers() -> None:
+    x = mt.tensor([[1.0, math.nan], [math.nan, 2.0]])
+    assert mt.linalg.eigh(x).eigenvalues.isnan().all()
+    assert mt.linalg.svdvals(x).isnan().any()
+    assert mt.linalg.svdvals(mt.tensor([[math.inf, 0.0], [0.0, 1.0]])).isnan().any()

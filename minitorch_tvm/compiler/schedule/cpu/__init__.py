@@ -10,7 +10,7 @@ from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
 from . import gemm_tiling
-from .deferred import Rule, attention, convolution, factor, recurrence
+from .deferred import Rule, attention, convolution, factor, orthogonal, recurrence, spectra
 from .elementwise import elementwise
 from .generic import generic
 from .product import product
@@ -37,6 +37,8 @@ RULES: tuple[Rule, ...] = (
     attention,  # of many positions
     recurrence,  # layers that go on from step to step
     factor,  # triangular factors of matrices
+    orthogonal,  # those with orthonormal columns
+    spectra,  # eigenvalues and singular values
     window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )

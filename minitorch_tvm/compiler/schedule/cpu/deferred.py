@@ -12,6 +12,7 @@ from typing import Any
 from ....ops.attention import ATTENTION
 from ....ops.conv import ConvBase
 from ....ops.factors import FACTORS
+from ....ops.orthogonal import ORTHOGONAL, SPECTRA
 from ....ops.recurrent import STEPWISE
 from ...loops import Stage
 from ...lower import KernelCode
@@ -38,3 +39,5 @@ convolution = _deferred("convolution", ConvBase)
 attention = _deferred("attention", *ATTENTION)
 recurrence = _deferred("recurrence", *STEPWISE)
 factor = _deferred("factor", *FACTORS)
+orthogonal = _deferred("orthogonal", *ORTHOGONAL)
+spectra = _deferred("spectra", *SPECTRA)

@@ -53,7 +53,7 @@ class Work:
         self, code: KernelCode, cpu: CpuTarget, batch: int, shape: tuple[int, int], dtype: DType
     ) -> None:
         self.rows, columns = shape[0], max(1, shape[1])
-        self.dtype = dtype.name
+        self.kind, self.dtype = dtype, dtype.name
         self.lanes = min(cpu.lanes(dtype.itemsize), 1 << (columns - 1).bit_length())
         self.count = ceil_div(columns, self.lanes)
         """Vectors of a row."""
@@ -109,11 +109,18 @@ class Work:
         vectors: Range,
         terms: Range,
         left: Callable[[Expr, Expr], Expr],
+        right: Callable[[Expr, Expr], Expr] | None = None,
     ) -> Stmt:
         """``memory[i, v] -= left(i, k) * memory[k, v]``, summed over k, of these rows and vectors.
 
-        The terms' rows are others.
+        The terms' rows are others.  ``right(k, v)``: what is multiplied instead of rows of memory.
         """
+        if right is None:
+
+            def right(k: Expr, v: Expr) -> Expr:
+                return load(memory, k, self.at(v))
+
+        multiplied = right
 
         def tile(mr: int, nv: int, i: Expr, v: Expr) -> Stmt:
             def put(r: int, x: int, total: Expr) -> Stmt:
@@ -125,7 +132,7 @@ class Work:
                 (mr, nv),
                 terms[1],
                 lambda r, k: left(i + r, terms[0] + k),
-                lambda k, x: load(memory, terms[0] + k, self.at(v + x)),
+                lambda k, x: multiplied(terms[0] + k, v + x),
                 lambda r, x: self.vectors.zero,
                 put,
             )
