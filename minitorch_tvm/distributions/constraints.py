@@ -14,6 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
+
+from .. import linalg
+from ..tensor import as_tensor
+
 __all__ = [
     "Constraint",
     "MixtureSameFamilyConstraint",
@@ -28,14 +33,20 @@ __all__ = [
     "interval",
     "is_dependent",
     "less_than",
+    "lower_cholesky",
+    "lower_triangular",
     "nonnegative",
     "nonnegative_integer",
     "one_hot",
     "positive",
+    "positive_definite",
     "positive_integer",
+    "positive_semidefinite",
     "real",
     "real_vector",
     "simplex",
+    "square",
+    "symmetric",
     "unit_interval",
 ]
 
@@ -136,6 +147,62 @@ class _Simplex(Constraint):
 
     def check(self, value: Any) -> Any:
         return (value >= 0).all(-1) & (abs(value.sum(-1) - 1) < 1e-6)
+
+
+class _LowerTriangular(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        return _whole(_lower(value) == value)
+
+
+class _LowerCholesky(_LowerTriangular):
+    def check(self, value: Any) -> Any:
+        return super().check(value) & (_diagonal(value) > 0).all(-1)
+
+
+class _Square(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        fits = value.shape[-1] == value.shape[-2]
+        found = np.full(tuple(value.shape[:-2]), fits)
+        return found if isinstance(value, np.ndarray) else as_tensor(found)
+
+
+class _Symmetric(_Square):
+    def check(self, value: Any) -> Any:
+        across = value.swapaxes(-1, -2)
+        return _whole(abs(value - across) <= 1e-6 + 1e-5 * abs(across))
+
+
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: Any) -> Any:
+        lowest = linalg.eigvalsh(as_tensor(value)).amin(-1)
+        return super().check(value) & _as(value, lowest >= 0)
+
+
+class _PositiveDefinite(_Symmetric):
+    def check(self, value: Any) -> Any:
+        info = linalg.cholesky_ex(as_tensor(value)).info
+        return super().check(value) & _as(value, info == 0)
+
+
+def _whole(inside: Any) -> Any:
+    """Whether all elements of matrices are inside."""
+    return inside.all(-1).all(-1)
+
+
+def _lower(value: Any) -> Any:
+    return np.tril(value) if isinstance(value, np.ndarray) else value.tril()
+
+
+def _diagonal(value: Any) -> Any:
+    return value.diagonal(0, -2, -1)
+
+
+def _as(value: Any, found: Any) -> Any:
+    return found.numpy() if isinstance(value, np.ndarray) else found
 
 
 class _GreaterThan(Constraint):
@@ -240,12 +307,18 @@ independent = _IndependentConstraint
 integer_interval = _IntegerInterval
 interval = _Interval
 less_than = _LessThan
+lower_cholesky = _LowerCholesky()
+lower_triangular = _LowerTriangular()
 nonnegative = _GreaterThanEq(0.0)
 nonnegative_integer = _IntegerGreaterThan(0)
 one_hot = _OneHot()
 positive = _GreaterThan(0.0)
+positive_definite = _PositiveDefinite()
 positive_integer = _IntegerGreaterThan(1)
+positive_semidefinite = _PositiveSemidefinite()
 real = _Real()
 real_vector = independent(real, 1)
 simplex = _Simplex()
+square = _Square()
+symmetric = _Symmetric()
 unit_interval = _Interval(0.0, 1.0)

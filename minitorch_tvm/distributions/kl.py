@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..linalg import solve_triangular
 from ..nn.functional import logsigmoid
 from ..tensor import Tensor
 from ..tensor.functions import where
@@ -18,6 +19,7 @@ from .gumbel import EULER, Gumbel
 from .half_normal import HalfNormal
 from .independent import Independent, sum_rightmost
 from .laplace import Laplace
+from .multivariate_normal import MultivariateNormal, log_of_size, squared_distance
 from .normal import Normal
 from .one_hot_categorical import OneHotCategorical
 from .transformed_distribution import TransformedDistribution
@@ -115,6 +117,20 @@ def _normal(p: Normal, q: Normal) -> Tensor:
     ratio = (p.scale / q.scale).square()
     distance = ((p.loc - q.loc) / q.scale).square()
     return 0.5 * (ratio + distance - 1 - ratio.log())
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            "KL-divergence between two Multivariate Normals with different event shapes cannot be "
+            "computed"
+        )
+    own, other = p._factor, q._factor
+    ratio = solve_triangular(other, own, upper=False).square().sum((-2, -1))
+    distance = squared_distance(other, q.loc - p.loc)
+    sizes = log_of_size(other) - log_of_size(own)
+    return sizes + 0.5 * (ratio + distance - p.event_shape[0])
 
 
 @register_kl(HalfNormal, HalfNormal)
