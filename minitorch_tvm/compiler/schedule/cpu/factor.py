@@ -33,7 +33,7 @@ from ...loops import (
 )
 from ...lower import KernelCode, accessor
 from ...target import CpuTarget
-from .matrices import PANEL, Range, Work, batch_of, by_matrix, reader, zero
+from .matrices import PANEL, Factor, Range, Work, batch_of, by_matrix, reader, zero
 
 _COLUMNS = 128
 """Columns of a system's right side that are worked on together."""
@@ -78,8 +78,7 @@ def _cholesky(code: KernelCode, cpu: CpuTarget, upper: bool) -> Stage:
 
             return serial(i + 1, one, "j")
 
-        def left(i: Expr, k: Expr) -> Expr:
-            return load(w, k, i)
+        left = Factor(lambda i, k: load(w, k, i), 1, work.width)
 
         def row(first: Expr, q: Expr) -> Stmt:
             k, known = bind("k", first + q)
@@ -128,6 +127,9 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
     read = reader(code, 1)
     triangle = code.anchor.inputs[0]
     element, shape = accessor(code, triangle), code.graph.values[triangle].shape
+    strides = code.strides(triangle)
+    # What is computed, not in memory, is computed once for all columns.
+    held = Work(code, cpu, batch, (n, n), code.anchor.dtype) if strides is None else None
     backwards = op.upper != op.transposed
 
     def system(number: Expr, place: tuple[Expr, ...]) -> Stmt:
@@ -137,10 +139,27 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
         span = minimum(columns, m - start) if m % columns else columns
         every = (0, work.count)
 
-        def left(i: Expr, k: Expr) -> Expr:
+        def of_triangle(i: Expr, k: Expr) -> Expr:
             own = index[len(index) - len(shape) + 2 :]
             head = [0 if size == 1 else at for size, at in zip(shape[:-2], own, strict=True)]
-            return element(*head, *((k, i) if op.transposed else (i, k)))
+            return element(*head, i, k)
+
+        begin: list[Stmt] = []
+        if held is None:
+            assert strides is not None
+            at, down, along = of_triangle, strides[-2], strides[-1]
+        else:
+            a, made = held.of(number)
+
+            def at(i: Expr, k: Expr) -> Expr:
+                return load(a, i, k)
+
+            down, along = held.width, 1
+            fill = serial(n, lambda i: serial(n, lambda k: store(a, of_triangle(i, k), i, k), "k"))
+            begin = [*made, fill]
+        left = Factor(at, down, along)
+        if op.transposed:
+            left = Factor(lambda i, k: at(k, i), along, down)
 
         def copy(i: Expr) -> Stmt:
             def one(j: Expr) -> Stmt:
@@ -149,7 +168,7 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
             return serial(span, one, "j")
 
         def row(k: Expr, terms: Range) -> Stmt:
-            by, taken = bind("by", left(k, k))
+            by, taken = bind("by", left.at(k, k))
 
             def divide(at: Expr) -> Stmt:
                 return store(w, load(w, k, at) / work.vectors.of(by), k, at)
@@ -173,7 +192,8 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
             return code.finish((*index, i, start + j), load(w, i, j))
 
         return seq(
-            cleared,
+            *begin,
+            *cleared,
             serial(n, copy, "i"),
             _panels(n, panel, last_first=backwards),
             serial(n, lambda i: serial(span, lambda j: put(i, j), "j"), "i"),
@@ -204,8 +224,7 @@ def _lu(code: KernelCode, cpu: CpuTarget) -> Stage:
 
             return serial(n, one, "j")
 
-        def left(i: Expr, k: Expr) -> Expr:
-            return load(w, i, k)
+        left = Factor(lambda i, k: load(w, i, k), work.width, 1)
 
         def search(k: Expr) -> Stmt:
             """The largest element of a column, from row k on, is put on the diagonal."""

@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....core.dtype import DType
+from ....core.record import record
 from ....core.shape import Shape, numel
+from ....core.tvm_api import tvm
 from ...dialect import Scope
 from ...loops import (
     Expr,
+    Helper,
     Memory,
+    Parts,
     Stage,
     Stmt,
     alloc,
@@ -23,10 +27,12 @@ from ...loops import (
     const,
     load,
     local_buffer,
+    pointer_buffer,
     quotient,
     seq,
     serial,
     store,
+    var,
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
@@ -38,6 +44,8 @@ PANEL = 32
 _NEAR = 24 << 10
 """Bytes of a matrix that is kept on the stack."""
 _MANY_REGISTERS = 32
+_FEW = 8
+"""Rows, of one vector each, up to which nothing is called for a matrix."""
 _APART = 512
 """Bytes from which on rows are an odd number of vectors apart: at even ones, lines of one column
 share few places of a cache."""
@@ -60,8 +68,9 @@ class Work:
         nbytes = self.count * self.lanes * dtype.itemsize
         self.width = (self.count + (nbytes >= _APART and self.count % 2 == 0)) * self.lanes
         most = 4 if cpu.vector_registers >= _MANY_REGISTERS else 2
-        self._nv = min(most, self.count)
-        self._mr = max(1, min(self.rows, (cpu.vector_registers - self._nv - 1) // self._nv))
+        nv = min(most, self.count)
+        mr = max(1, (cpu.vector_registers - nv - 1) // nv)
+        self._sizes = (self.dtype, self.lanes, mr, nv)
         self.vectors = Vectors(self.dtype, self.lanes)
         whole = (self.rows, self.width)
         self._far = None
@@ -108,41 +117,105 @@ class Work:
         rows: Range,
         vectors: Range,
         terms: Range,
-        left: Callable[[Expr, Expr], Expr],
-        right: Callable[[Expr, Expr], Expr] | None = None,
+        left: Factor,
+        right: tuple[Memory, Expr, Expr] | None = None,
     ) -> Stmt:
-        """``memory[i, v] -= left(i, k) * memory[k, v]``, summed over k, of these rows and vectors.
+        """``memory[i, v] -= left[i, k] * memory[k, v]``, summed over k, of these rows and vectors.
 
-        The terms' rows are others.  ``right(k, v)``: what is multiplied instead of rows of memory.
+        The terms' rows are others.  ``right``: a memory that is multiplied instead, how many rows
+        the term 0 is behind its first one, and how many vectors the vector 0 is.
         """
-        if right is None:
+        source, row, column = (memory, 0, 0) if right is None else right
+        if self.count == 1 and self.rows <= _FEW:
+            return self._plainly(memory, rows, terms, left, source, row)
+        start = (rows[0], vectors[0] * self.lanes)
+        first = (terms[0] + row, (vectors[0] + column) * self.lanes)
+        addresses = (load(memory, *start), left.at(rows[0], terms[0]), load(source, *first))
+        strides = (self._width(memory), left.down, left.along, self._width(source))
+        t = tvm().tirx
+        helper = _subtract(self._sizes, left.minus)
+        return helper.call(*map(t.address_of, addresses), rows[1], vectors[1], terms[1], *strides)
 
-            def right(k: Expr, v: Expr) -> Expr:
-                return load(memory, k, self.at(v))
+    def _plainly(
+        self, memory: Memory, rows: Range, terms: Range, left: Factor, source: Memory, row: Expr
+    ) -> Stmt:
+        """The same of matrices so small that a call takes longer."""
+        whole = self.vectors.at(0)
 
-        multiplied = right
+        def term(i: Expr, k: Expr) -> Stmt:
+            own, held = left.at(i, terms[0] + k), load(memory, i, whole)
+            product = self.vectors.of(own) * load(source, terms[0] + row + k, whole)
+            return store(memory, held + product if left.minus else held - product, i, whole)
 
-        def tile(mr: int, nv: int, i: Expr, v: Expr) -> Stmt:
+        def one(i: Expr) -> Stmt:
+            return serial(terms[1], lambda k: term(rows[0] + i, k), "k")
+
+        return serial(rows[1], one, "i")
+
+    @staticmethod
+    def _width(memory: Memory) -> int:
+        width = memory.shape[-1]
+        assert isinstance(width, int)
+        return width
+
+
+@record
+class Factor:
+    """Elements that rows are multiplied by: ``at(i, k)`` is one, as a load; others lie so far on.
+
+    ``down``: from one row to the next; ``along``: from a term to the next.  ``minus``: theirs are
+    added, not subtracted.
+    """
+
+    at: Callable[[Expr, Expr], Expr]
+    down: int
+    along: int
+    minus: bool = False
+
+
+Sizes = tuple[str, int, int, int]
+"""A dtype, its lanes, and rows and vectors of a register tile."""
+
+
+def _subtract(sizes: Sizes, minus: bool) -> Helper:
+    """What :meth:`Work.subtract` calls: compiled once for all kernels that do.
+
+    Takes addresses of rows, of their factors and of what is multiplied, how many rows, vectors and
+    terms there are, and how far apart rows, factors of rows, factors of terms, and terms are.
+    """
+    dtype, lanes, mr, nv = sizes
+
+    def make() -> Parts:
+        vectors = Vectors(dtype, lanes)
+        own, left, right = (pointer_buffer((1,), dtype, name) for name in ("own", "left", "right"))
+        counts = [var(name) for name in ("rows", "vectors", "terms")]
+        apart = [var(name) for name in ("next", "down", "along", "further")]
+
+        def tile(size: tuple[int, int], i: Expr, v: Expr) -> Stmt:
             def put(r: int, x: int, total: Expr) -> Stmt:
-                at = (i + r, self.at(v + x))
-                return store(memory, load(memory, *at) - total, *at)
+                at = vectors.at((i + r) * apart[0] + (v + x) * lanes)
+                held = load(own, at)
+                return store(own, held + total if minus else held - total, at)
 
             return register_tile(
-                self.vectors,
-                (mr, nv),
-                terms[1],
-                lambda r, k: left(i + r, terms[0] + k),
-                lambda k, x: multiplied(terms[0] + k, v + x),
-                lambda r, x: self.vectors.zero,
+                vectors,
+                size,
+                counts[2],
+                lambda r, k: load(left, (i + r) * apart[1] + k * apart[2]),
+                lambda k, x: load(right, vectors.at(k * apart[3] + (v + x) * lanes)),
+                lambda r, x: vectors.zero,
                 put,
             )
 
-        single = isinstance(rows[1], int) and rows[1] == 1
-        return _in_blocks(
-            rows,
-            1 if single else self._mr,
-            lambda mr, i: _in_blocks(vectors, self._nv, lambda nv, v: tile(mr, nv, i, v)),
+        body = _in_blocks(
+            (0, counts[0]),
+            mr,
+            lambda r, i: _in_blocks((0, counts[1]), nv, lambda x, v: tile((r, x), i, v)),
         )
+        return Parts([own.raw, left.raw, right.raw], [*counts, *apart], body)
+
+    sign = "add" if minus else "subtract"
+    return Helper(f"{sign}_products_{dtype}_{lanes}_{mr}_{nv}", make)
 
 
 def _in_blocks(span: Range, size: int, body: Callable[[int, Expr], Stmt]) -> Stmt:

@@ -30,7 +30,7 @@ from ...loops import (
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-from .matrices import PANEL, Work, by_matrix, reader, zero
+from .matrices import PANEL, Factor, Work, by_matrix, reader, zero
 
 
 def orthogonal(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -115,8 +115,8 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
                     (0, 1),
                     (0, span),
                     (k + 1, below),
-                    lambda i, r: none - load(w, r, k),
-                    of_row,
+                    Factor(lambda i, r: load(w, r, k), 0, work.width, minus=True),
+                    (w, 0, near),
                 )
 
             def mask(j: Expr) -> Stmt:
@@ -184,8 +184,8 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
                 (0, size),
                 every,
                 (first, m - first),
-                lambda i, r: none - load(v, r, i),
-                lambda r, at: load(v, r, basis.at(at)),
+                Factor(lambda i, r: load(v, r, i), 1, basis.width, minus=True),
+                (v, 0, 0),
             )
 
             def column(j: Expr) -> Stmt:
@@ -224,36 +224,33 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
             def clear(i: Expr) -> Stmt:
                 return work.along(vectors, lambda at: store(y, work.vectors.zero, i, at))
 
+            def weight(i: Expr, r: Expr) -> Expr:
+                at = i - size
+                return load(t_memory, slot + (at if back else r), r if back else at)
+
             inner = work.subtract(
                 y,
                 (0, size),
                 vectors,
                 (first, m - first),
-                lambda i, r: none - load(v, r, i),
-                lambda r, at: load(memory, r, work.at(at)),
+                Factor(lambda i, r: load(v, r, i), 1, basis.width, minus=True),
+                (memory, 0, 0),
             )
             scaled = work.subtract(
                 y,
                 (size, size),
                 vectors,
                 (0, size),
-                lambda i, r: (
-                    none
-                    - (
-                        load(t_memory, slot + i - size, r)
-                        if back
-                        else load(t_memory, slot + r, i - size)
-                    )
-                ),
-                lambda r, at: load(y, r, work.at(at)),
+                Factor(weight, *((size, 1) if back else (1, size)), minus=True),
+                (y, 0, 0),
             )
             outer = work.subtract(
                 memory,
                 (first, m - first),
                 vectors,
                 (0, size),
-                lambda i, r: load(v, i, r),
-                lambda r, at: load(y, size + r, work.at(at)),
+                Factor(lambda i, r: load(v, i, r), basis.width, 1),
+                (y, size, 0),
             )
             return seq(serial(2 * size, clear, "i"), inner, scaled, outer)
 

@@ -37,7 +37,7 @@ from ...loops import (
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-from .matrices import Work, by_matrix, reader, zero
+from .matrices import Factor, Work, by_matrix, reader, zero
 
 _WIDE = "float64"
 _TURNS = 40
@@ -178,8 +178,8 @@ def _eigh(code: KernelCode, cpu: CpuTarget, op: Eigh) -> Stage:
                     (1, 1),
                     behind,
                     (k + 1, n - 1 - k),
-                    lambda i, r: load(y, 0, r),
-                    lambda r, v: load(memory, r, work.at(v)),
+                    Factor(lambda i, r: load(y, 0, r), 0, 1),
+                    (memory, 0, 0),
                 ),
             )
 
