@@ -20,7 +20,7 @@ from ..lower import KernelCode
 from ..scalars import unless
 from ..target import CpuTarget
 from .cpu.combine import Combine
-from .cpu.deferred import attention, recurrence
+from .cpu.deferred import attention, factor, orthogonal, recurrence, spectra
 from .cpu.elementwise import elementwise
 from .cpu.scan import leader, paths, scan
 from .cpu.sort import sort
@@ -109,7 +109,7 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         return "default", stages
     # What goes from element to element, a tensor expression cannot say.  Without vectors, as TVM's
     # own passes take those of a cell's variables apart.
-    for rule in (scan, leader, paths, sort, recurrence, attention):
+    for rule in (scan, leader, paths, sort, recurrence, attention, factor, orthogonal, spectra):
         stages = rule(code, replace(cpu, vector_bytes=1))
         if stages is not None:
             return "default", stages

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
+from minitorch_tvm.core import config
 from minitorch_tvm.core.events import EVENTS
 
 INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
@@ -148,3 +149,20 @@ def test_values_of_what_is_not_finite_are_not_numbers() -> None:
     assert mt.linalg.eigh(x).eigenvalues.isnan().all()
     assert mt.linalg.svdvals(x).isnan().any()
     assert mt.linalg.svdvals(mt.tensor([[math.inf, 0.0], [0.0, 1.0]])).isnan().any()
+
+
+@pytest.mark.parametrize("settings", [{"schedule": "default"}, {"target": "numpy"}])
+def test_other_settings_give_the_same(settings: dict[str, Any], rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 5, 5))
+    positive = x @ np.swapaxes(x, -1, -2) + np.eye(5)
+
+    def results() -> list[Any]:
+        a, s = mt.tensor(x), mt.tensor(positive)
+        found = [mt.linalg.cholesky(s), mt.linalg.inv(a), *mt.linalg.qr(a), mt.linalg.svdvals(a)]
+        return [t.numpy() for t in [*found, mt.linalg.eigvalsh(s), mt.linalg.pinv(a)]]
+
+    want = results()
+    with config.override(**settings):
+        got = results()
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
