@@ -6,9 +6,7 @@
 12.0
 """
 
-import importlib
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from . import (
@@ -18,11 +16,9 @@ from . import (
     backends,
     cuda,
     debug,
-    func,
     linalg,
     nn,
     optim,
-    special,
     testing,
     utils,
 )
@@ -54,6 +50,7 @@ from .core.limits import (
     promote_types,
     set_default_dtype,
 )
+from .core.on_demand import on_demand
 from .core.shape import Size
 from .core.switches import (
     are_deterministic_algorithms_enabled,
@@ -115,13 +112,9 @@ e = math.e
 
 
 if TYPE_CHECKING:
-    from . import distributions
+    from . import distributions, func, special
 else:
-
-    def __getattr__(name: str) -> ModuleType:
-        if name == "distributions":  # of which most programs need none
-            return importlib.import_module(f"{__name__}.{name}")
-        raise absent(name)
+    __getattr__ = on_demand(__name__, "distributions", "func", "special", otherwise=absent)
 
 
 def eval(*tensors: Tensor) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from . import autograd
 from .autograd import engine
-from .autograd.functional import _block, _gradients, _rows, _twice
+from .autograd.functional import block, gradients, rows_of, twice
 from .ir.node import MODE
 from .nn.module import Module
 from .nn.utils import stateless
@@ -168,7 +168,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
                     f"{here}: Expected f(*args) to return a scalar Tensor, got tensor with "
                     f"{value.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
                 )
-            found = _gradients((value,), tuple(level.inputs), None, level.goes_on([value]))
+            found = gradients((value,), tuple(level.inputs), None, level.goes_on([value]))
             gradient = _filled(by, _zeros_for_none(found, level.inputs))
             value = level.left(value)
             return gradient, (value, level.left(aux)) if has_aux else value
@@ -241,7 +241,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
                 level.goes_on(outputs) or any(ct.requires_grad for ct in cts)
             )
         with autograd.enable_grad():
-            found = _gradients(outputs, tuple(level.inputs), cts, create_graph)
+            found = gradients(outputs, tuple(level.inputs), cts, create_graph)
             return _filled(primals, _zeros_for_none(found, level.inputs))
 
     return (shown[0], pull, shown[1]) if has_aux else (shown[0], pull)
@@ -286,8 +286,8 @@ def jvp(
         cts = tuple([y.new_zeros(y.shape).requires_grad_() for y in outputs])
         again = level.outside and any(t.requires_grad for t in directions)
         again = again or level.goes_on(outputs)
-        back = _gradients(outputs, tuple(level.inputs), cts, True)
-        found = _zeros_for_none(_twice(back, cts, directions, again), outputs)
+        back = gradients(outputs, tuple(level.inputs), cts, True)
+        found = _zeros_for_none(twice(back, cts, directions, again), outputs)
         product = _filled(result, found)
         value = level.left(result)
         return (value, product, level.left(aux)) if has_aux else (value, product)
@@ -317,8 +317,8 @@ def jacrev(
             _tensors("vjp(f, *primals)", result)
 
             def derivatives(y: Tensor) -> Any:
-                rows = _rows(y, tuple(level.inputs), level.goes_on([y]))
-                return _filled(by, [_block(y, x, rows, k) for k, x in enumerate(level.inputs)])
+                rows = rows_of(y, tuple(level.inputs), level.goes_on([y]))
+                return _filled(by, [block(y, x, rows, k) for k, x in enumerate(level.inputs)])
 
             jacobian = _mapped(derivatives, result)
             return (jacobian, level.left(aux)) if has_aux else jacobian

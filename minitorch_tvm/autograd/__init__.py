@@ -1,6 +1,9 @@
 """Gradients: modes, ``backward`` and ``grad``, and functions whose gradient users define."""
 
-from . import anomaly, function, functional, variable
+from typing import TYPE_CHECKING
+
+from ..core.on_demand import on_demand
+from . import anomaly, function, variable
 from .anomaly import detect_anomaly, set_detect_anomaly
 from .engine import (
     GradcheckError,
@@ -35,3 +38,8 @@ __all__ = [
     "set_grad_enabled",
     "variable",
 ]
+
+if TYPE_CHECKING:
+    from . import functional
+else:
+    __getattr__ = on_demand(__name__, "functional")

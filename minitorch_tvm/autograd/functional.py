@@ -75,7 +75,7 @@ _ONE_OUTPUT = "the user-provided function returns a single Tensor with a single 
 _ONE_INPUT = "the input to the user-provided function is a single Tensor with a single element."
 
 
-def _gradients(
+def gradients(
     outputs: Tensors, inputs: Tensors, cts: Any = None, create_graph: bool = False
 ) -> Tensors:
     """Those of the outputs that have a history; None for inputs that these do not depend on."""
@@ -162,7 +162,7 @@ def vjp(
         if strict:
             _differentiable(ys, "outputs")
         vector = _vector(v, "vjp", ys, many, _ONE_OUTPUT)
-        found = _gradients(ys, xs, vector, create_graph)
+        found = gradients(ys, xs, vector, create_graph)
         independent = "The output of the user-provided function is independent of input {i}"
         product = _filled(found, xs, strict, create_graph, independent, "jacobian")
     return _result(many, ys, create_graph), _result(several, product, create_graph)
@@ -190,10 +190,10 @@ def jvp(
         if strict:
             _differentiable(ys, "outputs")
         cts = tuple([y.new_zeros(y.shape).requires_grad_() for y in ys])
-        back = _gradients(ys, xs, cts, True)
+        back = gradients(ys, xs, cts, True)
         if strict:
             _differentiable(back, "gradient")
-        found = _twice(back, cts, vector, create_graph)
+        found = twice(back, cts, vector, create_graph)
         independent = (
             "The gradient with respect to the input is independent of entry {i} in the "
             "grad_outputs when using the double backward trick to compute forward mode gradients"
@@ -202,16 +202,16 @@ def jvp(
     return _result(many, ys, create_graph), _result(many, product, create_graph)
 
 
-def _twice(back: Tensors, cts: Tensors, vector: Tensors, create_graph: bool) -> Tensors:
+def twice(back: Tensors, cts: Tensors, vector: Tensors, create_graph: bool) -> Tensors:
     """Gradients, by the cotangents that they are linear in, of what they came to."""
     pairs = [(g, v) for g, v in zip(back, vector, strict=True) if g is not None]
     if not pairs:
         return (None,) * len(cts)
     roots, given = zip(*pairs, strict=True)
-    return _gradients(roots, cts, given, create_graph)
+    return gradients(roots, cts, given, create_graph)
 
 
-def _rows(y: Any, xs: Tensors, create_graph: bool) -> list[list[Any]]:
+def rows_of(y: Any, xs: Tensors, create_graph: bool) -> list[list[Any]]:
     """The gradients of each element of ``y`` by the inputs, None where there are none."""
     count = y.numel()
     trace = MODE.trace
@@ -222,7 +222,7 @@ def _rows(y: Any, xs: Tensors, create_graph: bool) -> list[list[Any]]:
     for j in range(count):
         ct = np.zeros(y.shape, y.dtype.numpy)
         ct.reshape(-1)[j] = 1
-        found = _gradients((y,), xs, (y.new_tensor(ct),), create_graph)
+        found = gradients((y,), xs, (y.new_tensor(ct),), create_graph)
         if one_by_one:
             lazy.evaluate([g.node for g in found if g is not None], "jacobian")
         rows.append([*found])
@@ -279,7 +279,7 @@ def jacobian(
             _differentiable(ys, "outputs")
         result = []
         for i, y in enumerate(ys):
-            rows = _rows(y, xs, create_graph)
+            rows = rows_of(y, xs, create_graph)
             if strict and rows:
                 independent = (
                     f"Output {i} of the user-provided function is independent of input {{i}}"
@@ -288,12 +288,12 @@ def jacobian(
                 for row in rows:
                     _filled(tuple(row), xs, strict, create_graph, independent, of)
             result.append(
-                _result(several, [_block(y, x, rows, k) for k, x in enumerate(xs)], create_graph)
+                _result(several, [block(y, x, rows, k) for k, x in enumerate(xs)], create_graph)
             )
     return tuple(result) if many else result[0]
 
 
-def _block(y: Any, x: Any, rows: list[list[Any]], k: int) -> Any:
+def block(y: Any, x: Any, rows: list[list[Any]], k: int) -> Any:
     """The derivatives of one output by one input."""
     shape = (*y.shape, *x.shape)
     if all(row[k] is None for row in rows):
@@ -388,13 +388,13 @@ def _by_hessian(
             vector = (xs[0].new_ones(xs[0].shape),)
         result = func(*xs)
         y = _one_number(result, name, strict)
-        first = _gradients((y,), xs, None, True)
+        first = gradients((y,), xs, None, True)
         if strict:
             _differentiable(first, "jacobian")
         pairs = [(g, t) for g, t in zip(first, vector, strict=True) if g is not None]
         found: Tensors = (None,) * len(xs)
         if pairs:
             roots, cts = zip(*pairs, strict=True)
-            found = _gradients(roots, xs, cts, create_graph)
+            found = gradients(roots, xs, cts, create_graph)
         product = _filled(found, xs, strict, create_graph, independent, "hessian")
     return _result(False, (result,), create_graph), _result(several, product, create_graph)

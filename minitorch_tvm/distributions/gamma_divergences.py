@@ -12,13 +12,13 @@ from .distribution import Distribution
 from .exponential import Exponential
 from .gamma import Gamma
 from .gumbel import EULER, Gumbel
-from .kl import _from_normal, _infinite_like, _minus_gumbel, register_kl
+from .kl import from_normal, infinite_like, minus_gumbel, register_kl
 from .laplace import Laplace
 from .normal import Normal
 from .uniform import Uniform
 
-register_kl(Gamma, Normal)(_from_normal)
-register_kl(Beta, Normal)(_from_normal)
+register_kl(Gamma, Normal)(from_normal)
+register_kl(Beta, Normal)(from_normal)
 
 
 @register_kl(Gamma, Gamma)
@@ -96,7 +96,7 @@ def _of_exponential(p: Any, q: Exponential) -> Tensor:
 def _gamma_gumbel(p: Gamma, q: Gumbel) -> Tensor:
     steep = p.rate * q.scale
     exponential = (q.loc / q.scale).exp() * (1 + steep.reciprocal()).pow(-p.concentration)
-    return _minus_gumbel(p.mean, exponential, q) - p.entropy()
+    return minus_gumbel(p.mean, exponential, q) - p.entropy()
 
 
 @register_kl(Normal, Gamma)
@@ -109,4 +109,4 @@ def _gamma_gumbel(p: Gamma, q: Gumbel) -> Tensor:
 @register_kl(Gamma, Beta)
 @register_kl(Gamma, Uniform)
 def _beyond(p: Any, q: Distribution) -> Tensor:
-    return _infinite_like(p.mean)
+    return infinite_like(p.mean)

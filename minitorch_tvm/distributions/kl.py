@@ -86,7 +86,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     return function(p, q)
 
 
-def _infinite_like(x: Tensor) -> Tensor:
+def infinite_like(x: Tensor) -> Tensor:
     return x.detach() * 0 + math.inf
 
 
@@ -177,12 +177,12 @@ def _uniform(p: Uniform, q: Uniform) -> Tensor:
 @register_kl(Laplace, Exponential)
 @register_kl(Gumbel, Exponential)
 def _beyond(p: Any, q: Distribution) -> Tensor:
-    return _infinite_like(p.loc)
+    return infinite_like(p.loc)
 
 
 @register_kl(Exponential, Uniform)
 def _exponential_uniform(p: Exponential, q: Uniform) -> Tensor:
-    return _infinite_like(p.rate)
+    return infinite_like(p.rate)
 
 
 @register_kl(Uniform, Exponential)
@@ -201,11 +201,11 @@ def _minus_normal(mean: Tensor, variance: Tensor, q: Normal) -> Tensor:
 @register_kl(Laplace, Normal)
 @register_kl(Gumbel, Normal)
 @register_kl(Exponential, Normal)
-def _from_normal(p: Any, q: Normal) -> Tensor:
+def from_normal(p: Any, q: Normal) -> Tensor:
     return _minus_normal(p.mean, p.variance, q) - p.entropy()
 
 
-def _minus_gumbel(mean: Tensor, exponential: Tensor, q: Gumbel) -> Tensor:
+def minus_gumbel(mean: Tensor, exponential: Tensor, q: Gumbel) -> Tensor:
     """The same, of that mean and that of exp(-(x - loc) / scale)."""
     return q.scale.log() + (mean - q.loc) / q.scale + exponential
 
@@ -214,21 +214,21 @@ def _minus_gumbel(mean: Tensor, exponential: Tensor, q: Gumbel) -> Tensor:
 def _normal_gumbel(p: Normal, q: Gumbel) -> Tensor:
     shift = (q.loc - p.loc) / q.scale
     exponential = (shift + 0.5 * (p.scale / q.scale).square()).exp()
-    return _minus_gumbel(p.loc, exponential, q) - p.entropy()
+    return minus_gumbel(p.loc, exponential, q) - p.entropy()
 
 
 @register_kl(Exponential, Gumbel)
 def _exponential_gumbel(p: Exponential, q: Gumbel) -> Tensor:
     steep = p.rate * q.scale
     exponential = (q.loc / q.scale).exp() * steep / (steep + 1)
-    return _minus_gumbel(p.mean, exponential, q) - p.entropy()
+    return minus_gumbel(p.mean, exponential, q) - p.entropy()
 
 
 @register_kl(Uniform, Gumbel)
 def _uniform_gumbel(p: Uniform, q: Gumbel) -> Tensor:
     width = (p.high - p.low) / q.scale
     exponential = ((q.loc - p.low) / q.scale).exp() * -(-width).expm1() / width
-    return _minus_gumbel(p.mean, exponential, q) - p.entropy()
+    return minus_gumbel(p.mean, exponential, q) - p.entropy()
 
 
 @register_kl(Normal, Laplace)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import lazy
 from ...autograd import no_grad
+from ...core.on_demand import on_demand
 from ...ir.node import Node
 from ...ir.tape import Amending
 from ...ops import build as b
@@ -17,7 +18,7 @@ from ...ops import powers
 from ...tensor import Tensor
 from ...tensor.creation import tensor
 from ...tensor.functions import cat
-from . import parametrizations, parametrize, rnn, stateless
+from . import rnn
 from .norm_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 
 __all__ = [
@@ -36,6 +37,12 @@ __all__ = [
     "vector_to_parameters",
     "weight_norm",
 ]
+
+
+if TYPE_CHECKING:
+    from . import parametrizations, parametrize, stateless
+else:
+    __getattr__ = on_demand(__name__, "parametrizations", "parametrize", "stateless")
 
 
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
