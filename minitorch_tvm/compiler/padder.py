@@ -145,6 +145,7 @@ class Padder:
         return self.whole(self.at, axis, size)
 
     def dims_of(self, shape: Shape) -> tuple[Dim, ...]:
+        """Those of a shape that is an attribute of the value at hand."""
         return tuple(self.dim(axis, size) for axis, size in enumerate(shape))
 
     # --- new values --------------------------------------------------------------------------
@@ -173,6 +174,7 @@ class Padder:
         return self._append(value, dims)
 
     def scalar(self, told: Told | None, dtype: DType) -> int:
+        """A number that the program is told; None: the next one of those of a call."""
         self._told.append(told)
         return self._append(Value(SCALAR, (), (), dtype, self._like.place), ())
 

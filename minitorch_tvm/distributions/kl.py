@@ -87,6 +87,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 
 def infinite_like(x: Tensor) -> Tensor:
+    """The divergence of what reaches where the other does not, of each of ``x``."""
     return x.detach() * 0 + math.inf
 
 
@@ -202,6 +203,7 @@ def _minus_normal(mean: Tensor, variance: Tensor, q: Normal) -> Tensor:
 @register_kl(Gumbel, Normal)
 @register_kl(Exponential, Normal)
 def from_normal(p: Any, q: Normal) -> Tensor:
+    """From a normal distribution of one that has a mean, a variance and an entropy."""
     return _minus_normal(p.mean, p.variance, q) - p.entropy()
 
 
