@@ -11,13 +11,15 @@ import numpy as np
 from _measure import ALONE, Answer, Side, apart, closing, spread, table, take_turns
 
 WAYS = (
-    *("molecules", "experts", "masked", "candidates", "lengths"),
+    *("molecules", "experts", "masked", "candidates", "lengths", "pairs", "lines", "images"),
     *("dropped", "trees", "sampled"),
 )
 """Graphs of as many atoms and bonds as they have; rows that are sent to one of four layers; a
 transformer that guesses hidden tokens only; boxes around positives, with the hardest negatives;
-texts of 20 to 60 tokens; layers of which a fifth is left out at random; trees of 4 to 11 words; a
-decoder that is given the right word or its own, by chance."""
+texts of 20 to 60 tokens; words of which each has five others drawn beside it; texts of 10 to 60
+tokens that are convolved; images of 40 to 100 by 40 to 100 pixels in a small U-Net; layers of which
+a fifth is left out at random; trees of 4 to 11 words; a decoder that is given the right word or its
+own, by chance."""
 AGREEMENT = 1e-3  # of losses of the first turn
 STEPS = 100  # of a process's first turn, and of each later one
 WIDTH = 128
@@ -154,6 +156,58 @@ def _lengths(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
     return trained(lib, started(lib, embed, head, layers), loss)
 
 
+def _pairs(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    inner, outer = lib.nn.Embedding(5000, 64), lib.nn.Embedding(5000, 64)
+
+    def loss() -> Any:
+        count = int(rng.integers(800, 1100))
+        center, near = (lib.tensor(rng.integers(0, 5000, count)) for _ in range(2))
+        others = lib.tensor(rng.integers(0, 5000, 5 * count))
+        a, b, c = inner(center), outer(near), outer(others).view(count, 5, 64)
+        apart_from = lib.bmm(c, a.unsqueeze(2)).squeeze(2)
+        logsigmoid = lib.nn.functional.logsigmoid
+        return -(logsigmoid((a * b).sum(1)) + logsigmoid(-apart_from).sum(1)).mean()
+
+    return trained(lib, started(lib, inner, outer), loss)
+
+
+def _lines(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn = lib.nn
+    embed, line, head = nn.Embedding(200, 64), nn.Conv1d(64, 64, 5, padding=2), nn.Linear(64, 5)
+
+    def loss() -> Any:
+        tokens = lib.tensor(rng.integers(0, 200, (32, rng.integers(10, 60))))
+        found = nn.functional.relu(line(embed(tokens).transpose(1, 2))).amax(2)
+        return nn.functional.cross_entropy(head(found), lib.tensor(rng.integers(0, 5, 32)))
+
+    return trained(lib, started(lib, embed, line, head), loss)
+
+
+def _images(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    nn, resized = lib.nn, lib.nn.functional.interpolate
+
+    def block(channels: int, results: int, stride: int = 1) -> Any:
+        return nn.Sequential(
+            nn.Conv2d(channels, results, 3, stride, 1), nn.BatchNorm2d(results), nn.ReLU()
+        )
+
+    whole, half, quarter = block(3, 16), block(16, 32, 2), block(32, 64, 2)
+    up, out, classes = block(96, 32), block(48, 16), nn.Conv2d(16, 4, 1)
+
+    def loss() -> Any:
+        height, width = (int(n) for n in rng.integers(40, 100, 2))
+        x = lib.tensor(rng.normal(size=(2, 3, height, width)).astype(np.float32))
+        x = whole(x)
+        y = half(x)
+        z = up(lib.cat([resized(quarter(y), size=y.shape[2:]), y], 1))
+        scores = classes(out(lib.cat([resized(z, size=x.shape[2:]), x], 1)))
+        return nn.functional.cross_entropy(
+            scores, lib.tensor(rng.integers(0, 4, (2, height, width)))
+        )
+
+    return trained(lib, started(lib, whole, half, quarter, up, out, classes), loss)
+
+
 def _dropped(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
     nn = lib.nn
     layers = [
@@ -214,6 +268,9 @@ _MAKERS = {
     "masked": _masked,
     "candidates": _candidates,
     "lengths": _lengths,
+    "pairs": _pairs,
+    "lines": _lines,
+    "images": _images,
     "dropped": _dropped,
     "trees": _trees,
     "sampled": _sampled,
