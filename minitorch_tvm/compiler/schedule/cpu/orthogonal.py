@@ -94,10 +94,11 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
             length, measured = bind("length", t.sqrt(alpha * alpha + rest))
             beta, signed = bind("beta", t.Select(alpha > none, none - length, length))
             tau, weighed = bind("tau", (beta - alpha) / beta)
-            by, divisor = bind("by", (alpha - beta) * scale)
+            by, divisor = bind("by", alpha - beta)
 
             def divide(r: Expr) -> Stmt:
-                return store(w, load(w, k + 1 + r, k) / by, k + 1 + r, k)
+                # Twice: what is next to the smallest number would lose its digits as by * scale.
+                return store(w, load(w, k + 1 + r, k) / scale / by, k + 1 + r, k)
 
             near, count = work.vector(first), size // work.lanes
             span = minimum(count, work.count - near)
