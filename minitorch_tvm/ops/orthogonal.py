@@ -132,7 +132,7 @@ class Eigh(Dense, kind=Kind.OPAQUE):
         (w, v), (d_w, d_v) = (values_and_vectors(x, n) for x in (y, ct))
         gap = f.sub(b.reshape(w, (*w.shape[:-1], 1, n)), b.reshape(w, (*w.shape, 1)))
         turning = f.matmul(v, d_v, True, False)
-        turning = f.add(triangle(turning, False, 0.0), triangle(turning, True, 0.0))
+        turning = f.mul(f.sub(turning, turned(turning)), b.full((), 0.5, ct.dtype))
         inner = f.add(_over(turning, gap), on_diagonal(d_w, 0))
         return (f.matmul(f.matmul(v, inner, False, False), v, False, True),)
 
