@@ -121,18 +121,7 @@ def matrix_norm(
     tensor(7.)
     """
     node = node_of("linalg_matrix_norm", "input", 1, A)
-    pair = arg.one_or_several("linalg_matrix_norm", "dim", 3, dim)
-    if isinstance(pair, int) or len(pair) != 2:
-        shown = " ".join(map(str, pair)) if isinstance(pair, tuple) else pair
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {shown}")
-    if len(node.shape) < 2:
-        raise RuntimeError(
-            "linalg.matrix_norm: The input tensor A must have at least 2 dimensions."
-        )
-    if ord in ("nuc", 2, -2):
-        wide = norms.checked(node, dtype)
-        return Tensor._wrap(sp.spectral_norm(wide, ord, (pair[0], pair[1]), keepdim))
-    return Tensor._wrap(norms.matrix_norm(node, ord, (pair[0], pair[1]), keepdim, dtype))
+    return _wrap(sp.matrix_norm(node, ord, dim, keepdim, dtype))
 
 
 @numpy_names
@@ -248,7 +237,8 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 def _eliminated(function: str, x: Tensor, pivot: bool) -> tuple[Any, Any, Any, Any]:
     if not arg.flag(function, "pivot", None, pivot):
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    return so.lu(node_of(function, "A", 1, x))
+    where = "linalg.lu" if function == "linalg_lu" else "torch.lu_factor"
+    return so.lu(where, node_of(function, "A", 1, x))
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> Eliminated:

@@ -15,9 +15,8 @@ from .composite import composite
 from .elementary import stepwise
 
 
-def checked(x: Node, dtype: DType | None) -> Node:
+def checked(x: Node, dtype: DType | None, where: str = "linalg.vector_norm:") -> Node:
     """x as the ``dtype`` of its norm; RuntimeError unless that is possible without loss."""
-    where = "linalg.vector_norm:"
     if not x.dtype.is_floating_point:
         raise RuntimeError(
             f"{where} Expected a floating point or complex tensor as input. Got "
@@ -102,20 +101,17 @@ def vector_norm(
     return apply(composite("VectorNorm", _general, wrapped, keepdim, power > 0), y, *exponents)
 
 
-def matrix_norm(
-    x: Node, order: float | str, dims: tuple[int, int], keepdim: bool, dtype: DType | None = None
-) -> Node:
+def matrix_norm(x: Node, order: float | str, dims: tuple[int, int], keepdim: bool) -> Node:
     """Norms of matrices in two dimensions: "fro", 1, -1, inf and -inf."""
     where = "linalg.matrix_norm:"
     if order != "fro" and order not in (1, -1, math.inf, -math.inf):
         raise RuntimeError(f"{where} Order {order} not supported.")
     if order == "fro":
-        return vector_norm(x, 2.0, dims, keepdim, dtype)
-    y = checked(x, dtype)
+        return vector_norm(x, 2.0, dims, keepdim)
     row, column = (wrap_dim(axis, len(x.shape)) for axis in dims)
     if abs(float(order)) != 1:
         row, column = column, row
-    sums = b.sum(apply(b.ABS, y), (row,), True)
+    sums = b.sum(apply(b.ABS, x), (row,), True)
     lowest = float(order) < 0
     most = d.extremum(sums, column, True, lowest, "amin" if lowest else "amax")
     return most if keepdim else b.reshape(most, reduced(x.shape, (row, column), False))

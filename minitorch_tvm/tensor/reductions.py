@@ -11,6 +11,7 @@ from ..core.spelling import meant_to, numpy_names
 from ..ops import derived as d
 from ..ops import norms
 from ..ops import pointwise as pw
+from . import spectral
 from .core import TensorBase, node_of
 from .elementwise import tolerances
 from .pairs import ValuesIndices
@@ -258,10 +259,13 @@ class Reductions(TensorBase):
     ) -> Tensor:
         """(sum of |self|**p)**(1 / p) over ``dim``; "fro" is 2; of 0, inf and -inf the limit.
 
-        Where the norm is 0, so is its gradient.  Raises RuntimeError for integers and
-        NotImplementedError for "nuc".
+        "nuc" is that of the matrices in two dimensions: the sum of their singular values.  Where
+        the norm is 0, so is its gradient, but for "nuc".  Raises RuntimeError for integers.
         """
-        power = norm_power(self.ndim, p)
+        if p == "nuc":
+            pair = tuple(range(self.ndim)) if dim is None else dim
+            return self._wrap(spectral.matrix_norm(self.node, p, pair, keepdim, dtype))
+        power = norm_power(p)
         dims = arg.dims("linalg_vector_norm", dim, 3, keepdim)
         return self._wrap(norms.vector_norm(self.node, power, dims, keepdim, dtype))
 
@@ -305,16 +309,10 @@ class Reductions(TensorBase):
         return self._wrap(norms.nanmean(self.node, dims, keepdim, dtype))
 
 
-def norm_power(rank: int, p: Any) -> float:
+def norm_power(p: Any) -> float:
     """The power that ``p`` of :meth:`Tensor.norm` means; raises what PyTorch raises for others."""
     if p is None or p == "fro":
         return 2.0
-    if p == "nuc":
-        if rank < 2:
-            raise RuntimeError(
-                "linalg.matrix_norm: The input tensor A must have at least 2 dimensions."
-            )
-        raise NotImplementedError("the nuclear norm is not supported: it needs singular values")
     if isinstance(p, str):
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     return power_of(p)

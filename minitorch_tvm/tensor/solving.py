@@ -215,7 +215,7 @@ def triangular_solve(
         )
     floating(a.dtype, "triangular_solve_cpu")
     y = fa.solve_triangular(a, x, upper=upper, transposed=transposed, unit=unit)
-    return y, d.clone(a)
+    return y, d.clone(b.expand(a, (*y.shape[:-2], n, n)))
 
 
 def _fit(function: str, a: Node, x: Node, left: bool) -> None:
@@ -295,12 +295,12 @@ def log_determinant(x: Node) -> Node:
     return b.add(b.log(sign), size)
 
 
-def lu(x: Node) -> tuple[Node, Node, Node, Node]:
+def lu(function: str, x: Node) -> tuple[Node, Node, Node, Node]:
     """(both triangles, exchanged rows int32, the order of rows, where a zero was found)."""
     if len(x.shape) < 2:
         raise RuntimeError(
-            "torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: "
-            f"{list(x.shape)} instead"
+            f"{function}: Expected tensor with 2 or more dimensions. Got size: {list(x.shape)} "
+            "instead"
         )
     floating(x.dtype, "lu_cpu")
     m, n = x.shape[-2:]

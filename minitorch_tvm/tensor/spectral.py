@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..core import arguments as arg
 from ..core import dtype as dt
-from ..core.arguments import floating
+from ..core.dtype import DType
 from ..core.limits import finfo
-from ..core.shape import numel
+from ..core.shape import numel, reduced, wrap_dim
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
@@ -38,7 +39,7 @@ def _upper(side: str) -> bool:
 
 def _symmetric(x: Node) -> Node:
     so.matrices("linalg.eigh", x)
-    floating(x.dtype, "linalg_eigh_cpu")
+    arg.floating(x.dtype, "linalg_eigh_cpu")
     return x
 
 
@@ -131,21 +132,31 @@ def _counted(s: Node, least: Node) -> Node:
     return b.sum(b.cast(large, dt.int64), (len(s.shape) - 1,), False)
 
 
-def spectral_norm(x: Node, order: float | str, dims: tuple[int, int], keepdim: bool) -> Node:
+def matrix_norm(x: Node, order: Any, dim: Any, keepdim: bool, dtype: DType | None) -> Node:
+    """Norms of the matrices in two dimensions."""
+    where = "linalg.matrix_norm"
+    pair = arg.one_or_several("linalg_matrix_norm", "dim", 3, dim)
+    so.matrices(where, x, square=False)
+    x = norms.checked(x, dtype, f"{where}:")
+    if isinstance(pair, int) or len(pair) != 2:
+        shown = " ".join(map(str, pair)) if isinstance(pair, tuple) else pair
+        raise RuntimeError(f"{where}: dim must be a 2-tuple. Got {shown}")
+    row, column = (wrap_dim(axis, len(x.shape)) for axis in pair)
+    if row == column:
+        raise RuntimeError(f"{where}: dims must be different. Got ({row}, {column})")
+    found = _spectral_norm if order in ("nuc", 2, -2) else norms.matrix_norm
+    return found(x, order, (row, column), keepdim)
+
+
+def _spectral_norm(x: Node, order: float | str, dims: tuple[int, int], keepdim: bool) -> Node:
     """The largest or lowest singular value of matrices in two dimensions, or the sum of all."""
-    rank = len(x.shape)
-    rows, columns = (axis % rank for axis in dims)
-    others = [axis for axis in range(rank) if axis not in (rows, columns)]
-    s = singular_values(b.permute(x, [*others, rows, columns]))
-    if order == "nuc":
+    others = [axis for axis in range(len(x.shape)) if axis not in dims]
+    s = singular_values(b.permute(x, [*others, *dims]))
+    if order == "nuc" or (order == 2 and not s.shape[-1]):
         found = d.sum(s, -1)
     else:
         found = d.extremum(s, -1, False, order == -2, "amin" if order == -2 else "amax")
-    if not keepdim:
-        return found
-    return b.reshape(
-        found, tuple([1 if k in (rows, columns) else n for k, n in enumerate(x.shape)])
-    )
+    return b.reshape(found, reduced(x.shape, dims, keepdim))
 
 
 _SPECTRAL, _OTHERS = (None, 2, -2), ("fro", "nuc", 1, -1, math.inf, -math.inf)
@@ -167,23 +178,17 @@ def cond(x: Node, order: Any) -> Node:
         return b.div(least, most) if order == -2 else b.div(most, least)
     so.matrices(f"linalg.cond(ord={order})", x)
     inverse, info = so.inverse(x)
-    sizes = [_norm(y, order) for y in (x, inverse)]
+    sizes = [matrix_norm(y, order, (-2, -1), False, None) for y in (x, inverse)]
     singular = b.lt(b.full((), 0, dt.int64), info)
     return b.where(singular, b.full((), math.inf, x.dtype), b.mul(*sizes))
-
-
-def _norm(x: Node, order: Any) -> Node:
-    if order == "nuc":
-        return spectral_norm(x, order, (-2, -1), False)
-    return norms.matrix_norm(x, order, (-2, -1), False)
 
 
 def lstsq(x: Node, y: Node, rcond: float | None, driver: str) -> tuple[Node, Node, Node, Node]:
     """(the shortest z of those that make x z - y shortest, residuals, ranks, singular values)."""
     where = "torch.linalg.lstsq"
-    for name, node, most in (("input", x, 2), ("other", y, 1)):
-        if len(node.shape) < most:
-            raise RuntimeError(f"{where}: {name} must have at least {most} dimensions.")
+    for name, node, fewest in (("input", x, "2 dimensions"), ("other", y, "1 dimension")):
+        if len(node.shape) < int(fewest[0]):
+            raise RuntimeError(f"{where}: {name} must have at least {fewest}.")
     if x.dtype is not y.dtype:
         raise RuntimeError(
             f"{where}: Expected input and other to have the same dtype, but got input's dtype "
@@ -199,7 +204,12 @@ def lstsq(x: Node, y: Node, rcond: float | None, driver: str) -> tuple[Node, Nod
         raise NotImplementedError(
             f"{where}: driver {driver} is not supported; gelsy gives the same"
         )
-    line = len(y.shape) == len(x.shape) - 1 and y.shape == x.shape[:-1]
+    if len(x.shape) - len(y.shape) not in (0, 1):
+        raise RuntimeError(
+            f"{where}: input.dim() must be greater or equal to other.dim() and (input.dim() - "
+            "other.dim()) <= 1"
+        )
+    line = y.shape == x.shape[:-1]
     right = b.reshape(y, (*y.shape, 1)) if line else y
     if right.shape[-2] != x.shape[-2]:
         size = "-1" if line else "-2"
