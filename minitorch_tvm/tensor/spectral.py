@@ -9,7 +9,7 @@ from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.limits import finfo
-from ..core.shape import numel, reduced, wrap_dim
+from ..core.shape import broadcast, numel, reduced, wrap_dim
 from ..ir.node import Node, apply
 from ..ops import build as b
 from ..ops import derived as d
@@ -91,7 +91,8 @@ def _least(s: Node, sizes: tuple[int, ...], atol: Any, rtol: Any) -> Node:
         return b.full(shape, 0.0, s.dtype)
     most = b.reshape(b.narrow(s, len(shape), 0, 1), shape)
     limits = b.mul(most, tolerance(rtol)), tolerance(0.0 if atol is None else atol)
-    return b.expand(d.maximum(*limits), shape)
+    least = d.maximum(*limits)
+    return b.expand(least, broadcast(least.shape, shape))
 
 
 def _mirrored(x: Node) -> Node:
@@ -113,8 +114,10 @@ def pinv(x: Node, atol: Any, rtol: Any, symmetric: bool) -> Node:
         x = _mirrored(x)
     if not numel(x.shape):
         return b.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0.0, x.dtype)
-    parts = og.svd(apply(b.DETACH, x))
-    return og.pseudoinverse(x, parts, _least(parts[1], x.shape[-2:], atol, rtol))
+    u, s, v = og.svd(apply(b.DETACH, x))
+    least, lead = _least(s, x.shape[-2:], atol, rtol), len(x.shape) - 2
+    x, u, s, v = (b.expand(y, (*least.shape, *y.shape[lead:])) for y in (x, u, s, v))
+    return og.pseudoinverse(x, (u, s, v), least)
 
 
 def matrix_rank(x: Node, atol: Any, rtol: Any, symmetric: bool) -> Node:
@@ -129,7 +132,7 @@ def matrix_rank(x: Node, atol: Any, rtol: Any, symmetric: bool) -> Node:
 
 def _counted(s: Node, least: Node) -> Node:
     large = b.lt(b.reshape(least, (*least.shape, 1)), s)
-    return b.sum(b.cast(large, dt.int64), (len(s.shape) - 1,), False)
+    return b.sum(b.cast(large, dt.int64), (len(least.shape),), False)
 
 
 def matrix_norm(x: Node, order: Any, dim: Any, keepdim: bool, dtype: DType | None) -> Node:
