@@ -134,7 +134,8 @@ def _reshaped(p: Padder, op: mv.Reshape, v: Value, xs: Sequence[int]) -> int:
                 left.append(atom // size)
                 atom, size = size, 1
             else:
-                if isinstance(atom, Extent) and size == whole and own % size == 0:
+                is_first = size == whole and own % size == 0 and 0 not in v.shape
+                if is_first and isinstance(atom, Extent):
                     _divided(p, atom, v.shape, axis)
                 raise Refused
             found.append(atom)

@@ -150,9 +150,12 @@ def _pooled_back(p: Padder, op: BackToInput, v: Value, xs: Sequence[int]) -> int
         return _pooled_rooms(op, op.size, tuple(rooms))[k] == out[k]
 
     dims = [*ct[:2], *_image(p, v, fits, lambda k: 0)]
+    wanted = dims if isinstance(op, MaxPoolGrad) else ct
+    for x in xs[1:]:
+        for one, other in zip(p.dims[x], wanted, strict=True):
+            same(one, other)
     rooms = _rooms(dims)
-    wanted = dims if isinstance(op, MaxPoolGrad) else [*ct]
-    if out != _pooled_rooms(op, op.size, rooms) or any([*p.dims[i]] != wanted for i in xs[1:]):
+    if out != _pooled_rooms(op, op.size, rooms):
         raise Refused
     made = replace(op, out=out, size=rooms)
     if isinstance(made, MaxPoolGrad) and not made.halves(rooms):

@@ -25,8 +25,13 @@ C = 6  # of what does not vary; positions in the tests are below
 _POSITIONS = 5
 
 
+_LEAVES: list[mt.Tensor] = []
+"""Of the case that is being recorded."""
+
+
 def x(*shape: int) -> mt.Tensor:
-    return mt.from_numpy(np.zeros(shape, np.float32)).requires_grad_()
+    _LEAVES.append(mt.from_numpy(np.zeros(shape, np.float32)).requires_grad_())
+    return _LEAVES[-1]
 
 
 def i(*shape: int) -> mt.Tensor:
@@ -34,10 +39,10 @@ def i(*shape: int) -> mt.Tensor:
 
 
 def trained(*results: mt.Tensor) -> list[mt.Tensor]:
-    """The results, and what their sum's gradient makes of the leaves."""
+    """The results, the sum of their squares, and its gradients."""
     total = sum((r * r).sum() for r in results if r.requires_grad)
     total.backward()
-    return [*results, total]
+    return [*results, total, *(leaf.grad for leaf in _LEAVES if leaf.grad is not None)]
 
 
 def weights(n: int, m: int) -> tuple[mt.Tensor, ...]:
@@ -136,7 +141,7 @@ def _sorted(n: int, m: int) -> Any:
     return trained(
         x(n).sort().values,
         x(n, m).sort(0, descending=True).values,
-        x(m, n).topk(3).values,
+        x(n).topk(3).values,
         x(n, C).median(0).values,
         x(n, C).sort(0, stable=True).values[:4],
         x(n).topk(5, largest=False).values,
@@ -212,9 +217,9 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "nothing beside": _nothing,
     "texts": _texts,
     "sorted": _sorted,
+    "places in rows": lambda n, m: trained(x(m, n, C).flatten(0, 1)[i(n)], x(m, n).topk(3).values),
     "places of two dimensions": lambda n, m: trained(
         x(n, m, C)[i(4), i(4)],
-        x(m, n, C).flatten(0, 1)[i(n)],
         x(n, m).gather(1, i(n, 2)),
         x(3, n, m).take_along_dim(i(3, 2, 1), 1),
         x(n, m).index_put((i(3), i(3)), x(3), accumulate=True),
@@ -315,8 +320,8 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     ),
     "images of any size": _images_of_any_size,
     "windows": lambda n, m: trained(
-        F.max_pool2d(x(2, 3, n, m), 3, 2, 1),
-        F.max_pool2d(x(2, 3, n + 7, m), 3, 2, dilation=2, ceil_mode=True),
+        F.max_pool2d(x(2, 3, n, 4 * m), 3, 2, 1),
+        F.max_pool2d(x(2, 3, n + 7, 4 * m), 3, 2, dilation=2, ceil_mode=True),
     ),
     "means of windows": lambda n, m: trained(
         F.avg_pool2d(x(1, 2, m, n), 3, 1, 1, count_include_pad=False),
@@ -329,6 +334,9 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "even images": lambda n, m: trained(
         F.max_pool2d(F.relu(x(2, 3, 2 * n, 2 * m)), 2),
         F.max_pool2d(F.conv2d(x(1, 2, 4 * m, 8), x(3, 2, 3, 3), padding=1), 2).amax((2, 3)),
+    ),
+    "even images of any others": lambda n, m: trained(
+        F.max_pool2d(F.interpolate(x(1, 2, n, 4 * m), scale_factor=2), 2),
     ),
     "larger images": lambda n, m: trained(
         F.conv_transpose2d(x(2, C, n, m), x(C, 3, 2, 2), x(3), stride=2),
@@ -364,6 +372,7 @@ REFUSED: dict[str, Callable[[int, int], Any]] = {
     "counted before it is known what": lambda n, m: (mt.arange(4 * n).reshape(4, n) * x(n),),
     "a product of no rows": lambda n, m: (F.linear(x(0, n, 4), x(5, 4)),),
     "no rows as others": lambda n, m: (x(0, n, 4).reshape(0, 4 * n),),
+    "no columns as two rows": lambda n, m: (x(4 * n, 4)[:, 4:].reshape(2, 0),),
     "no columns as others": lambda n, m: (x(n, 4)[:, 4:].t().reshape(n, 0),),
     "sorted as one line": lambda n, m: (x(n, m).flatten().sort().values,),
     "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
@@ -372,6 +381,7 @@ REFUSED: dict[str, Callable[[int, int], Any]] = {
 
 def graphs_of(case: Callable[[int, int], Any], n: int, m: int) -> list[Graph]:
     mt.manual_seed(0)
+    _LEAVES.clear()
     return recorded(lambda: mt.eval(*[r for r in case(n, m) if isinstance(r, mt.Tensor)]))
 
 
