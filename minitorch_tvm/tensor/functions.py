@@ -10,7 +10,7 @@ import numpy as np
 from ..core import arguments as arg
 from ..core import dtype as dt
 from ..core.arguments import Dims
-from ..core.spelling import meant, meant_to, numpy_names
+from ..core.spelling import numpy_names
 from ..ir.node import Node
 from ..ops import derived as d
 from ..ops import moves as mo
@@ -68,25 +68,23 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     )
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+@numpy_names
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along an existing dimension.
 
     >>> import minitorch_tvm as mt
     >>> mt.cat([mt.zeros(1, 2), mt.ones(2, 2)]).shape
     torch.Size([3, 2])
     """
-    if axis is not None:
-        dim = meant("cat", dim, axis, 0)
-    nodes, place = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, place) or mo.cat(nodes, place))
+    nodes, axis = _elements("cat", tensors), arg.integer("cat", "dim", 2, dim)
+    return Tensor._wrap(joined(nodes, axis) or mo.cat(nodes, axis))
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+@numpy_names
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new dimension."""
-    if axis is not None:
-        dim = meant("stack", dim, axis, 0)
-    nodes, place = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
-    return Tensor._wrap(joined(nodes, place, new=True) or mo.stack(nodes, place))
+    nodes, axis = _elements("stack", tensors), arg.integer("stack", "dim", 2, dim)
+    return Tensor._wrap(joined(nodes, axis, new=True) or mo.stack(nodes, axis))
 
 
 def split(
@@ -270,54 +268,31 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return input_of("clamp", input).clamp(min, max)
 
 
-def softmax(
-    input: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
-) -> Tensor:
+@numpy_names
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(input) normalised along ``dim``; ``dtype`` converts the input first."""
-    if axis is not None:
-        dim = meant("softmax", dim, axis)
     return input_of("softmax", input).softmax(dim, dtype)
 
 
-def log_softmax(
-    input: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
-) -> Tensor:
+@numpy_names
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """Logarithm of the softmax along ``dim``."""
-    if axis is not None:
-        dim = meant("log_softmax", dim, axis)
     return input_of("log_softmax", input).log_softmax(dim, dtype)
 
 
-def sum(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over ``dim``."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("sum", dim, keepdim, axis, keepdims)
     return input_of("sum", input).sum(dim, keepdim, dtype=dtype)
 
 
-def mean(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over ``dim``."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("mean", dim, keepdim, axis, keepdims)
     return input_of("mean", input).mean(dim, keepdim, dtype=dtype)
 
 
+@numpy_names
 def var(
     input: Tensor,
     dim: Dims = None,
@@ -325,15 +300,12 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Dims = None,
-    keepdims: bool | None = None,
 ) -> Tensor:
     """Variance over ``dim``, see :meth:`Tensor.var`."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("var", dim, keepdim, axis, keepdims)
     return input_of("var", input).var(dim, unbiased, keepdim, correction=correction)
 
 
+@numpy_names
 def std(
     input: Tensor,
     dim: Dims = None,
@@ -341,96 +313,44 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Dims = None,
-    keepdims: bool | None = None,
 ) -> Tensor:
     """Standard deviation over ``dim``, see :meth:`Tensor.var`."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("std", dim, keepdim, axis, keepdims)
     return input_of("std", input).std(dim, unbiased, keepdim, correction=correction)
 
 
-def max(
-    input: Tensor,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool | None = None,
-) -> Any:
+@numpy_names
+def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element; with ``dim`` a (values, indices) pair."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("max", dim, keepdim, axis, keepdims)
     return input_of("max", input).max(dim, keepdim)
 
 
-def min(
-    input: Tensor,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool | None = None,
-) -> Any:
+@numpy_names
+def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element; with ``dim`` a (values, indices) pair."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("min", dim, keepdim, axis, keepdims)
     return input_of("min", input).min(dim, keepdim)
 
 
-def amax(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Largest element over ``dim``."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("amax", dim, keepdim, axis, keepdims)
     return input_of("amax", input).amax(dim, keepdim)
 
 
-def amin(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Smallest element over ``dim``."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("amin", dim, keepdim, axis, keepdims)
     return input_of("amin", input).amin(dim, keepdim)
 
 
-def argmax(
-    input: Tensor,
-    dim: int | None = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the largest element."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("argmax", dim, keepdim, axis, keepdims)
     return input_of("argmax", input).argmax(dim, keepdim)
 
 
-def argmin(
-    input: Tensor,
-    dim: int | None = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the smallest element."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("argmin", dim, keepdim, axis, keepdims)
     return input_of("argmin", input).argmin(dim, keepdim)
 
 
@@ -449,17 +369,15 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return input_of("transpose", input).transpose(dim0, dim1)
 
 
-def squeeze(input: Tensor, dim: Dims = None, *, axis: Dims = None) -> Tensor:
+@numpy_names
+def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Drop dimensions of size one."""
-    if axis is not None:
-        dim = meant("squeeze", dim, axis)
     return input_of("squeeze", input).squeeze(dim)
 
 
-def unsqueeze(input: Tensor, dim: int | None = None, *, axis: int | None = None) -> Tensor:
+@numpy_names
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size one."""
-    if axis is not None:
-        dim = meant("unsqueeze", dim, axis)
     return input_of("unsqueeze", input).unsqueeze(dim)
 
 

@@ -7,36 +7,20 @@ from typing import Any
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from ..core.spelling import meant_to, numpy_names
+from ..core.spelling import numpy_names
 from .core import input_of
 from .tensor import Tensor
 
 
-def any(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """True if any element over ``dim`` is nonzero."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("any", dim, keepdim, axis, keepdims)
     return input_of("any", input).any(dim, keepdim)
 
 
-def all(
-    input: Tensor,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool | None = None,
-) -> Tensor:
+@numpy_names
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """True if every element over ``dim`` is nonzero."""
-    if axis is not None or keepdims is not None:
-        dim, keepdim = meant_to("all", dim, keepdim, axis, keepdims)
     return input_of("all", input).all(dim, keepdim)
 
 

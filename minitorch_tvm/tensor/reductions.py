@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import arguments as arg
 from ..core.arguments import Dims
 from ..core.dtype import DType
-from ..core.spelling import meant_to, numpy_names
+from ..core.spelling import numpy_names
 from ..ops import derived as d
 from ..ops import norms
 from ..ops import pointwise as pw
@@ -37,34 +37,19 @@ class Reductions(TensorBase):
 
     __slots__ = ()
 
-    def sum(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        dtype: DType | None = None,
-        axis: Dims = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
         """Sum over ``dim`` (an int, several, or all); integers and bools sum as int64."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("sum", dim, keepdim, axis, keepdims)
         return self._wrap(d.sum(self.node, arg.dims("sum", dim, keepdim=keepdim), keepdim, dtype))
 
+    @numpy_names
     def mean(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        dtype: DType | None = None,
-        axis: Dims = None,
-        keepdims: bool | None = None,
+        self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
     ) -> Tensor:
         """Mean over ``dim``; raises RuntimeError for integers."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("mean", dim, keepdim, axis, keepdims)
         return self._wrap(d.mean(self.node, arg.dims("mean", dim, keepdim=keepdim), keepdim, dtype))
 
+    @numpy_names
     def var(
         self,
         dim: Dims = None,
@@ -72,8 +57,6 @@ class Reductions(TensorBase):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-        axis: Dims = None,
-        keepdims: bool | None = None,
     ) -> Tensor:
         """Variance over ``dim``, divided by count - correction.
 
@@ -84,11 +67,10 @@ class Reductions(TensorBase):
         >>> x.var(), x.var(0, correction=0), x.var(False)
         (tensor(2.), tensor(1.), tensor(1.))
         """
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("var", dim, keepdim, axis, keepdims)
         over, correction = arg.spread("var", dim, unbiased, correction, keepdim)
         return self._wrap(d.var(self.node, over, correction, keepdim))
 
+    @numpy_names
     def std(
         self,
         dim: Dims = None,
@@ -96,39 +78,19 @@ class Reductions(TensorBase):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-        axis: Dims = None,
-        keepdims: bool | None = None,
     ) -> Tensor:
         """Square root of :meth:`var`."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("std", dim, keepdim, axis, keepdims)
         over, correction = arg.spread("std", dim, unbiased, correction, keepdim)
         return self._wrap(d.std(self.node, over, correction, keepdim))
 
-    def max(
-        self,
-        dim: int | Tensor | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool | None = None,
-    ) -> Any:
+    @numpy_names
+    def max(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Largest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("max", dim, keepdim, axis, keepdims)
         return self._extremum(dim, keepdim, lowest=False)
 
-    def min(
-        self,
-        dim: int | Tensor | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool | None = None,
-    ) -> Any:
+    @numpy_names
+    def min(self, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
         """Smallest element; with ``dim`` a (values, indices) pair; with a tensor, elementwise."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("min", dim, keepdim, axis, keepdims)
         return self._extremum(dim, keepdim, lowest=True)
 
     def _extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Any:
@@ -143,60 +105,28 @@ class Reductions(TensorBase):
         values, indices = d.extremum_with_index(self.node, axis, keepdim, lowest)
         return ValuesIndices(self._wrap(values), self._wrap(indices))
 
-    def amax(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        axis: Dims = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Largest element over ``dim``; ties share the gradient."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("amax", dim, keepdim, axis, keepdims)
         return self._wrap(
             d.extremum(self.node, arg.dims("amax", dim, keepdim=keepdim), keepdim, False, "amax")
         )
 
-    def amin(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        axis: Dims = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def amin(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """Smallest element over ``dim``; ties share the gradient."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("amin", dim, keepdim, axis, keepdims)
         return self._wrap(
             d.extremum(self.node, arg.dims("amin", dim, keepdim=keepdim), keepdim, True, "amin")
         )
 
-    def argmax(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index (int64) of the largest element along ``dim``; first on ties, NaN wins."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("argmax", dim, keepdim, axis, keepdims)
         return self._arg_extremum(dim, keepdim, lowest=False)
 
-    def argmin(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index (int64) of the smallest element along ``dim``; first on ties, NaN wins."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("argmin", dim, keepdim, axis, keepdims)
         return self._arg_extremum(dim, keepdim, lowest=True)
 
     def _arg_extremum(self, dim: Any, keepdim: bool, lowest: bool) -> Tensor:
@@ -205,32 +135,16 @@ class Reductions(TensorBase):
         axis = None if dim is None else arg.integer(name, "dim", 1, dim)
         return self._wrap(d.arg_extremum(self.node, axis, keepdim, lowest))
 
-    def any(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        axis: Dims = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if any element is nonzero."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("any", dim, keepdim, axis, keepdims)
         return self._wrap(
             d.any_all(self.node, arg.dims("any", dim, keepdim=keepdim), keepdim, every=False)
         )
 
-    def all(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        axis: Dims = None,
-        keepdims: bool | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
         """True if every element is nonzero."""
-        if axis is not None or keepdims is not None:
-            dim, keepdim = meant_to("all", dim, keepdim, axis, keepdims)
         return self._wrap(
             d.any_all(self.node, arg.dims("all", dim, keepdim=keepdim), keepdim, every=True)
         )

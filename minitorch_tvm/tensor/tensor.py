@@ -12,7 +12,7 @@ from ..core import config
 from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.shape import broadcast
-from ..core.spelling import meant, numpy_names
+from ..core.spelling import numpy_names
 from ..core.switches import check_format
 from ..ir.node import MODE, Node
 from ..ops import build as b
@@ -431,29 +431,15 @@ class Tensor(
         else:
             super().__setitem__(index, value)
 
-    def softmax(
-        self,
-        dim: builtins.int | None = None,
-        dtype: DType | None = None,
-        *,
-        axis: builtins.int | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def softmax(self, dim: builtins.int, dtype: DType | None = None) -> Tensor:
         """exp(self) normalised to sum to one along ``dim``; ``dtype`` converts self first."""
-        if axis is not None:
-            dim = meant("softmax", dim, axis)
         x = self if dtype is None else self.to(dtype)
         return self._wrap(net.softmax(x.node, arg.integer("softmax", "dim", 1, dim)))
 
-    def log_softmax(
-        self,
-        dim: builtins.int | None = None,
-        dtype: DType | None = None,
-        *,
-        axis: builtins.int | None = None,
-    ) -> Tensor:
+    @numpy_names
+    def log_softmax(self, dim: builtins.int, dtype: DType | None = None) -> Tensor:
         """Logarithm of :meth:`softmax`, computed stably."""
-        if axis is not None:
-            dim = meant("log_softmax", dim, axis)
         x = self if dtype is None else self.to(dtype)
         return self._wrap(net.log_softmax(x.node, arg.integer("log_softmax", "dim", 1, dim)))
 

@@ -20,7 +20,7 @@ from ..core.shape import (
     wrap_dim,
     wrap_dims,
 )
-from ..core.spelling import meant, numpy_names
+from ..core.spelling import numpy_names
 from ..ops import build as b
 from ..ops import derived as d
 from . import at_once, indexing
@@ -159,20 +159,18 @@ class Views(TensorBase):
             lambda x: at_once.reshaped(x, sizes), lambda x, v: b.reshape(v, x.shape), strides
         )
 
-    def squeeze(self, dim: Dims = None, *, axis: Dims = None) -> Tensor:
+    @numpy_names
+    def squeeze(self, dim: Dims = None) -> Tensor:
         """Drop dimensions of size one (all, or those listed)."""
-        if axis is not None:
-            dim = meant("squeeze", dim, axis)
         shape, strides = self._node.shape, self._strides
         dims = arg.dims("squeeze", dim)
         if strides is not None:
             strides = st.squeezed(shape, strides, wrap_dims(dims, len(shape)))
         return self._same_elements(squeezed(shape, dims), strides)
 
-    def unsqueeze(self, dim: int | None = None, *, axis: int | None = None) -> Tensor:
+    @numpy_names
+    def unsqueeze(self, dim: int) -> Tensor:
         """Insert a dimension of size one."""
-        if axis is not None:
-            dim = meant("unsqueeze", dim, axis)
         shape = self._node.shape
         axis = wrap_dim(arg.integer("unsqueeze", "dim", 1, dim), len(shape) + 1)
         strides = st.unsqueezed(shape, self._strides, axis)
