@@ -152,9 +152,12 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
     What is recorded may depend on whether sizes are even or multiples of others.  Each combination
     is a structure of its own, so what suits all sizes is recorded then.
     """
+    form = x[2:], sizes
+    if not varies((what, x[1]), form, 2):  # of one size no line need be looked for
+        return False
     place = errors.user_place()
     line = None if place is None else errors.line_of(place)
-    return varies((what, line, x[1]), (x[2:], sizes), _MANY)
+    return varies((what, line, x[1]), form, _MANY - 1)
 
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
