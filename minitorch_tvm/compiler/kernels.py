@@ -50,7 +50,7 @@ class Isolated:
     apart."""
 
 
-def _from_the_front(own: list[Value], reads: Iterable[int], stores: Set[int]) -> dict[int, int]:
+def _from_the_front(own: list[Value], reads: Iterable[int], inlined: Set[int]) -> dict[int, int]:
     """Have slices of what is read begin at the front of that; returns the bytes in front.
 
     A loop over time slices one tensor at every step: as their kernels are told where that is by
@@ -62,7 +62,7 @@ def _from_the_front(own: list[Value], reads: Iterable[int], stores: Set[int]) ->
             readers[x].append(i)
     ahead: dict[int, int] = {}
     for x in reads:
-        slices = _only_slices(own, readers, x, stores)
+        slices = _only_slices(own, readers, x, inlined)
         if not slices:
             continue
         rank = range(len(own[x].shape))
@@ -82,12 +82,12 @@ def _from_the_front(own: list[Value], reads: Iterable[int], stores: Set[int]) ->
 
 
 def _only_slices(
-    own: list[Value], readers: list[list[int]], x: int, stores: Set[int]
+    own: list[Value], readers: list[list[int]], x: int, inlined: Set[int]
 ) -> list[tuple[int, Slice, tuple[int, ...]]]:
     """The slices that are all that is read of ``x``, and in which place each has the axes of ``x``.
 
-    They may be of what ``x`` becomes element by element, or with its axes in another order.  None
-    if something else is read.
+    They may be of what ``x`` becomes element by element, or with its axes in another order, if that
+    is computed where it is read, not all of it.  There are none if something else is read.
     """
     found = []
     waiting = [(x, tuple(range(len(own[x].shape))))]
@@ -97,7 +97,7 @@ def _only_slices(
             op = own[u].op
             if isinstance(op, Slice):
                 found.append((u, op, axes))
-            elif u in stores:
+            elif u not in inlined:
                 return []
             elif isinstance(op, Permute):
                 waiting.append((u, tuple(map(op.dims.index, axes))))
@@ -139,8 +139,8 @@ def isolate(fused: FusedGraph, kernel: Kernel) -> Isolated:
     donors = (d for out, d in fused.in_place.items() if graph.outputs[out] in kernel.stores)
     overwrites = tuple(sorted(position[d] for d in donors if d in position))
     # What takes the place of an input writes where that is.
-    stores = {position[v] for v in kernel.stores}
-    ahead = _from_the_front(own, {position[v] for v in read} - {*overwrites}, stores)
+    inlined = {position[v] for v in {*kernel.inlined} - {*kernel.stores}}
+    ahead = _from_the_front(own, {position[v] for v in read} - {*overwrites}, inlined)
     rows = kernel.rows
     if rows is not None:
         rows = replace(

@@ -144,12 +144,12 @@ def test_what_is_read_anywhere_of_what_was_turned() -> None:
         np.testing.assert_allclose(found.numpy(), true, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_stored_is_all_of_it() -> None:
+def test_what_is_computed_as_a_whole_is_all_of_it() -> None:
     leaf = Value(BUFFER, (), (4, 6), mt.float32)
     scaled = Value(op_of(Exp), (0,), (4, 6), mt.float32)
     part = Value(op_of(Slice, (2, 3), (4, 5), (1, 1)), (1,), (2, 2), mt.float32)
-    for stores, bytes_ahead in (({2}, {0: 4 * 15}), ({1, 2}, {})):
-        assert kernels._from_the_front([leaf, scaled, part], [0], stores) == bytes_ahead
+    for inlined, bytes_ahead in (({1}, {0: 4 * 15}), (set[int](), {})):
+        assert kernels._from_the_front([leaf, scaled, part], [0], inlined) == bytes_ahead
 
 
 def test_what_is_updated_in_place_is_written_where_it_is() -> None:
