@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from . import autograd
 from .autograd import engine
-from .autograd.functional import block, gradients, rows_of, twice
+from .autograd.functional import block, gradients, rows_of, twice, zeros_for_none
 from .ir.node import MODE
 from .nn.module import Module
 from .nn.utils import stateless
@@ -135,10 +135,6 @@ def _with_aux(function: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     return result
 
 
-def _zeros_for_none(found: Sequence[Any], like: Sequence[Tensor]) -> list[Any]:
-    return [t.new_zeros(t.shape) if g is None else g for g, t in zip(found, like, strict=True)]
-
-
 def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function that returns the gradient of ``func`` and its value.
 
@@ -169,7 +165,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
                     f"{value.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
                 )
             found = gradients((value,), tuple(level.inputs), None, level.goes_on([value]))
-            gradient = _filled(by, _zeros_for_none(found, level.inputs))
+            gradient = _filled(by, zeros_for_none(found, level.inputs))
             value = level.left(value)
             return gradient, (value, level.left(aux)) if has_aux else value
 
@@ -242,7 +238,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
             )
         with autograd.enable_grad():
             found = gradients(outputs, tuple(level.inputs), cts, create_graph)
-            return _filled(primals, _zeros_for_none(found, level.inputs))
+            return _filled(primals, zeros_for_none(found, level.inputs))
 
     return (shown[0], pull, shown[1]) if has_aux else (shown[0], pull)
 
@@ -287,7 +283,7 @@ def jvp(
         again = level.outside and any(t.requires_grad for t in directions)
         again = again or level.goes_on(outputs)
         back = gradients(outputs, tuple(level.inputs), cts, True)
-        found = _zeros_for_none(twice(back, cts, directions, again), outputs)
+        found = zeros_for_none(twice(back, cts, directions, again), outputs)
         product = _filled(result, found)
         value = level.left(result)
         return (value, product, level.left(aux)) if has_aux else (value, product)
@@ -329,7 +325,7 @@ def jacrev(
 def jacfwd(
     func: Function, argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Function:
-    """As :func:`jacrev`, whose result it has: there is no forward mode."""
+    """As :func:`jacrev`, whose result it has: there is no forward mode, and nothing at random."""
     return jacrev(func, argnums, has_aux=has_aux)
 
 
@@ -377,10 +373,10 @@ def functional_call(
         given.update(parameter_and_buffer_dicts)
     elif isinstance(parameter_and_buffer_dicts, (list, tuple)):
         for part in parameter_and_buffer_dicts:
-            twice = [name for name in part if name in given]
-            if twice:
+            again = [name for name in part if name in given]
+            if again:
                 raise ValueError(
-                    f"{twice} appeared in multiple dictionaries; behavior of functional call is "
+                    f"{again} appeared in multiple dictionaries; behavior of functional call is "
                     "ambiguous"
                 )
             given.update(part)

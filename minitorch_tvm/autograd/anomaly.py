@@ -76,6 +76,7 @@ def refuse_nan(node: Node, gradients: Sequence[Any]) -> None:
         lazy.evaluate([g], "anomaly")
         if g.buffer is None or not np.isnan(g.buffer.numpy(g.shape, g.dtype)).any():
             continue
+        error = RuntimeError(f"Function '{name}' returned nan values in its {i}th output.")
         if node.place is not None:
             file, line = errors.line_of(node.place)
             errors.warn(
@@ -83,6 +84,5 @@ def refuse_nan(node: Node, gradients: Sequence[Any]) -> None:
                 f'  File "{file}", line {line}, in {node.place[0].co_name}\n'
                 f"    {linecache.getline(file, line).strip()}"
             )
-        error = RuntimeError(f"Function '{name}' returned nan values in its {i}th output.")
-        error.add_note(f"recorded at {errors.describe(node.place)}")
+            error.add_note(f"recorded at {errors.describe(node.place)}")
         raise error

@@ -132,9 +132,7 @@ def _filled(
                 f"The {of} of the user-provided function is independent of input {i}. This is "
                 "not allowed in strict mode when create_graph=True."
             )
-    return tuple(
-        [t.new_zeros(t.shape) if g is None else g for g, t in zip(found, like, strict=True)]
-    )
+    return tuple(zeros_for_none(found, like))
 
 
 def _result(several: bool, tensors: Sequence[Any], create_graph: bool) -> Any:
@@ -202,13 +200,18 @@ def jvp(
     return _result(many, ys, create_graph), _result(many, product, create_graph)
 
 
-def twice(back: Tensors, cts: Tensors, vector: Tensors, create_graph: bool) -> Tensors:
-    """Gradients, by the cotangents that they are linear in, of what they came to."""
-    pairs = [(g, v) for g, v in zip(back, vector, strict=True) if g is not None]
+def twice(first: Tensors, by: Tensors, vector: Tensors, create_graph: bool) -> Tensors:
+    """The product of ``vector`` with the Jacobian of first gradients by some of their inputs."""
+    pairs = [(g, v) for g, v in zip(first, vector, strict=True) if g is not None]
     if not pairs:
-        return (None,) * len(cts)
+        return (None,) * len(by)
     roots, given = zip(*pairs, strict=True)
-    return gradients(roots, cts, given, create_graph)
+    return gradients(roots, by, given, create_graph)
+
+
+def zeros_for_none(found: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    """Gradients, with zeros for those that there are none of."""
+    return [t.new_zeros(t.shape) if g is None else g for g, t in zip(found, like, strict=True)]
 
 
 def rows_of(y: Any, xs: Tensors, create_graph: bool) -> list[list[Any]]:
@@ -391,10 +394,6 @@ def _by_hessian(
         first = gradients((y,), xs, None, True)
         if strict:
             _differentiable(first, "jacobian")
-        pairs = [(g, t) for g, t in zip(first, vector, strict=True) if g is not None]
-        found: Tensors = (None,) * len(xs)
-        if pairs:
-            roots, cts = zip(*pairs, strict=True)
-            found = gradients(roots, xs, cts, create_graph)
+        found = twice(first, xs, vector, create_graph)
         product = _filled(found, xs, strict, create_graph, independent, "hessian")
     return _result(False, (result,), create_graph), _result(several, product, create_graph)
