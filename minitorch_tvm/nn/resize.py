@@ -64,18 +64,23 @@ def _nearest(
     return take(x, apply(b.MINIMUM, index, b.full_like(index, n - 1)), axis)
 
 
+def _places(x: Node, axis: int, out: int, factor: float | None, corners: bool) -> Node:
+    """Where elements of the result are among those along ``axis``; outside, too, if not corners."""
+    n = x.shape[axis]
+    place = b.cast(b.iota((out,), 0, dt.int64), x.dtype)
+    if corners:
+        return b.mul(place, b.full_like(place, (n - 1) / (out - 1) if out > 1 else 0.0))
+    half = b.full_like(place, 0.5)
+    scale = b.full_like(place, _scale(n, out, factor))
+    return b.sub(b.mul(b.add(place, half), scale), half)
+
+
 def _linear(x: Node, axis: int, out: int, factor: float | None, corners: bool) -> Node:
     n = x.shape[axis]
     if out == n:
         return x
-    place = b.cast(b.iota((out,), 0, dt.int64), x.dtype)
-    if corners:
-        scale = (n - 1) / (out - 1) if out > 1 else 0.0
-        place = b.mul(place, b.full_like(place, scale))
-    else:
-        half = b.full_like(place, 0.5)
-        scale = _scale(n, out, factor)
-        place = b.sub(b.mul(b.add(place, half), b.full_like(place, scale)), half)
+    place = _places(x, axis, out, factor, corners)
+    if not corners:
         place = apply(b.MAXIMUM, place, b.full_like(place, 0.0))
     last = b.full((), n - 1, dt.int64)
     low = apply(b.MINIMUM, b.cast(place, dt.int64), last)
@@ -90,13 +95,7 @@ def _linear(x: Node, axis: int, out: int, factor: float | None, corners: bool) -
 def _cubic(x: Node, axis: int, out: int, factor: float | None, corners: bool) -> Node:
     """Cubic convolution of four neighbours (Keys 1981); beyond the edges are their elements."""
     n = x.shape[axis]
-    place = b.cast(b.iota((out,), 0, dt.int64), x.dtype)
-    if corners:
-        place = b.mul(place, b.full_like(place, (n - 1) / (out - 1) if out > 1 else 0.0))
-    else:
-        half = b.full_like(place, 0.5)
-        scale = b.full_like(place, _scale(n, out, factor))
-        place = b.sub(b.mul(b.add(place, half), scale), half)
+    place = _places(x, axis, out, factor, corners)
     low = apply(stepwise("floor"), place)
     first = b.cast(low, dt.int64)
     zero, last = b.full_like(first, 0), b.full_like(first, n - 1)

@@ -44,6 +44,33 @@ def unit(size: int, like: Tensor, eps: float) -> Tensor:
     return normalize(like.new_empty(size).normal_(), dim=0, eps=eps)
 
 
+def largest(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """The largest singular value, by its vectors, which later iterations may write over."""
+    return u.clone().dot(matrix.mv(v.clone()))
+
+
+def iterate(matrix: Tensor, u: Tensor, v: Tensor, count: int, eps: float, v_first: bool) -> None:
+    """Improve estimates of the first singular vectors by so many power iterations, in place."""
+    with no_grad():
+        left, right = u, v
+        for _ in range(count):
+            if v_first:
+                right = normalize(matrix.t().mv(left), dim=0, eps=eps)
+            left = normalize(matrix.mv(right), dim=0, eps=eps)
+            if not v_first:
+                right = normalize(matrix.t().mv(left), dim=0, eps=eps)
+        u.copy_(left)
+        v.copy_(right)
+
+
+def check_iterations(count: int) -> None:
+    """ValueError unless there are some."""
+    if count <= 0:
+        raise ValueError(
+            f"Expected n_power_iterations to be positive, but got n_power_iterations={count}"
+        )
+
+
 def output_dim(module: Module) -> int:
     """Which dimension of a layer's weight stands for its outputs."""
     return 1 if isinstance(module, _ConvTranspose) else 0
@@ -77,11 +104,7 @@ class SpectralNorm:
     """The hook of :func:`spectral_norm`."""
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
-        if n_power_iterations <= 0:
-            raise ValueError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.name = name
         self.n_power_iterations = n_power_iterations
         self.dim = dim
@@ -92,14 +115,8 @@ class SpectralNorm:
         weight, u, v = (getattr(module, self.name + end) for end in ("_orig", "_u", "_v"))
         matrix = as_matrix(weight, self.dim)
         if do_power_iteration:
-            with no_grad():
-                left, right = u, v
-                for _ in range(self.n_power_iterations):
-                    right = normalize(matrix.t().mv(left), dim=0, eps=self.eps)
-                    left = normalize(matrix.mv(right), dim=0, eps=self.eps)
-                u.copy_(left)
-                v.copy_(right)
-        return weight / u.clone().dot(matrix.mv(v.clone()))
+            iterate(matrix, u, v, self.n_power_iterations, self.eps, v_first=True)
+        return weight / largest(matrix, u, v)
 
     def remove(self, module: Module) -> None:
         """Make the weight a parameter again."""

@@ -8,7 +8,16 @@ from ...autograd import no_grad
 from ...tensor import Tensor
 from ..module import Module
 from ..similarity import normalize
-from .norm_hooks import as_matrix, norm_except, of_length, output_dim
+from .norm_hooks import (
+    as_matrix,
+    check_iterations,
+    iterate,
+    largest,
+    norm_except,
+    of_length,
+    output_dim,
+    unit,
+)
 from .parametrize import register_parametrization
 
 __all__ = ["spectral_norm", "weight_norm"]
@@ -42,11 +51,7 @@ class _SpectralNorm(Module):
                 f"Dimension out of range (expected to be in range of [-{rank}, {rank - 1}] but "
                 f"got {dim})"
             )
-        if n_power_iterations <= 0:
-            raise ValueError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.dim = dim if dim >= 0 else dim + rank
         self.eps = eps
         if rank > 1:
@@ -54,27 +59,19 @@ class _SpectralNorm(Module):
             with no_grad():
                 matrix = as_matrix(weight, self.dim)
                 for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
-                    start = weight.new_empty(size).normal_()
-                    self.register_buffer(name, normalize(start, dim=0, eps=eps))
-                self._power_method(matrix, 15)
+                    self.register_buffer(name, unit(size, weight, eps))
+                self._iterate(matrix, 15)
 
-    def _power_method(self, matrix: Tensor, n_power_iterations: int) -> None:
-        """Improve the estimates of the first singular vectors."""
-        with no_grad():
-            u, v = self._u, self._v
-            for _ in range(n_power_iterations):
-                u = normalize(matrix.mv(v), dim=0, eps=self.eps)
-                v = normalize(matrix.t().mv(u), dim=0, eps=self.eps)
-            self._u.copy_(u)
-            self._v.copy_(v)
+    def _iterate(self, matrix: Tensor, count: int) -> None:
+        iterate(matrix, self._u, self._v, count, self.eps, v_first=False)
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)
         if self.training:
-            self._power_method(matrix, self.n_power_iterations)
-        return weight / self._u.clone().dot(matrix.mv(self._v.clone()))
+            self._iterate(matrix, self.n_power_iterations)
+        return weight / largest(matrix, self._u, self._v)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         return value
