@@ -344,7 +344,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     tensor([3., 2.])
     """
     y, info = _solved("linalg_solve", A, B, left)
-    return _wrap(so.sound(y, info, _size(A), so.singular("torch.linalg.solve")))
+    return _wrap(so.sound(y, info, A.shape[-1], so.singular("torch.linalg.solve")))
 
 
 def solve_ex(
@@ -353,17 +353,13 @@ def solve_ex(
     """(result, info): :func:`solve`, and where elimination has found a zero (int32), or 0."""
     y, info = _solved("linalg_solve_ex", A, B, left)
     if arg.flag("linalg_solve_ex", "check_errors", None, check_errors):
-        y = so.sound(y, info, _size(A), so.singular("torch.linalg.solve_ex"))
+        y = so.sound(y, info, A.shape[-1], so.singular("torch.linalg.solve_ex"))
     return SolutionInfo(_wrap(y), _wrap(b.cast(info, dt.int32)))
 
 
 def _solved(function: str, A: Tensor, B: Tensor, left: bool) -> tuple[Any, Any]:
     a, x = node_of(function, "A", 1, A), node_of(function, "B", 2, B)
     return so.solve(a, x, arg.flag(function, "left", None, left))
-
-
-def _size(A: Tensor) -> int:
-    return A.shape[-1]
 
 
 def inv(A: Tensor) -> Tensor:
@@ -384,7 +380,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseInfo:
     """(inverse, info): :func:`inv`, and where elimination has found a zero (int32), or 0."""
     y, info = so.inverse(node_of("linalg_inv_ex", "A", 1, A))
     if arg.flag("linalg_inv_ex", "check_errors", None, check_errors):
-        y = so.sound(y, info, _size(A), so.no_inverse("linalg.inv_ex"))
+        y = so.sound(y, info, A.shape[-1], so.no_inverse("linalg.inv_ex"))
     return InverseInfo(_wrap(y), _wrap(b.cast(info, dt.int32)))
 
 

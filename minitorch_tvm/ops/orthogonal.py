@@ -23,28 +23,26 @@ from .moves import diagonal, on_diagonal
 
 @record(eq=False)
 class QR(Dense, kind=Kind.OPAQUE):
-    """qr(a: f[*b, m, n]) -> f[*b, m c + r n], q [m, c] and r [r, n] of a = q r, in a line.
+    """qr(a: f[*b, m, n]) -> f[*b, m k + k n], q [m, k] and r [k, n] of a = q r, in a line.
 
-    c = r = m if ``complete``, else the smaller of m and n.
+    k is m if ``complete``, else the smaller of m and n.
     """
 
     complete: bool
 
-    def sizes(self, m: int, n: int) -> tuple[int, int]:
-        """Columns of q and rows of r."""
-        k = m if self.complete else min(m, n)
-        return k, k
+    def count(self, m: int, n: int) -> int:
+        """Columns of q, and rows of r."""
+        return m if self.complete else min(m, n)
 
     def infer(self, *inputs: Spec) -> Spec:
         require("QR", inputs, len(inputs[0].shape) >= 2)
         *lead, m, n = inputs[0].shape
-        columns, rows = self.sizes(m, n)
-        return Spec((*lead, m * columns + rows * n), inputs[0].dtype)
+        return Spec((*lead, self.count(m, n) * (m + n)), inputs[0].dtype)
 
     def reference(self, np: ModuleType, *xs: Any) -> Any:
         *lead, m, n = xs[0].shape
-        columns, rows = self.sizes(m, n)
-        out = np.empty((numel(tuple(lead)), m * columns + rows * n), xs[0].dtype)
+        count = self.count(m, n)
+        out = np.empty((numel(tuple(lead)), count * (m + n)), xs[0].dtype)
         for line, a in zip(out, np.array(xs[0]).reshape(len(out), m, n), strict=True):
             q = np.eye(m, dtype=a.dtype)
             for k in range(min(m, n)):
@@ -57,8 +55,8 @@ class QR(Dense, kind=Kind.OPAQUE):
                 v /= np.hypot.reduce(v)
                 a[k:] -= 2 * np.outer(v, v @ a[k:])
                 q[:, k:] -= 2 * np.outer(q[:, k:] @ v, v)
-            line[: m * columns] = q[:, :columns].ravel()
-            line[m * columns :] = np.triu(a[:rows]).ravel()
+            line[: m * count] = q[:, :count].ravel()
+            line[m * count :] = np.triu(a[:count]).ravel()
         return out.reshape(*lead, out.shape[-1])
 
     def vjp(self, f: Build, ct: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
@@ -80,10 +78,9 @@ class QR(Dense, kind=Kind.OPAQUE):
 
     def parts(self, y: Node, m: int, n: int) -> tuple[Node, Node]:
         """q and r of a line."""
-        columns, rows = self.sizes(m, n)
-        last, lead = len(y.shape) - 1, y.shape[:-1]
-        q = b.reshape(b.narrow(y, last, 0, m * columns), (*lead, m, columns))
-        r = b.reshape(b.narrow(y, last, m * columns, y.shape[-1]), (*lead, rows, n))
+        last, lead, count = len(y.shape) - 1, y.shape[:-1], self.count(m, n)
+        q = b.reshape(b.narrow(y, last, 0, m * count), (*lead, m, count))
+        r = b.reshape(b.narrow(y, last, m * count, y.shape[-1]), (*lead, count, n))
         return q, r
 
 

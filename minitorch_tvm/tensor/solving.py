@@ -128,9 +128,7 @@ def _no_division(which: str, place: int) -> Exception:
 
 def cholesky(function: str, x: Node, upper: bool) -> Node:
     """The factor of positive definite matrices."""
-    factor = fa.cholesky(x, upper)
-    info = fa.first_wrong(factor, False)
-    return sound(factor, info, x.shape[-1], not_positive(function))
+    return cholesky_info(function, x, upper, True)[0]
 
 
 def cholesky_info(function: str, x: Node, upper: bool, check: bool) -> tuple[Node, Node]:
@@ -183,11 +181,7 @@ def solve_triangular(a: Node, x: Node, upper: bool, left: bool, unit: bool) -> N
     matrices(function, a)
     matrices(function, x, "B", square=False)
     _fit(function, a, x, left)
-    if a.dtype is not x.dtype:
-        raise RuntimeError(
-            f"{function}: Expected A and B to have the same dtype, but found A of type "
-            f"{a.dtype.torch_name} and B of type {x.dtype.torch_name} instead"
-        )
+    _alike(function, a, x)
     floating(a.dtype, "triangular_solve_cpu")
     broadcast(x.shape[:-2], a.shape[:-2])  # the error names the right side first
     if left:
@@ -218,6 +212,14 @@ def triangular_solve(
     return y, d.clone(b.expand(a, (*y.shape[:-2], n, n)))
 
 
+def _alike(function: str, a: Node, x: Node) -> None:
+    if a.dtype is not x.dtype:
+        raise RuntimeError(
+            f"{function}: Expected A and B to have the same dtype, but found A of type "
+            f"{a.dtype.torch_name} and B of type {x.dtype.torch_name} instead"
+        )
+
+
 def _fit(function: str, a: Node, x: Node, left: bool) -> None:
     if a.shape[-1] != x.shape[-2 if left else -1]:
         sizes = " and ".join(f"{n.shape[-2]}x{n.shape[-1]}" for n in (a, x))
@@ -241,11 +243,7 @@ def solve(a: Node, x: Node, left: bool) -> tuple[Node, Node]:
     """(x of a x = b, or of x a = b; where a zero was found)."""
     function = "linalg.solve"
     real(function, a)
-    if a.dtype is not x.dtype:
-        raise RuntimeError(
-            f"{function}: Expected A and B to have the same dtype, but found A of type "
-            f"{a.dtype.torch_name} and B of type {x.dtype.torch_name} instead"
-        )
+    _alike(function, a, x)
     line = len(x.shape) == 1 or (len(a.shape) - 1 == len(x.shape) and x.shape == a.shape[:-1])
     if line:
         x = b.reshape(x, (*x.shape, 1))

@@ -33,7 +33,7 @@ from ...loops import (
 )
 from ...lower import KernelCode, accessor
 from ...target import CpuTarget
-from .matrices import PANEL, Factor, Range, Work, batch_of, by_matrix, reader, zero
+from .matrices import PANEL, Factor, Range, Work, batch_of, by_matrix, copied, reader, zero
 
 _COLUMNS = 128
 """Columns of a system's right side that are worked on together."""
@@ -161,12 +161,6 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
         if op.transposed:
             left = Factor(lambda i, k: at(k, i), along, down)
 
-        def copy(i: Expr) -> Stmt:
-            def one(j: Expr) -> Stmt:
-                return read(lambda x: store(w, x, i, j), *index, i, start + j)
-
-            return serial(span, one, "j")
-
         def row(k: Expr, terms: Range) -> Stmt:
             by, taken = bind("by", left.at(k, k))
 
@@ -194,7 +188,7 @@ def _triangular(code: KernelCode, cpu: CpuTarget, op: TriangularSolve) -> Stage:
         return seq(
             *begin,
             *cleared,
-            serial(n, copy, "i"),
+            copied(read, w, index, (n, span), start),
             _panels(n, panel, last_first=backwards),
             serial(n, lambda i: serial(span, lambda j: put(i, j), "j"), "i"),
         )
@@ -217,12 +211,6 @@ def _lu(code: KernelCode, cpu: CpuTarget) -> Stage:
         best = local_buffer((1,), work.dtype, "best")
         place = local_buffer((1,), "int32", "place")
         top = local_buffer((panel_vectors * work.lanes,), work.dtype, "top")
-
-        def copy(i: Expr) -> Stmt:
-            def one(j: Expr) -> Stmt:
-                return read(lambda x: store(w, x, i, j), *index, i, j)
-
-            return serial(n, one, "j")
 
         left = Factor(lambda i, k: load(w, i, k), work.width, 1)
 
@@ -296,7 +284,7 @@ def _lu(code: KernelCode, cpu: CpuTarget) -> Stage:
             cleared,
             [alloc(memory) for memory in (order, swapped, best, place, top)],
             serial(m, lambda i: store(order, i, i), "i"),
-            serial(m, copy, "i"),
+            copied(read, w, index, (m, n)),
             _panels(most, panel),
             serial(m, lambda i: serial(n, lambda j: put(i * n + j, load(w, i, j)), "j"), "i"),
             serial(most, lambda i: put(m * n + i, load(swapped, i).astype(work.dtype)), "i"),

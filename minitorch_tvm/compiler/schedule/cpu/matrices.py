@@ -8,7 +8,7 @@ make n**2 times its size, goes along rows, in vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ....core.dtype import DType
 from ....core.record import record
@@ -257,6 +257,21 @@ def reader(code: KernelCode, number: int) -> Callable[..., Stmt]:
         return scope.body(put(scope.keep(code.evaluator(scope).read(v, at))))
 
     return read
+
+
+def copied(
+    read: Callable[..., Stmt],
+    memory: Memory,
+    index: Sequence[Expr],
+    size: tuple[Expr, Expr],
+    start: Expr = 0,
+) -> Stmt:
+    """So many rows, and columns from ``start`` on, of a matrix that is read, copied to memory."""
+
+    def element(i: Expr, j: Expr) -> Stmt:
+        return read(lambda x: store(memory, x, i, j), *index, i, start + j)
+
+    return serial(size[0], lambda i: serial(size[1], lambda j: element(i, j), "j"), "i")
 
 
 def zero(dtype: str) -> Expr:

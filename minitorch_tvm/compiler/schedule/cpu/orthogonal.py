@@ -30,7 +30,7 @@ from ...loops import (
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-from .matrices import PANEL, Factor, Work, by_matrix, reader, zero
+from .matrices import PANEL, Factor, Work, by_matrix, copied, reader, zero
 
 
 def orthogonal(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
@@ -46,7 +46,7 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
     (source,) = code.anchor.inputs
     *lead, m, n = code.graph.values[source].shape
     dtype, t = code.anchor.dtype, tvm().tirx
-    columns, rows = op.sizes(m, n)
+    columns = op.count(m, n)
     most = min(m, n)
     batch = numel(tuple(lead))
     widest = max(n, columns, 1)
@@ -69,12 +69,6 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
         t_memory = local_buffer((panels * size, size), dtype.name, "t")
         scales = local_buffer((max(1, most),), dtype.name, "scales")
         cell = local_buffer((1,), dtype.name, "cell")
-
-        def copy(i: Expr) -> Stmt:
-            def element(j: Expr) -> Stmt:
-                return read(lambda x: store(w, x, i, j), *index, i, j)
-
-            return serial(n, element, "j")
 
         def reflect(first: Expr, c: Expr) -> Stmt:
             """Make a column's reflection, and apply it to the rest of the panel."""
@@ -299,10 +293,10 @@ def _qr(code: KernelCode, cpu: CpuTarget, op: QR) -> Stage:
             fresh,
             clean,
             [alloc(memory) for memory in (t_memory, scales, cell)],
-            serial(m, copy, "i"),
+            copied(read, w, index, (m, n)),
             serial(panels, panel, "p"),
             formed_q if columns else [],
-            serial(rows, lambda i: serial(n, lambda j: of_r(i, j), "j"), "i"),
+            serial(columns, lambda i: serial(n, lambda j: of_r(i, j), "j"), "i"),
         )
 
     return by_matrix("qr", tuple(lead), m * n * most // 4, matrix)

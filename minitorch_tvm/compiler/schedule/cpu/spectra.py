@@ -37,7 +37,7 @@ from ...loops import (
 )
 from ...lower import KernelCode
 from ...target import CpuTarget
-from .matrices import Factor, Work, by_matrix, reader, zero
+from .matrices import Factor, Work, by_matrix, copied, reader, zero
 
 _WIDE = "float64"
 _TURNS = 40
@@ -455,12 +455,6 @@ def _jacobi(code: KernelCode, cpu: CpuTarget) -> Stage:
         lengths = local_buffer((n,), _WIDE, "lengths")
         order = local_buffer((n,), "int32", "order")
 
-        def copy(i: Expr) -> Stmt:
-            def element(j: Expr) -> Stmt:
-                return read(lambda x: store(w, x, i, j), *index, i, j)
-
-            return serial(n, element, "j")
-
         def pair(i: Expr, r: Expr) -> Stmt:
             j, known = bind("j", i + 1 + r)
             (a, b, both), summed = _products(work, w, [(i, i), (j, j), (i, j)])
@@ -510,7 +504,7 @@ def _jacobi(code: KernelCode, cpu: CpuTarget) -> Stage:
             *cleared,
             *made,
             [alloc(memory) for memory in (state, lengths, order)],
-            serial(n, copy, "i"),
+            copied(read, w, index, (n, n)),
             *scale.statements,
             serial(n, lambda i: store(z, one, i, i), "i"),
             store(state, const(1), 0),
