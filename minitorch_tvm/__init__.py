@@ -16,7 +16,6 @@ from . import (
     backends,
     cuda,
     debug,
-    linalg,
     nn,
     optim,
     testing,
@@ -112,9 +111,11 @@ e = math.e
 
 
 if TYPE_CHECKING:
-    from . import distributions, func, special
+    from . import distributions, func, linalg, special
 else:
-    __getattr__ = on_demand(__name__, "distributions", "func", "special", otherwise=absent)
+    __getattr__ = on_demand(
+        __name__, "distributions", "func", "linalg", "special", otherwise=absent
+    )
 
 
 def eval(*tensors: Tensor) -> None:
