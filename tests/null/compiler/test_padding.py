@@ -489,3 +489,13 @@ def test_what_has_no_rule_is_refused(name: str) -> None:
     found = [varying.with_room(g, h) for g, h in histories(REFUSED[name]) if h.recurs]
     assert len(found) >= 3
     assert not any(found)
+
+
+def test_refusals_are_counted_in_a_row() -> None:
+    found = []
+    for graph, history in histories(CASES["elementwise"]):
+        if history.recurs:
+            history.refused = 3
+            found.append(varying.with_room(graph, history))
+            assert history.refused == 0
+    assert len(found) > len({id(roomy) for roomy in found})  # some are made, others serve
