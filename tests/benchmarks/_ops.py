@@ -25,6 +25,8 @@ from _measure import (
 )
 
 SIZE = (256, 512)
+MATRICES = ((4096, 3), (64, 32), (1, 64), (1, 128), (1, 256), (1, 512))
+"""How many, of so many rows and columns."""
 TURN = 0.01  # seconds of repeated calls per turn
 ROUNDING = 1e-3  # of the norm
 
@@ -59,6 +61,16 @@ def arrays() -> dict[str, np.ndarray[Any, Any]]:
         "some": rng.normal(size=(rows, 40)).astype(np.float32),
         "labels": rng.integers(0, columns, rows),
     }
+
+
+def _of(count: int, n: int) -> str:
+    return f"{count} of {n} x {n}"
+
+
+def _definite(count: int, n: int) -> np.ndarray[Any, Any]:
+    """Symmetric matrices without small eigenvalues."""
+    x = np.random.default_rng(0).normal(size=(count, n, n))
+    return (x @ x.swapaxes(1, 2) / n + np.eye(n)).astype(np.float32)
 
 
 def _named(names: str, operand: str = "x", gradients: bool = True) -> Iterator[tuple[str, Case]]:
@@ -199,6 +211,39 @@ def families() -> dict[str, dict[str, Case]]:
     }
 
 
+def decompositions() -> dict[str, dict[str, Case]]:
+    """Factors of matrices, put together again where they are not said, by what they are."""
+    calls: dict[str, Operation] = {
+        "cholesky": lambda lib, x: lib.linalg.cholesky(x),
+        "solve": lambda lib, x: lib.linalg.solve(x, x[..., :8].detach()),
+        "inv": lambda lib, x: lib.linalg.inv(x),
+        "solve_triangular": lambda lib, x: lib.linalg.solve_triangular(x, x, upper=False),
+        "qr": _qr,
+        "eigh": _eigh,
+        "eigvalsh": lambda lib, x: lib.linalg.eigvalsh(x),
+        "svd": _svd,
+    }
+    return {
+        name: {f"{name}, {_of(*size)}": Case(call, (_of(*size),)) for size in MATRICES}
+        for name, call in calls.items()
+    }
+
+
+def _qr(lib: Any, x: Any) -> Any:
+    q, r = lib.linalg.qr(x)
+    return q @ r
+
+
+def _eigh(lib: Any, x: Any) -> Any:
+    w, v = lib.linalg.eigh(x)
+    return (v * w.unsqueeze(-2)) @ v.mT
+
+
+def _svd(lib: Any, x: Any) -> Any:
+    u, s, v = lib.linalg.svd(x)
+    return (u * s.unsqueeze(-2)) @ v
+
+
 def _f(lib: Any) -> Any:
     return lib.nn.functional
 
@@ -264,12 +309,17 @@ def _resized(mode: str) -> Operation:
     return lambda lib, x: _f(lib).interpolate(x, scale_factor=2, mode=mode)
 
 
-CASES = {name: case for family in families().values() for name, case in family.items()}
+CASES = {
+    name: case
+    for family in (*families().values(), *decompositions().values())
+    for name, case in family.items()
+}
 
 
 def prepared(lib: Any, name: str, gradients: bool) -> Callable[[], list[Any]]:
     """A call of a case, which returns results that are in memory, or the operands' gradients."""
     case, known = CASES[name], arrays()
+    known |= {_of(*n): _definite(*n) for n in MATRICES if _of(*n) in case.operands}
     tensors = [lib.tensor(known[operand]) for operand in case.operands]
     compute = getattr(lib, "eval", lambda *_: None)  # torch has computed
 
@@ -317,10 +367,21 @@ def _measured(sides: dict[str, Side], name: str, gradients: bool, turns: int) ->
 
 def ops(rows: list[str], turns: int, results: Answer) -> None:
     """All cases, or those of ``rows``, which are names of families."""
+    _compared(families(), rows, turns, results)
+
+
+def matrices(rows: list[str], turns: int, results: Answer) -> None:
+    """Decompositions, or those of ``rows``."""
+    _compared(decompositions(), rows, turns, results)
+
+
+def _compared(
+    chosen: dict[str, dict[str, Case]], rows: list[str], turns: int, results: Answer
+) -> None:
     sides = {name: Side("ops", name, **ALONE) for name in ("torch", "ours")}
 
     def lines() -> Iterator[list[str]]:
-        for family, cases in families().items():
+        for family, cases in chosen.items():
             if rows and family not in rows:
                 continue
             for name, case in cases.items():

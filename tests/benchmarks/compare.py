@@ -18,6 +18,7 @@ drifting machine drifts for all of them.  Medians over the turns, and the ratio 
 * overhead: Python's share of a step, the cost of a native call, and data loaders.
 * calls: what single operations cost to call, in torch and here.
 * ops: single operations on half a megabyte, and with their gradients, in torch and here.
+* matrices: decompositions of matrices, and with their gradients, in torch and here.
 * writing: a GPT that writes a text, so that what it reads grows, in torch and here.
 * varying: training steps whose sizes are others each time, in torch and here.
 * loops: training loops as people write them, with what surrounds a model, in torch and here.
@@ -65,6 +66,7 @@ COMMANDS = {
     "overhead": _fresh.overhead,
     "calls": _calls.calls,
     "ops": _ops.ops,
+    "matrices": _ops.matrices,
     "writing": _writing.writing,
     "varying": _varying.varying,
     "loops": _loops.loops,
@@ -81,6 +83,7 @@ ROWS_OF = {
     "varying": _varying.WAYS,
     "loops": tuple(_loops.MAKERS),
     "ops": tuple(_ops.families()),
+    "matrices": tuple(_ops.decompositions()),
 } | dict.fromkeys(("calls", "edited", "writing", "matmul", "epoch", "pipeline"), ())
 """Of the commands that do not take those of the table."""
 
