@@ -163,7 +163,7 @@ class _LazyConvTranspose(_LazyConv, _ConvTranspose):
         output_padding: Numbers = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: int = 1,
+        dilation: Numbers = 1,
         padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
