@@ -13,6 +13,7 @@ import pytest
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
+from minitorch_tvm.compiler import native
 from minitorch_tvm.compiler.schedule.cpu.accumulate import FOLD
 from minitorch_tvm.compiler.target import host
 from minitorch_tvm.core import config
@@ -197,6 +198,26 @@ def test_short_rows_are_transposed_in_registers(
     wide = vector_bytes > 16  # a row of five is no shorter than a vector of four
     assert len(found) == (turned if wide else 0)
     np.testing.assert_allclose(got, make(mt.tensor(a)).numpy(), atol=1e-6)
+
+
+def test_rows_side_by_side_are_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM needed half as long again to find them in loops, and did not find all."""
+    texts: list[str] = []
+    added = native.Build.add
+
+    def watched(build: native.Build, symbol: str, function: Any) -> native.Piece:
+        texts.append(str(function.body))
+        return added(build, symbol, function)
+
+    monkeypatch.setattr(native.Build, "add", watched)
+    lanes = host(config.CONFIG.isa).lanes(4)
+    x = mt.tensor(np.ones((5 * lanes + 1, lanes - 1), "float32"))
+    mt.eval(x)
+    F.softmax(x * 1.5, dim=1).realize()
+    assert kernels() == ["rows"]
+    (text,) = texts
+    # Three walks along the row, and the rows' maxima and sums.
+    assert text.count(f"T.vectorized(T.int64({lanes}))") == 5
 
 
 def test_masked_scores_are_one_kernel() -> None:

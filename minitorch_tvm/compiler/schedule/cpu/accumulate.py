@@ -36,7 +36,7 @@ from ...loops import (
     seq,
     serial,
     store,
-    unrolled,
+    vectorized,
 )
 from ...streams import LINE, Around, streamed
 from .combine import Combine
@@ -183,7 +183,7 @@ class Walk:
 
     ``lanes`` elements make a vector.  ``outer`` restricts the outermost dimension.  With ``side``
     so many walks go side by side, each in a lane of its own, and the body is given no lane to
-    share.  ``light`` tells that the body is a few instructions.
+    share.
     """
 
     def __init__(
@@ -193,7 +193,6 @@ class Walk:
         lanes: int,
         outer: Range | None = None,
         side: int = 0,
-        light: bool = False,
         beside: Callable[[Expr, int], list[Stmt]] | None = None,
         far: Around | None = None,
         seen: Expr | None = None,
@@ -205,8 +204,6 @@ class Walk:
         behind so many need not be walked over, but are to be done with by ``hide``, each.
         """
         self.extents = extents
-        # LLVM would unroll so short a loop over lanes and take the one around it for vectors.
-        self.spelled = bool(side) and light and not combines
         # Of a line shorter than a vector LLVM must not know how long it is: it unrolls eight
         # elements, and looks for vectors among them without end.
         self._short = not side and extents[-1] < lanes
@@ -290,7 +287,9 @@ class Walk:
 
         def step(q: Expr) -> Stmt:
             if self.side:
-                return serial(self.side, lambda x: body((*head, first + q), x, None), "x")
+                return vectorized(
+                    self.side, lambda x: body((*head, first + q), x, None), "x", wide=True
+                )
             start = first + q * self.width
             more = [] if self._beside is None else self._beside(start, self.width)
             return seq(some(partial(element, start)), more)
@@ -316,7 +315,7 @@ class Walk:
                 )
             ]
         else:
-            parts = [(unrolled if self.spelled else serial)(whole, step, "q")]
+            parts = [serial(whole, step, "q")]
         parts += hidden
         if rest:
             width = -(-rest // self.lanes) * self.lanes

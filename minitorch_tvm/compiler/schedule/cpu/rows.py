@@ -23,7 +23,6 @@ from ....core.record import record
 from ....core.shape import numel
 from ....ir.graph import Value
 from ....ir.kernel import Place, Rows
-from ....ops import elementwise as ew
 from ....ops import movement as mv
 from ....ops import reduction as rd
 from ...dialect import Scope
@@ -45,6 +44,7 @@ from ...loops import (
     seq,
     serial,
     store,
+    vectorized,
 )
 from ...lower import KernelCode, Reader
 from ...rowspace import sources, whole
@@ -363,7 +363,9 @@ class _Block:
 
     def _per_row(self, first: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
         """``body(row, lane)`` for every row of the block."""
-        return serial(self.side, lambda x: body(first + x, x)) if self.side else body(first, 0)
+        if not self.side:
+            return body(first, 0)
+        return vectorized(self.side, lambda x: body(first + x, x), wide=True)
 
     def _singles(self, level: int, first: Expr) -> Stmt:
         def one(row: Expr, lane: Expr) -> Stmt:
@@ -382,13 +384,11 @@ class _Block:
         found = plan.reductions(level)
         read = [values[m].inputs[0] for m in found]
         kinds = [_combine(values[m], values[x]) for m, x in zip(found, read, strict=True)]
-        light = self.square > 0 and not any(_is_long(values[v]) for v in plan.at(level))
         walk = Walk(
             kinds,
             self.extents,
             self.lanes,
             side=self.side,
-            light=light,
             beside=self._ahead(level, first),
             far=self.far if level == plan.walks[-1] else None,
             seen=self._seen(first),
@@ -476,11 +476,6 @@ class _Block:
         for n, i in zip(self.extents[1:], inner[1:], strict=True):
             flat = flat * n + i
         return flat
-
-
-def _is_long(value: Value) -> bool:
-    """True for an elementary function: dozens of instructions."""
-    return isinstance(value.op, ew.Float) and not isinstance(value.op, (ew.Div, ew.Sqrt))
 
 
 def _combine(reduction: Value, x: Value) -> Combine:
