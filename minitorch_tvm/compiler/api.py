@@ -117,8 +117,9 @@ def compile_graph(graph: Graph, library: Library | None = None) -> Program:
                 clocks = Clocks(assembly.clocks, assembly.workers, assembly.kernels)
             entry = kernels.entry(assembly.workers, machine, settings.profile)
             clock("build", build.finish)
-            for piece in build.pieces:
-                show(4, "TVM IR", piece.module())
+            if settings.debug >= 4:
+                for piece in build.pieces:
+                    show(4, "TVM IR", piece.module())
             shared = kernels.finish()
             pieces = native.with_needed([entry, *kernels.pieces()])
             made, names = kernels.written(pieces, host, settings.isa)

@@ -207,6 +207,11 @@ class Memory:
             found.append(n * found[-1] if isinstance(n, int) else found[-1] * n)
         return tuple(found[::-1])[: len(self.shape)]
 
+    @cached_property
+    def _line(self) -> bool:
+        """Whether an index is the position."""
+        return (len(self.shape), self.wide, type(self.start)) == (1, False, int) and not self.start
+
     def part(self, index: Expr) -> Memory:
         """What lies at ``index`` of the first dimension."""
         shape, count = self.shape[1:], self.count // self.shape[0]
@@ -222,6 +227,8 @@ class Memory:
 
     def flat(self, index: Sequence[Expr]) -> Expr:
         """Position of an element, or of a vector if the last index is a ramp."""
+        if self._line and len(index) == 1:
+            return _index(index[0])
         wide = self.wide
         constant = 0
         terms: list[Expr] = []
@@ -475,10 +482,7 @@ def seq(*statements: Stmt | Sequence[Stmt]) -> Stmt:
     """Run statements in order (nested lists are flattened); none at all do nothing."""
     flat: list[Stmt] = []
     for s in statements:
-        if isinstance(s, (list, tuple)):
-            flat.extend(s)
-        else:
-            flat.append(s)
+        flat.extend(s if isinstance(s, (list, tuple)) else (s,))
     if not flat:
         return tvm().tirx.Evaluate(const(0))
     return flat[0] if len(flat) == 1 else tvm().tirx.SeqStmt(flat)

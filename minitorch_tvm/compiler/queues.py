@@ -168,22 +168,24 @@ def _take_any() -> Parts:
     t = tvm().tirx
     own = pointer_buffer((1 << 24, _WORDS), "int32", "queue")
     result = pointer_buffer((1,), "int32", "result")
-    tile, distance = (local_buffer((1,), "int32", name) for name in ("tile", "distance"))
+    tile, at, seen = (local_buffer((1,), "int32", name) for name in ("tile", "at", "seen"))
     worker, workers = (load(own, 0, word) for word in (_OWNER, _WORKERS))
-    queue = (worker + load(distance, 0)) % workers - worker
+    # Queues are numbered from the worker's own, as its address is what there is.
+    following = load(at, 0) + 1
+    ahead = t.Select(worker + following < workers, following, following - workers)
     body = seq(
-        alloc(tile),
-        alloc(distance),
-        store(distance, const(0), 0),
+        [alloc(memory) for memory in (tile, at, seen)],
+        store(at, const(0), 0),
+        store(seen, const(0), 0),
         store(result, const(-1), 0),
         t.While(
-            t.all(load(result, 0) < 0, load(distance, 0) < workers),
+            t.all(load(result, 0) < 0, load(seen, 0) < workers),
             seq(
-                _take(own, queue, tile),
+                _take(own, load(at, 0), tile),
                 when(
-                    load(tile, 0) < load(own, queue, _END),
+                    load(tile, 0) < load(own, load(at, 0), _END),
                     store(result, load(tile, 0), 0),
-                    store(distance, load(distance, 0) + 1, 0),
+                    seq(store(at, ahead, 0), store(seen, load(seen, 0) + 1, 0)),
                 ),
             ),
         ),

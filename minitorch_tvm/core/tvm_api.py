@@ -93,8 +93,9 @@ def identity() -> str:
     lines = []
     for name in ("apache-tvm", "apache-tvm-ffi"):
         installed = importlib.metadata.distribution(name)
-        # The installer's record lists every file of the package with its hash.
-        lines += [name, installed.version, installed.read_text("RECORD") or ""]
+        # The installer's record lists every file of the package with its hash.  The version is in
+        # their names; asked for, it takes as long as the rest.
+        lines += [name, installed.read_text("RECORD") or installed.version]
     for library in sorted(_library_folder().iterdir()):
         status = library.stat()
         lines.append(f"{library.name} {status.st_size} {status.st_mtime_ns}")
@@ -160,7 +161,7 @@ def _names_of(part: str) -> list[str]:
         _NAMES.clear()  # one was removed
         _PARTS.clear()
     for i in range(len(_NAMES), count):
-        _NAMES.append(name(i))
+        _NAMES.append(str(name(i)))
         _PARTS.setdefault(_NAMES[-1].rpartition(".")[0], []).append(_NAMES[-1])
     return _PARTS.get(part, [])
 
@@ -192,7 +193,10 @@ _BOARDS = tuple(f"target.tag_registry.{kind}_cpu" for kind in ("arm", "aws", "ri
 """Names of processors for cross compilers, each a target that is made: a sixth of what is left of
 the import once the library is loaded."""
 
-_UNUSED = ("relax", "s_tir", "topi", "runtime.disco", *_BOARDS)
+_UNUSED = (
+    *("relax", "s_tir", "topi", "te", "runtime.disco", "ir.instrument", "support.nvcc"),
+    *_BOARDS,
+)
 """Parts of TVM that this package has no use for, and more than half of the time to import it.
 
 ``runtime.disco`` has no runtime here and finds that out by an error of TVM's, the first of which in

@@ -22,9 +22,8 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from ..core import config, machine, tvm_api
@@ -66,16 +65,29 @@ def sources() -> str | None:
     None if there are no files, or if one has changed since this process read it: what runs here is
     then not what the files say.
     """
-    root = Path(__file__).parents[1]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     digest = hashlib.sha256()
-    paths = [path for layer in _LAYERS for path in sorted((root / layer).rglob("*.py"))]
+    paths = sorted(path for layer in _LAYERS for path in _modules(os.path.join(root, layer)))
     for path in paths:
-        if path.stat().st_mtime > _LOADED:
-            return None
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root)} {len(content)}\n".encode())
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_mtime > _LOADED:
+                return None
+            content = file.read()
+        digest.update(f"{path[len(root) :]} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest() if paths else None
+
+
+def _modules(folder: str) -> Iterator[str]:
+    """Python's files in a folder and those below."""
+    if not os.path.isdir(folder):
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.path
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _modules(entry.path)
 
 
 @functools.cache
