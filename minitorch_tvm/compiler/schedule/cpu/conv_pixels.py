@@ -129,13 +129,17 @@ class _Band:
         """Copy what taps read."""
         p, lanes = self.p, self.p.lanes
         channels, places, residues, pixels = self.copy.shape
-        rows, step, stride = p.rows(p.per_band), p.across.step, p.x.input_stride
+        # Of these LLVM must not know how few they are: it would write all of them out in a row, in
+        # which it looks at every store for each load.
+        every = number(channels, "copied")
+        rows = number(p.rows(p.per_band), "rows")
+        step, stride = p.across.step, p.x.input_stride
         zero = splat(const(0.0, p.dtype), lanes)
 
         def behind(c: Expr, place: Expr, residue: Expr) -> Stmt:
             return store(self.copy, zero, c, place, residue, ramp(pixels - lanes, lanes))
 
-        clear = grid((channels, places, residues), behind)
+        clear = grid((every, places, residues), behind)
         if not p.flat and stride == 1:
 
             def direct(c: Expr, r: Expr) -> Stmt:
@@ -150,11 +154,11 @@ class _Band:
 
                 return self._row(c, r, p.pitch, put, blank)
 
-            return seq(clear, grid((channels, rows), direct))
+            return seq(clear, grid((every, rows), direct))
         if self._in_pairs:
-            return seq(clear, grid((channels, rows), self._paired_row))
+            return seq(clear, grid((every, rows), self._paired_row))
 
-        plane = local_buffer((rows, p.width), p.dtype, "plane")
+        plane = local_buffer((p.rows(p.per_band), p.width), p.dtype, "plane")
 
         def line(c: Expr, r: Expr) -> Stmt:
             def put(x: Expr, value: Expr) -> Stmt:
@@ -184,7 +188,7 @@ class _Band:
                 grid((rows, places, vectors), lambda r, place, q: placed(c, r, place, q)),
             )
 
-        return seq(alloc(plane), clear, serial(channels, channel, "c"))
+        return seq(alloc(plane), clear, serial(every, channel, "c"))
 
     @property
     def _in_pairs(self) -> bool:

@@ -66,6 +66,7 @@ _MOST_OUTPUTS = 8  # of a register tile
 _TERM_CYCLES, _FETCH_CYCLES, _CT_CYCLES, _AGAIN_CYCLES, _SUM_CYCLES = 0.5, 0.25, 4, 3, 8
 _PLACED_CYCLES = 2
 _AHEAD = 512  # bytes ahead of which sums of a part are asked for
+_SPELLED, _AT_ONCE = 8, 4  # vectors of a row that is written out, and in a turn along a longer one
 
 
 @record
@@ -479,7 +480,14 @@ def _register_tile(
         full = s.ow // lanes
         if p.flat:
             return step(const(0), y, lanes)
-        parts = [step(y, const(v), lanes) for v in range(full)]
+        # Long rows some vectors at a time: those of a line of sound would take seconds to compile.
+        turns = full // _AT_ONCE if full > _SPELLED else 0
+
+        def turn(n: Expr) -> Stmt:
+            return seq([step(y, n * _AT_ONCE + k, lanes) for k in range(_AT_ONCE)])
+
+        parts = [serial(number(turns, "turns"), turn, "n")] if turns else []
+        parts += [step(y, const(v), lanes) for v in range(turns * _AT_ONCE, full)]
         return seq(parts, [step(y, const(full), rest)] if rest else [])
 
     return seq(
