@@ -31,6 +31,7 @@ from ...loops import (
     load,
     local_buffer,
     minimum,
+    number,
     parallel_stage,
     pointer_buffer,
     ramp,
@@ -386,10 +387,15 @@ class ChannelsLast:
         first = self._slabs * self.lanes
         nothing = const(0.0, self.dtype)
         parts = []
+
+        def told(*extents: int) -> list[Expr]:
+            # LLVM writes out, and scatters, as many elements as it knows of.
+            return [n if n == 1 else number(n, "extent") for n in extents]
+
         if self.extent != self.size or self.padded > self.channels:
             parts.append(
                 grid(
-                    (*self.extent, self._rest),
+                    (*told(*self.extent), self._rest),
                     lambda y, x, k: store(buffer, nothing, *self._place(image, y, x, first + k)),
                 )
             )
@@ -397,7 +403,7 @@ class ChannelsLast:
             # With one channel both sides are contiguous in x; otherwise neither order is better.
             parts.append(
                 grid(
-                    (h, self.channels - first, w),
+                    told(h, self.channels - first, w),
                     lambda y, k, x: store(
                         buffer,
                         read(source, first + k, y, x),

@@ -358,7 +358,7 @@ def _copied_band(
 
         inside = (y >= 0) & (y < s.h)
         if across > 1:
-            return seq(know, when(inside, serial(s.w, pixel, "x")))
+            return seq(know, when(inside, serial(number(s.w, "columns"), pixel, "x")))
         return seq(know, when(inside, vectors_covering(s.w, p.lanes, pixel)))
 
     return grid((s.c, p.image[2]), row)
