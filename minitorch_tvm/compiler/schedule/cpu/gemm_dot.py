@@ -119,8 +119,10 @@ def rows_along_k(pb: Problem, builder: Builder) -> tuple[Stage, Problem]:
     row = pb.row
 
     def body(bt: Var) -> Stmt:
+        # Told, lest LLVM writes out, and gathers, all of them.
+        rows, steps = number(pb.m, "m"), number(pb.k, "k")
         return serial(
-            pb.m, lambda i: serial(pb.k, lambda k: store(copy, row(bt, i, k), bt, i, k), "k"), "i"
+            rows, lambda i: serial(steps, lambda k: store(copy, row(bt, i, k), bt, i, k), "k"), "i"
         )
 
     stage = parallel_stage("gemm_narrow", pb.batch, body)
