@@ -105,8 +105,10 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         else code.builder.scratch_buffer(shape, anchor.dtype.name, "rows")
     )
 
-    # Several positions of the outermost dimension, or what is told would be in the innermost loop.
-    told = (number(places[0], "places"), *places[1:]) if len(places) > 1 else places
+    # LLVM writes out as many turns of a loop around others as it knows of, each with vectors.
+    around = len(places) > 1 or (len(places) == 1 and numel(behind) > 1)
+    told = (number(places[0], "places"), *places[1:]) if around else places
+    between = [number(n, "middle") if n > 8 else n for n in middle]
     stages: list[Stage] = []
     apart = None
     if rows > 1 and many >= _MANY:
@@ -145,7 +147,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
                 return own.body(store(result, wrapped(operator.add, load(result, *to), value), *to))
 
             here = scope.all(row >= first, row < first + count) if rows > 1 else True
-            body = grid((*middle, span), element, "c")
+            body = grid((*between, span), element, "c")
             return scope.body(body if here is True else when(here, body))
 
         def finish(r: Expr, *rest: Expr) -> Stmt:
@@ -153,7 +155,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
             index = at(first + r, tuple(inside), c)
             return code.finish(index, load(result, *index))
 
-        block_of = (count, *middle, span)
+        block_of = (count, *between, span)
         walk = grid(told, add, "i") if apart is None else apart.walk(first, count, add)
         steps = [grid(block_of, clear, "z"), walk]
         return seq(*steps, *([] if alone else [grid(block_of, finish, "f")]))
