@@ -41,6 +41,7 @@ from ...loops import (
     store,
     var,
     vectorized,
+    view,
 )
 from ...target import CpuTarget
 
@@ -354,8 +355,16 @@ class ChannelsLast:
                 later = minimum(p0 + AHEAD * lanes, h * w - 1)
                 return ask(lambda: read(source, block * lanes + r, *split(later, w)))
 
-            if line is None or not in_row:
+            if line is None:
                 return transpose_rows(lanes, self.dtype, fill, put)
+            if not in_row:
+
+                def row(square: Memory, r: Expr) -> Stmt:
+                    own, know = view(line(source, block * lanes + r, p0), "own")
+                    vector = load(own, ramp(0, lanes))
+                    return seq(asks(r), know, store(square, vector, r, ramp(0, lanes)))
+
+                return transpose_rows(lanes, self.dtype, row, put)
             y, x = split(p0, w)
             to = load(buffer, *self._place(image, y + top, x + left, block * lanes))
             pitch = self.padded // self.groups
