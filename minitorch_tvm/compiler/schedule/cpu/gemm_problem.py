@@ -238,6 +238,8 @@ def fill_row_blocks(
     wherever they lie, and so many that what a block gets of them is whole lines.
     """
     (b0, count), (k0, length) = blocks, steps
+    if isinstance(count, int) and count > 1:
+        count = number(count, "count")  # few LLVM would write out, with all their lines
     loop = vectorized if pb.row_plain else serial
     last = number(pb.m - mr, "last")
     few = _FEW_LINES
@@ -258,8 +260,9 @@ def fill_row_blocks(
             def line(k: Expr) -> Stmt:
                 return loop(mr, lambda r: store(packed, read(k, r), bt, b0 + b, start + k, r), "r")
 
-            return seq(know, serial(of, line, "k"))
+            return seq(know, serial(lines, line, "k"))
 
+        lines = number(of, "lines") if isinstance(of, int) and of > 1 else of
         return serial(pb.triangles.blocks((b0, count), mr, k0 + first + of), block, "b")
 
     if isinstance(length, int) and length <= few:
