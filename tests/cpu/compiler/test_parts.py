@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -340,6 +341,27 @@ def test_the_last_parts_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> N
         sizes.append(parts)
     assert sizes[0] == [200, 400, 600, 800, 800, 800, 400]
     assert sizes[1] == [200, 400, 600, 800, 800, 600, 300, 200, 100]
+
+
+def test_the_largest_part_that_waits_is_made_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thread may have it alone at the end."""
+    begun, free, order = threading.Event(), threading.Event(), []
+
+    def make(self: native.Build, piece: native.Piece, level: int) -> None:
+        order.append(piece.work)
+        begun.set()
+        assert free.wait(30)
+
+    monkeypatch.setattr(native.Build, "_make", make)
+    monkeypatch.setattr(native, "count_statements", lambda body: body)
+    monkeypatch.setattr(native, "usable_cores", lambda: 1)
+    with native.Build(target.host()) as build:
+        for n, statements in enumerate((300, 100, 500, 200)):
+            build.add_alone(f"f{n}", SimpleNamespace(body=statements - native._FUNCTION))
+            assert begun.wait(30)
+        free.set()
+        build.finish()
+    assert order == [300, 500, 200, 100]
 
 
 def test_functions_of_equal_structure_are_one() -> None:

@@ -55,6 +55,9 @@ _FEW_BLOCKS = 4
 _VISIT = 3
 """To look at a position takes as long as to clear so many elements, or to add them."""
 
+_WRITTEN = 8
+"""Turns of a loop around vectors that LLVM may write out."""
+
 _MANY, _TOGETHER = 1024, 256
 """Positions from which on it is found out which rows they are in first, so many at a time."""
 
@@ -108,7 +111,7 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     # LLVM writes out as many turns of a loop around others as it knows of, each with vectors.
     around = len(places) > 1 or (len(places) == 1 and numel(behind) > 1)
     told = (number(places[0], "places"), *places[1:]) if around else places
-    between = [number(n, "middle") if n > 8 else n for n in middle]
+    between = [number(n, "middle") if n > _WRITTEN else n for n in middle]
     stages: list[Stage] = []
     apart = None
     if rows > 1 and many >= _MANY:
