@@ -42,6 +42,7 @@ from ...loops import (
     var,
     vectorized,
     view,
+    when,
 )
 from ...target import CpuTarget
 
@@ -300,9 +301,9 @@ class ChannelsLast:
                 return self._slab(buffer, of, image, image, block)
 
             stages.append(bounded_stage(f"{name}_pack", images * self._slabs, slab, images == 1))
-        if self._rest:
+        if self._live or self._rest:
             rest = bounded_stage(
-                f"{name}_pack_rest", images, lambda t: self._remainder(buffer, of[0], t, t)
+                f"{name}_pack_rest", images, lambda t: self._last(buffer, of, t, t)
             )
             stages.append(rest)
         return stages, buffer
@@ -314,30 +315,74 @@ class ChannelsLast:
             parts.append(
                 serial(self._slabs, lambda b: self._slab(buffer, of, source, image, b), "b")
             )
-        if self._rest:
-            parts.append(self._remainder(buffer, of[0], source, image))
+        if self._live or self._rest:
+            parts.append(self._last(buffer, of, source, image))
         return seq(*parts)
+
+    @property
+    def _usable(self) -> bool:
+        """Whether squares of pixels and channels can be transposed by shuffles."""
+        return self.lanes > 1 and self.size[0] * self.size[1] >= self.lanes
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether the last slab has channels of the one before, too, and none are left."""
+        more = self.channels > self.lanes and self.channels % self.lanes > 0
+        return self._usable and more and not self._live and self.groups == 1
 
     @property
     def _slabs(self) -> int:
         """Groups of a vector's worth of channels that can be transposed by shuffles."""
-        usable = self.lanes > 1 and self.size[0] * self.size[1] >= self.lanes
-        return self.channels // self.lanes if usable else 0
+        return self.channels // self.lanes + self._overlaps if self._usable else 0
+
+    @property
+    def _live(self) -> int:
+        """Channels of another slab, which zeros fill, or 0."""
+        filled = self._usable and self.padded % self.lanes == 0
+        return self.channels % self.lanes if filled else 0
+
+    @property
+    def _covered(self) -> int:
+        """Channels of all slabs."""
+        if self._overlaps:
+            return self.channels
+        return (self._slabs + (1 if self._live else 0)) * self.lanes
 
     @property
     def _rest(self) -> int:
         """Channels after the last slab, zeros included."""
-        return self.padded - self._slabs * self.lanes
+        return self.padded - self._covered
 
-    def _slab(self, buffer: Memory, of: Images, source: Expr, image: Expr, block: Expr) -> Stmt:
+    def _last(self, buffer: Memory, of: Images, source: Expr, image: Expr) -> Stmt:
+        """What is behind the slabs of live channels."""
+        parts = []
+        if self._live:
+            parts.append(self._slab(buffer, of, source, image, const(self._slabs), self._live))
+        if self._rest:
+            parts.append(self._remainder(buffer, of[0], source, image))
+        return seq(*parts)
+
+    def _slab(
+        self,
+        buffer: Memory,
+        of: Images,
+        source: Expr,
+        image: Expr,
+        block: Expr,
+        live: int | None = None,
+    ) -> Stmt:
+        """A vector's worth of channels, of which there are only so many ``live`` ones."""
         read, line = of
+        start = block * self.lanes
+        if self._overlaps:
+            start = minimum(start, self.channels - self.lanes)
         (h, w), (top, left), lanes = self.size, self.low, self.lanes
         nothing = splat(const(0.0, self.dtype), lanes)
         # Whether pixels of a square are neighbours in the copy, too.
         in_row = w % lanes == 0 or self.extent == self.size
 
         def vector_at(y: Expr, x: Expr) -> tuple[Expr, ...]:
-            *pixel, first = self._place(image, y, x, block * lanes)
+            *pixel, first = self._place(image, y, x, start)
             return *pixel, ramp(first, lanes)
 
         def tile(p0: Expr) -> Stmt:
@@ -347,28 +392,32 @@ class ChannelsLast:
 
             def fill(square: Memory, r: Expr) -> Stmt:
                 def get(at: Expr) -> Expr:
-                    return read(source, block * lanes + r, *split(at, w))
+                    return read(source, start + r, *split(at, w))
 
                 return seq(asks(r), serial(lanes, lambda k: store(square, get(p0 + k), r, k), "k"))
 
             def asks(r: Expr) -> list[Stmt]:
                 later = minimum(p0 + AHEAD * lanes, h * w - 1)
-                return ask(lambda: read(source, block * lanes + r, *split(later, w)))
+                return ask(lambda: read(source, start + r, *split(later, w)))
 
-            if line is None:
-                return transpose_rows(lanes, self.dtype, fill, put)
-            if not in_row:
+            def row(square: Memory, r: Expr) -> Stmt:
+                if line is None:
+                    return fill(square, r)
+                own, know = view(line(source, start + r, p0), "own")
+                vector = load(own, ramp(0, lanes))
+                return seq(asks(r), know, store(square, vector, r, ramp(0, lanes)))
 
-                def row(square: Memory, r: Expr) -> Stmt:
-                    own, know = view(line(source, block * lanes + r, p0), "own")
-                    vector = load(own, ramp(0, lanes))
-                    return seq(asks(r), know, store(square, vector, r, ramp(0, lanes)))
+            def some(square: Memory, r: Expr) -> Stmt:
+                return when(r < live, row(square, r), store(square, nothing, r, ramp(0, lanes)))
 
+            if live is not None:
+                return transpose_rows(lanes, self.dtype, some, put, apart=True)
+            if line is None or not in_row:
                 return transpose_rows(lanes, self.dtype, row, put)
             y, x = split(p0, w)
-            to = load(buffer, *self._place(image, y + top, x + left, block * lanes))
+            to = load(buffer, *self._place(image, y + top, x + left, start))
             pitch = self.padded // self.groups
-            first = line(source, block * lanes, p0), h * w
+            first = line(source, start, p0), h * w
             return seq(
                 serial(lanes, lambda r: seq(asks(r)), "r"),
                 turn(self.dtype, lanes, first, (to, pitch)),
@@ -393,7 +442,7 @@ class ChannelsLast:
 
     def _remainder(self, buffer: Memory, read: Load4, source: Expr, image: Expr) -> Stmt:
         (h, w), (top, left) = self.size, self.low
-        first = self._slabs * self.lanes
+        first = self._covered
         nothing = const(0.0, self.dtype)
         parts = []
 
