@@ -129,13 +129,20 @@ def test_followers_join_the_kernel_and_read_what_they_replace(rng: np.random.Gen
     np.testing.assert_array_equal(g.numpy(), add_up(ct, index, 40))
 
 
-@pytest.mark.parametrize(("grain", "blocks"), [(1 << 20, 16), (8, 16), (8, 3)])
+@pytest.mark.parametrize(
+    ("grain", "blocks", "columns"), [(1 << 20, 16, 64), (1 << 20, 16, 1), (8, 16, 64), (8, 3, 1)]
+)
 @pytest.mark.parametrize("shape", [(301, 70), (57, 3, 130), (40,)])
 def test_tables_in_blocks_of_columns_or_of_rows(
-    grain: int, blocks: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    grain: int,
+    blocks: int,
+    columns: int,
+    shape: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By themselves, and with what is made of them behind; large tables are taken row by row."""
     monkeypatch.setattr(scatter, "GRAIN", grain)
+    monkeypatch.setattr(scatter, "_COLUMNS", columns)
     monkeypatch.setattr(scatter, "_ROW_BLOCKS", blocks)
     rng = np.random.default_rng(5)
     index = rng.integers(0, shape[0], 90)
@@ -149,11 +156,13 @@ def test_tables_in_blocks_of_columns_or_of_rows(
     np.testing.assert_array_equal(table.numpy(), expected)
 
 
-@pytest.mark.parametrize(("rows", "tiles"), [(4096, 16), (100, 4)])
-def test_large_tables_are_taken_in_whole_rows(
-    rows: int, tiles: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("rows", "columns", "tiles"), [(4096, 128, 16), (100, 128, 2), (8, 2048, 4), (800, 2048, 16)]
+)
+def test_tables_are_taken_in_whole_rows(
+    rows: int, columns: int, tiles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a small one, blocks are four vectors wide."""
+    """But for small ones of long rows: of parts of a row, cores fetch each other's lines ahead."""
     found = []
     stage = scatter.parallel_stage
 
@@ -165,7 +174,7 @@ def test_large_tables_are_taken_in_whole_rows(
     lazy.clear_cache()
     index = np.zeros(5, np.int64)
     with config.override(isa="x86-64-v3"):
-        scattered(np.ones((5, 128), np.float32), index, rows).numpy()
+        scattered(np.ones((5, columns), np.float32), index, rows).numpy()
     assert found == [tiles]
 
 

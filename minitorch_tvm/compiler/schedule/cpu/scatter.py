@@ -43,8 +43,9 @@ from ...lower import KernelCode
 from ...target import CpuTarget
 from .elementwise import GRAIN, tiled, unravel
 
-_COLUMNS = 4
-"""Vectors in a block of columns: two cache lines and more, so that tiles do not share lines."""
+_COLUMNS = 64
+"""Vectors in a block of columns, most rows have no more: of parts of a row that are neighbours,
+cores fetch each other's lines ahead."""
 
 _ROW_BLOCKS, _FAR_BLOCKS = 16, 64
 """Most blocks of rows, and of those that are more than a core's cache holds: each of them walks
