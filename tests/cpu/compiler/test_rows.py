@@ -202,7 +202,7 @@ def test_short_rows_are_transposed_in_registers(
 
 
 def test_rows_side_by_side_are_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM needed half as long again to find them in loops, and did not find all."""
+    """LLVM needed a third longer to find them in loops, and did not find all."""
     texts: list[str] = []
     added = native.Build.add
 
