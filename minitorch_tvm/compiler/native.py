@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import PriorityQueue
 from types import TracebackType
 from typing import Any
 
@@ -133,8 +133,8 @@ class Build:
         self._filled = 0  # pieces that were as large as they may be
         self._work, self._to_come = 0, float("inf")  # so far, and an estimate
         self._pool = ThreadPoolExecutor(usable_cores())
-        self._waiting: list[tuple[Piece, int]] = []
-        self._choosing = threading.Lock()
+        # The largest first: at the end no thread is to have one alone.
+        self._waiting: PriorityQueue[tuple[int, int, Piece, int]] = PriorityQueue()
         self._coming: list[Future[None]] = []
 
     def __enter__(self) -> Build:
@@ -201,16 +201,13 @@ class Build:
         if not self.pieces:  # registered before the threads look for it
             _ = tvm().tirx.get_tir_pipeline("default") if self._blocks else _lean_pipeline()
         self.pieces.append(piece)
-        self._waiting.append((piece, level))
+        self._waiting.put((-piece.work, len(self.pieces), piece, level))
         self._coming.append(self._pool.submit(self._make_one))
         return piece
 
     def _make_one(self) -> None:
-        """Compile the largest piece that waits: at the end no thread is to have one alone."""
-        with self._choosing:
-            largest = max(self._waiting, key=lambda waiting: waiting[0].work)
-            self._waiting.remove(largest)
-        self._make(*largest)
+        *_, piece, level = self._waiting.get_nowait()
+        self._make(piece, level)
 
     def _make(self, piece: Piece, level: int) -> None:
         executable = compile_module(piece.module(), self._target, blocks=self._blocks, level=level)
