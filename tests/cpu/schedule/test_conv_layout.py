@@ -131,3 +131,37 @@ def test_images_in_memory_are_turned_straight_to_their_copy(
     inside = expected[:, 0, low[0] : low[0] + h, low[1] : low[1] + w]
     inside[...] = values.reshape(2, 32, h, w).transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(found, expected)
+
+
+# Channels that fill no vector are turned with those before them, or with the zeros behind them.
+@pytest.mark.parametrize(
+    ("channels", "padded"), [(20, 20), (40, 40), (20, 32), (5, 16), (40, 48), (20, 24)]
+)
+@pytest.mark.parametrize("computed", [False, True])
+def test_channels_that_fill_no_vector_are_turned_with_others(
+    channels: int, padded: int, computed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one: list[int] = []
+    remainder = conv_layout.ChannelsLast._remainder
+
+    def watched(layout: Any, *args: Any) -> Any:
+        one_by_one.append(layout.channels - layout._covered)
+        return remainder(layout, *args)
+
+    monkeypatch.setattr(conv_layout.ChannelsLast, "_remainder", watched)
+    layout = conv_layout.ChannelsLast(channels, (4, 16), (0, 0), (4, 16), padded, "float32", 16)
+    given = pointer_buffer((2, channels, 64), "float32", "given")
+
+    def line(image: Any, channel: Any, pixel: Any) -> Any:
+        return load(given, image, channel, pixel)
+
+    images = (lambda n, c, y, x: line(n, c, y * 16 + x)), None if computed else line
+    stages, copy = layout.stages("x", 2, images, Builder())
+    # Zeros that fill no vector are all that is written one by one.
+    assert one_by_one == ([0] if padded == 24 else [])
+    values = np.random.default_rng(0).standard_normal((2, channels, 64)).astype("f4")
+    found = np.full(copy.shape, np.nan, "f4")
+    Linked(stages, lambda m: Place(int(copy.same_as(m))))([values, found])
+    expected = np.zeros_like(found)
+    expected[..., :channels] = values.reshape(2, 1, channels, 4, 16).transpose(0, 1, 3, 4, 2)
+    np.testing.assert_array_equal(found, expected)
