@@ -224,6 +224,11 @@ def row_blocks(pb: Problem, builder: Builder | None, mr: int, pitch: int) -> Mem
     return replace(memory, shape=(*shape[:2], pb.told_k, pitch))
 
 
+def _told(count: Expr, name: str) -> Expr:
+    """A count that the kernel is told: few LLVM would write out, with all their lines."""
+    return number(count, name) if isinstance(count, int) and count > 1 else count
+
+
 def fill_row_blocks(
     pb: Problem,
     packed: Memory,
@@ -238,8 +243,7 @@ def fill_row_blocks(
     wherever they lie, and so many that what a block gets of them is whole lines.
     """
     (b0, count), (k0, length) = blocks, steps
-    if isinstance(count, int) and count > 1:
-        count = number(count, "count")  # few LLVM would write out, with all their lines
+    count = _told(count, "count")
     loop = vectorized if pb.row_plain else serial
     last = number(pb.m - mr, "last")
     few = _FEW_LINES
@@ -262,7 +266,7 @@ def fill_row_blocks(
 
             return seq(know, serial(lines, line, "k"))
 
-        lines = number(of, "lines") if isinstance(of, int) and of > 1 else of
+        lines = _told(of, "lines")
         return serial(pb.triangles.blocks((b0, count), mr, k0 + first + of), block, "b")
 
     if isinstance(length, int) and length <= few:
