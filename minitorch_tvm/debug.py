@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from . import lazy
+from .core.record import record
 from .growing import Interim
 from .ir.program import KernelInfo, Program, in_columns
 from .runtime.executor import Executor
@@ -58,7 +58,7 @@ def explain() -> str:
     return "\n\n".join(found)
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class KernelTime:
     """How long a kernel took: ``seconds`` of all threads together, per call of its program.
 
@@ -80,7 +80,7 @@ class KernelTime:
         return sum(k.bytes_moved for k in self.kernels)
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Profile:
     """What was measured of a program; as text a table, the longest kernels first.
 

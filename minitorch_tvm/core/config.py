@@ -11,11 +11,12 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from .record import record
 
-@dataclass(frozen=True)
+
+@record(sealed=True)
 class Variable:
     """One environment variable: its name, the values it takes and what it does."""
 
@@ -156,7 +157,7 @@ VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Config:
     """Parsed settings of the process."""
 

@@ -83,8 +83,14 @@ def prepare_linking() -> None:
 
 
 def load_objects(code: Sequence[bytes]) -> Any:
-    """Link the contents of native object files into the process, as one module."""
-    return _session().load_module(list(code))
+    """Link the contents of native object files into the process, as one module.
+
+    ``load_module`` of a session would run the user's C++ compiler first, twice, to ask where its
+    library is: 5 ms, for objects that need none.
+    """
+    session = _session()
+    load = importlib.import_module("tvm_ffi_orcjit._ffi_api").SessionLoadModule
+    return load(session, list(code), "", None, None)
 
 
 @functools.cache
@@ -194,7 +200,7 @@ _BOARDS = tuple(f"target.tag_registry.{kind}_cpu" for kind in ("arm", "aws", "ri
 the import once the library is loaded."""
 
 _UNUSED = (
-    *("relax", "s_tir", "topi", "te", "runtime.disco", "ir.instrument", "support.nvcc"),
+    *("relax", "s_tir", "topi", "te", "sym", "runtime.disco", "ir.instrument", "support.nvcc"),
     *_BOARDS,
 )
 """Parts of TVM that this package has no use for, and more than half of the time to import it.
@@ -242,10 +248,12 @@ def _import_tvm() -> Any:
         _defer(f"tvm.{part}", _library_folder().parent.joinpath(*part.split(".")))
     chosen = os.environ.get(_BACKENDS)
     os.environ.setdefault(_BACKENDS, "0")
+    report = sys.excepthook
     try:
         with _names_read_once():
             module = _import_without_torch("tvm")
     finally:
+        sys.excepthook = report  # TVM's own would also end the child processes of whoever fails
         if chosen is None:
             del os.environ[_BACKENDS]
     for part in _UNUSED:

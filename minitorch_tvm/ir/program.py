@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from ..core import errors
+from ..core.record import record
 from .graph import Graph
 from .op import Kind
 
@@ -22,7 +23,7 @@ WITHIN = "within"
 """The function of every program's code that tests positions (see :mod:`..compiler.within`)."""
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Output:
     """One result: its size, and the leaf whose memory it may take over."""
 
@@ -30,7 +31,7 @@ class Output:
     donor: int | None = None  # position among the leaves that are buffers
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class KernelInfo:
     """What is known of one kernel, for reports and the validator."""
 
@@ -44,7 +45,7 @@ class KernelInfo:
     rule: str
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Placement:
     """Where an intermediate lives in the arena, and during which kernels (inclusive)."""
 
@@ -55,7 +56,7 @@ class Placement:
     last: int
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Clocks:
     """Where the entry adds up times: int64 ns of each worker and step, of all launches, and their
     number, from a byte of the steps on."""
@@ -65,7 +66,7 @@ class Clocks:
     kernels: tuple[tuple[int, ...], ...]  # that each step has stages of
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Program:
     """Native code for one graph and how to call it.
 
@@ -184,7 +185,7 @@ class Program:
         )
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class Found:
     """Of an earlier process's program: its code, and what the compiler wrote on it."""
 

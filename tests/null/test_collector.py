@@ -11,8 +11,12 @@ from minitorch_tvm.core import collector
 
 @pytest.fixture(autouse=True)
 def _restored():
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
     yield
     gc.enable()
+    if frozen:
+        gc.freeze()
 
 
 def test_it_runs_again_afterwards() -> None:
@@ -35,3 +39,43 @@ def test_it_stays_off_where_it_was_off() -> None:
     with collector.put_off():
         pass
     assert not gc.isenabled()
+
+
+def test_what_stays_is_not_visited_at_once_but_is_by_a_full_collection() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    visits: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            visits.append(info["collected"])
+
+    gc.collect()
+    kept = []
+    gc.callbacks.append(note)
+    try:
+        with collector.put_off(stays=True):
+            Cycle()
+            kept += [[] for _ in range(20_000)]
+        young = len(gc.get_objects(0)) + len(gc.get_objects(1))
+        kept += [[] for _ in range(2_000)]  # collections of what is young, of which it is none
+        assert young < 2_000
+        assert not any(visits)
+        assert gc.collect() >= 1
+    finally:
+        gc.callbacks.remove(note)
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_users_have_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        assert frozen
+        with collector.put_off(stays=True):
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()

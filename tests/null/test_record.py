@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import Any
 
@@ -109,3 +112,79 @@ def test_what_users_are_given_cannot_be_changed(kind: type) -> None:
     given = object.__new__(kind)
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field"):
         setattr(given, dataclasses.fields(kind)[0].name, 1)  # type: ignore[arg-type]
+
+
+@record(sealed=True)
+class Sealed:
+    x: int
+    parts: list[int] = field(default_factory=list)
+    later: int = field(default=3, init=False)
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError("negative")
+
+
+def test_what_is_sealed_can_neither_be_changed_nor_lose_anything() -> None:
+    given: Any = Sealed(1)
+    assert (given.x, given.parts, given.later) == (1, [], 3)
+    assert given == Sealed(1) != Sealed(2)
+    assert replace(given, x=5).x == 5
+    with pytest.raises(ValueError, match="negative"):
+        Sealed(-1)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        given.x = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
+        del given.x
+
+
+def test_fields_are_looked_at_when_somebody_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[type] = []
+    original = dataclasses.dataclass
+
+    def dataclass(*args: Any, **options: Any) -> Any:
+        def made(cls: type) -> type:
+            looked.append(cls)
+            return original(*args, **options)(cls)
+
+        return made
+
+    monkeypatch.setattr(dataclasses, "dataclass", dataclass)
+
+    @record
+    class Base:
+        x: int
+
+    @record
+    class Own(Base):
+        y: int = 0
+
+    class Plain(Own):
+        pass
+
+    assert looked == []
+    assert (Plain(1).y, Plain(1, y=2)) == (0, Plain(1, 2))
+    assert looked == [Own, Base]
+    assert dataclasses.is_dataclass(Base)
+    assert copy.deepcopy(Base(3)) == Base(3)
+    assert looked == [Own, Base]
+
+
+def test_threads_may_need_a_class_at_the_same_time() -> None:
+    for _ in range(50):
+
+        @record
+        class Fresh:
+            x: int
+            y: tuple[int, ...] = ()
+            z: list[int] = field(default_factory=list)
+
+        start = threading.Barrier(4)
+
+        def make(kind: Any = Fresh, start: threading.Barrier = start) -> Any:
+            start.wait()
+            return kind(1, z=[2])
+
+        with ThreadPoolExecutor(4) as pool:
+            made = [f.result() for f in [pool.submit(make) for _ in range(4)]]
+        assert made == [Fresh(1, (), [2])] * 4

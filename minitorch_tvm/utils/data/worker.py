@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
 from typing import Any
 
+from minitorch_tvm.core.record import record
 from minitorch_tvm.utils.data.fetch import END
 
 
-@dataclass(frozen=True)
+@record(sealed=True)
 class WorkerInfo:
     """Who a worker thread is.
 
