@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from . import interim, sites
 from .compiler import compile_graph, forget
 from .compiler.front import reference_program, simplified
-from .core import collector, config, errors
+from .core import collector, config, errors, tvm_api
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.interrupts import interrupts_wait
@@ -602,6 +602,8 @@ def _made(plan: Plan) -> Runner:
     if not compiled:
         instead = interim.in_pieces(plan, place, _alone)
     if instead is None:
+        if config.CONFIG.target != "numpy" and disk.empty():
+            tvm_api.load_ahead()  # meanwhile it is found out what is to be compiled
         with collector.put_off():
             recorded = graph_of(plan)
             if not worth:

@@ -161,18 +161,17 @@ class Functions:
         taken, known = _know(told)
         pointers, body = [*buffers, *taken], seq(known, stage.body)
         raw = _raw(Parts(pointers, [stage.tile, queue], body))
-        key = ffi.StructuralKey(raw)
-        function = self._known.get(key)
+        dtypes = tuple(str(b.dtype) for b in pointers)
+        # TVM's trees are large, and take long to compare: 64 bits are kept, and a little more.
+        structure = (stage.name, dtypes, count_statements(body), ffi.structural_hash(raw))
+        function = self._known.get(structure)
         if function is None:
-            dtypes = tuple(str(b.dtype) for b in pointers)
-            # TVM's trees are large: of earlier programs' 64 bits are kept, and a little more.
-            structure = (stage.name, dtypes, count_statements(body), ffi.structural_hash(raw))
             function = Function(_symbol(structure), dtypes, stage.queue is not None, structure)
             if not self._found(function):
                 self._make(function.symbol, raw)
                 if function.called != function.symbol:
                     self._made(function.called, of_all(function))
-            self._known[key] = function
+            self._known[structure] = function
         for helper in stage.helpers:
             self.need(helper)
         turns = [

@@ -237,11 +237,12 @@ class Memory:
         else:
             terms.append(self.start.astype("int64") if wide else self.start)
         lanes = 0
+        t = tvm().tirx
         for stride, i in zip(self.strides, index, strict=True):
             if isinstance(i, int) and (isinstance(stride, int) or not i):
                 constant += i * stride if i else 0
                 continue
-            if isinstance(i, tvm().tirx.Ramp):
+            if type(i) is t.Ramp:
                 lanes, i = int(i.lanes), i.base
             if isinstance(i, int):
                 i = const(i)
@@ -257,7 +258,7 @@ class Memory:
             total = total + term
         if terms and constant:
             total = total + const(constant, "int64" if wide else "int32")
-        return tvm().tirx.Ramp(total, const(1), const(lanes)) if lanes else total
+        return t.Ramp(total, const(1), const(lanes)) if lanes else total
 
 
 def pointer_type(dtype: str) -> Any:

@@ -213,19 +213,31 @@ _BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
 """TVM's switch for loading its backends, all of them for other devices than the CPU."""
 
 
+@functools.cache
 def load_ahead() -> None:
-    """Begin to load the compiler's library, the half of importing TVM that needs no interpreter.
+    """Begin to load the libraries of compiler, runtime and linker, the half of importing TVM that
+    needs no interpreter.
 
     Whoever imports TVM then waits for what is left of it; errors are for them to report.
     """
     if "tvm" in sys.modules:
         return
-    _load_runtime()
-    path = os.fsencode(_library_folder() / "libtvm_compiler.so")
+    folder = _library_folder()
+    # As in _load_runtime, and before what would load it for itself alone.
+    libraries = {folder / "libtvm_runtime.so": os.RTLD_GLOBAL}
+    libraries[folder / "libtvm_compiler.so"] = os.RTLD_LOCAL
+    linker = importlib.util.find_spec("tvm_ffi_orcjit")
+    if linker is not None and linker.origin is not None:
+        path = Path(linker.origin).parent / "lib" / "libtvm_ffi_orcjit.so"
+        libraries[path] = os.RTLD_LOCAL
     # Called like this the interpreter goes on meanwhile; ctypes.CDLL(path) would stop it.
     load = ctypes.CDLL(None).dlopen
-    flags = os.RTLD_NOW | os.RTLD_LOCAL
-    threading.Thread(target=load, args=(path, flags), name="load TVM", daemon=True).start()
+
+    def run() -> None:
+        for path, scope in libraries.items():
+            load(os.fsencode(path), os.RTLD_NOW | scope)
+
+    threading.Thread(target=run, name="load TVM", daemon=True).start()
 
 
 @functools.cache

@@ -248,6 +248,12 @@ class Programs:
         return Found(code, made) if made else None
 
 
+def empty() -> bool:
+    """Whether no program is kept, as far as can be told at once."""
+    folder = config.CONFIG.cache_dir
+    return folder is None or not os.path.exists(os.path.join(folder, _INDEX))
+
+
 def entry_for(graph: Graph) -> Entry | None:
     """Where the program of a simplified graph is kept; None where programs are not kept.
 

@@ -20,10 +20,18 @@ from ..lower import KernelCode
 from ..scalars import unless
 from ..target import CpuTarget
 from .cpu.combine import Combine
-from .cpu.deferred import attention, factor, orthogonal, recurrence, spectra
+from .cpu.deferred import (
+    attention,
+    factor,
+    leader,
+    orthogonal,
+    paths,
+    recurrence,
+    scan,
+    sort,
+    spectra,
+)
 from .cpu.elementwise import elementwise
-from .cpu.scan import leader, paths, scan
-from .cpu.sort import sort
 
 
 class _Plain(Scope):

@@ -21,7 +21,8 @@ from minitorch_tvm import lazy
 from minitorch_tvm.core.events import EVENTS
 
 COMPILER = "minitorch_tvm.compiler."
-SOME = {"tvm", "torch", COMPILER + "api", COMPILER + "schedule.cpu.conv", "ssl"}
+SCHEDULES = {COMPILER + "schedule.cpu." + name for name in ("conv", "sort", "window")}
+SOME = {"tvm", "torch", COMPILER + "api", *SCHEDULES, "ssl"}
 mt.manual_seed(0)
 nn = mt.nn
 more = [m for _ in range(int(os.environ.get("MORE", 0))) for m in (nn.Linear(16, 16), nn.ReLU())]

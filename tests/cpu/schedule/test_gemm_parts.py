@@ -12,7 +12,7 @@ from test_gemm import LAYOUTS, build, check, run_and_check
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
 from minitorch_tvm.compiler import target
-from minitorch_tvm.compiler.schedule.cpu import conv, gemm, gemm_tiles
+from minitorch_tvm.compiler.schedule.cpu import conv, gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm import Gemm
 from minitorch_tvm.compiler.schedule.cpu.gemm_problem import Problem
 from minitorch_tvm.compiler.target import CpuTarget, host
@@ -159,7 +159,7 @@ def test_a_weight_gradient_of_pixels_is_summed_over_images(
     monkeypatch.setattr(gemm, "fastest", shared)
     monkeypatch.setattr(gemm, "_MUCH", much)
     if apart:
-        monkeypatch.setattr(gemm_tiles, "suits", lambda *_: False)
+        monkeypatch.setattr(gemm, "_suits_unit", lambda *_: False)
     monkeypatch.setattr(conv, "_WEIGHTS_ON_UNIT", float("inf"))
     monkeypatch.setattr(conv, "_WEIGHTS_IN_VECTORS", float("inf"))
     joined, join = [], gemm._joined

@@ -10,17 +10,27 @@ from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
 from . import gemm_tiling
-from .deferred import Rule, attention, convolution, factor, orthogonal, recurrence, spectra
+from .deferred import (
+    Rule,
+    attention,
+    convolution,
+    factor,
+    leader,
+    orthogonal,
+    paths,
+    recurrence,
+    scan,
+    scatter,
+    sort,
+    spectra,
+    window,
+)
 from .elementwise import elementwise
 from .generic import generic
 from .product import product
 from .reduction import reduction
 from .rows import rows
-from .scan import leader, paths, scan
-from .scatter import scatter
-from .sort import sort
 from .transpose import transpose
-from .window import window
 
 RULES: tuple[Rule, ...] = (
     rows,  # reductions along rows, and what is computed with them

@@ -13,8 +13,10 @@ on the number of threads.
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
+from typing import Any
 
 from ....core.record import record
 from ...loops import (
@@ -36,7 +38,7 @@ from ...loops import (
 )
 from ...streams import Around
 from ...target import CpuTarget
-from . import gemm_dot, gemm_stream, gemm_tiles
+from . import gemm_dot, gemm_stream
 from .elementwise import GRAIN, tiled
 from .gemm_edge import stages_with_edge
 from .gemm_outer import outer_stages
@@ -148,12 +150,23 @@ def _dots_pay(pb: Problem, cpu: CpuTarget) -> bool:
     return _DISTURBED * gemm_dot.cycles(pb, two) < min(_cycles(pb, two))
 
 
+def _tiles() -> Any:
+    """Products on the matrix unit, which most machines do not have: imported where they are."""
+    return importlib.import_module(f"{__package__}.gemm_tiles")
+
+
+def _suits_unit(problem: Problem, cpu: CpuTarget) -> bool:
+    """True if the machine has the unit and it computes this type."""
+    return cpu.matrix_unit and problem.dtype == "float32"
+
+
 def _whole(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage]:
     """Stages of a product whose sums are each computed by one thread."""
-    if gemm_tiles.suits(problem, cpu):
+    if _suits_unit(problem, cpu):
         on_unit, by_vectors = _cycles(problem, cpu)
         if on_unit < by_vectors:
-            return gemm_tiles.tile_stages(problem, cpu)
+            stages: list[Stage] = _tiles().tile_stages(problem, cpu)
+            return stages
     return stages_with_edge(problem, builder, cpu) or outer_stages(problem, builder, cpu)
 
 
@@ -178,7 +191,7 @@ def _near(pb: Problem, cpu: CpuTarget) -> Problem:
     operands, result = pb.k * (pb.m + pb.n), pb.m * pb.n
     least = ceil_div(operands * pb.itemsize, int(_MUCH * cpu.l2_bytes))
     parts = next((n for n in range(least, 2 * least) if pb.k % n == 0), 1)
-    if parts == 1 or operands < _FEW_SUMS * parts * result or gemm_tiles.suits(pb, cpu):
+    if parts == 1 or operands < _FEW_SUMS * parts * result or _suits_unit(pb, cpu):
         return pb
     cut = _cut(pb, parts)
     two = replace(cpu, workers=2)  # bits do not depend on how many there are
@@ -278,8 +291,8 @@ def _cycles(problem: Problem, cpu: CpuTarget) -> tuple[float, float]:
     """The same on the matrix unit (infinite if there is none), and by multiply-adds."""
     both = problem, problem.swap()
     on_unit = math.inf
-    if gemm_tiles.suits(problem, cpu):
-        on_unit = min(gemm_tiles.cycles(p, cpu) for p in both)
+    if _suits_unit(problem, cpu):
+        on_unit = min(_tiles().cycles(p, cpu) for p in both)
     return on_unit, _DISTURBED * problem.batch * fastest(problem, cpu)[0]
 
 

@@ -112,7 +112,7 @@ class Problem:
         """Elements from one of the user's rows to the next."""
         return self.whole or (self.m if self.swapped else self.n)
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return np.dtype(self.dtype).itemsize

@@ -100,11 +100,6 @@ def cycles(pb: Problem, cpu: CpuTarget) -> float:
     return Plan.of(pb, replace(cpu, workers=2)).best.cycles
 
 
-def suits(pb: Problem, cpu: CpuTarget) -> bool:
-    """True if the machine has the unit and it computes this type."""
-    return cpu.matrix_unit and pb.dtype == "float32"
-
-
 def tile_stages(problem: Problem, cpu: CpuTarget) -> list[Stage]:
     """Stages of the product, as it stands or transposed, whichever is estimated to be faster."""
     pb = min(problem, problem.swap(), key=lambda p: cycles(p, cpu))

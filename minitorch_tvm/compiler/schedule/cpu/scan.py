@@ -13,7 +13,6 @@ from collections.abc import Callable
 from ....core.dtype import float64 as FLOAT64
 from ....core.shape import Shape, numel
 from ....core.tvm_api import tvm
-from ....ops.ctc import Paths
 from ....ops.scan import Leader, Scan
 from ...dialect import Scope
 from ...loops import (
@@ -69,9 +68,8 @@ def _walked(
 
 def scan(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a scan."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, Scan):
-        return None
     op, shape, dtype = code.anchor.op, code.anchor.shape, code.anchor.dtype
+    assert isinstance(op, Scan)
     wide = "float64" if dtype.is_floating_point else dtype.name
 
     def walk(width: int, step: Step) -> tuple[Stmt, ...]:
@@ -97,9 +95,8 @@ def scan(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
 def leader(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a search for the largest, or lowest, of the elements up to each."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, Leader):
-        return None
     op, shape = code.anchor.op, code.anchor.shape
+    assert isinstance(op, Leader)
     (source,) = code.anchor.inputs
     dtype = code.graph.values[source].dtype
 
@@ -133,8 +130,6 @@ def leader(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
 
 def paths(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of sums along paths: a tile owns some samples, whose last frame it keeps."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, Paths):
-        return None
     times, samples, places = code.anchor.shape
     if numel(code.anchor.shape) == 0:
         return []

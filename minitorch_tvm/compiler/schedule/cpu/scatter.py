@@ -73,9 +73,9 @@ def _number(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
 
 def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a scatter-add, or of the last positions."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, (ScatterAdd, LastPosition)):
-        return None
-    op, anchor = code.anchor.op, code.anchor
+    op, anchor, own = code.anchor.op, code.anchor, code.kernel.anchor
+    assert isinstance(op, (ScatterAdd, LastPosition))
+    assert own is not None
     positions = anchor.inputs[-1]
     places = code.graph.values[positions].shape
     if numel(anchor.shape) == 0:
@@ -101,12 +101,10 @@ def scatter(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     height = max(1, height)
     rows = ceil_div(op.size, height)
     # With followers, the kernel's outputs may stand on memory that they still have to read.
-    alone = code.kernel.members == (code.kernel.anchor,)
+    alone = code.kernel.members == (own,)
     shape = anchor.shape
     result = (
-        code.buffer(code.kernel.anchor)
-        if alone
-        else code.builder.scratch_buffer(shape, anchor.dtype.name, "rows")
+        code.buffer(own) if alone else code.builder.scratch_buffer(shape, anchor.dtype.name, "rows")
     )
 
     # LLVM writes out as many turns of a loop around others as it knows of, each with vectors.

@@ -86,9 +86,8 @@ def _digit(key: Expr, number: int, kind: str) -> Expr:
 
 def sort(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a sort."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, ArgSort):
-        return None
     op, shape = code.anchor.op, code.anchor.shape
+    assert isinstance(op, ArgSort)
     if numel(shape) == 0:
         return []
     lead, wanted, behind = shape[: op.dim], shape[op.dim], shape[op.dim + 1 :]

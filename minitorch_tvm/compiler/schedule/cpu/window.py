@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable
 
 from ....core.shape import numel
-from ....ops.pool import BackToInput, MaxPoolGrad, PoolBase
+from ....ops.pool import BackToInput, MaxPoolGrad
 from ...dialect import Scope
 from ...loops import Expr, Stage, Stmt, ceil_div, const, seq, serial, when
 from ...lower import KernelCode
@@ -29,8 +29,6 @@ _SHORTEST, _LONGEST = 8, 4  # elements of a vector, vectors of a row
 
 def window(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
     """Stages of a pooling kernel; None for large windows."""
-    if code.kernel.anchor is None or not isinstance(code.anchor.op, PoolBase):
-        return None
     shape = code.anchor.shape
     if numel(shape) == 0:
         return []
