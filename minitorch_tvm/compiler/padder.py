@@ -65,6 +65,8 @@ class Padder:
         self._extents = {atom.size(graph): [atom] for atom in known}
         self._merged: dict[int, Dim] = {}  # by size
         self._known: dict[object, int] = {}
+        self.sources: dict[int, int] = {}
+        """Of values whose rows were put where the original has them, what they were taken from."""
         self.at = 0
         """Which of the graph's values is being rewritten."""
         self._like = graph.values[0]

@@ -64,6 +64,7 @@ from .dims import (
 )
 from .padder import Padder, Rule, nothing
 from .padding_images import IMAGES
+from .padding_recurrent import RECURRENT
 from .room import (
     Padded,
     Varying,
@@ -377,6 +378,7 @@ _RULES: dict[type, Rule] = {
     Scan: _scanned,
     ArgSort: _sorted,
     **IMAGES,
+    **RECURRENT,
 }
 
 

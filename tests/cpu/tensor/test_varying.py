@@ -217,6 +217,30 @@ def test_texts_of_any_length_are_convolved() -> None:
     assert events["padded_programs"] >= 10
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_texts_of_any_length_are_read_by_recurrent_layers(kind: Any) -> None:
+    def run() -> list[Any]:
+        table, head = nn.Embedding(20, 6), nn.Linear(16, 3)
+        layer = kind(6, 8, batch_first=True, bidirectional=True)
+        parameters = [p for part in (table, layer, head) for p in part.parameters()]
+        optimizer = optim.SGD(parameters, 0.1)
+        losses = []
+        for k, n in enumerate(sizes(26, 10, 40)):
+            rng = np.random.default_rng(k)
+            text = mt.from_numpy(rng.integers(0, 20, (4, n)))
+            states, last = layer(table(text))
+            last = last[0] if isinstance(last, tuple) else last
+            found = head(states.mean(1) + last.transpose(0, 1).reshape(4, 16))
+            labels = mt.from_numpy(rng.integers(0, 3, 4))
+            losses.append(stepped(optimizer, F.cross_entropy(found, labels)))
+        return losses
+
+    _, events, every = both(run)
+    assert every["compiles"] >= 15
+    assert events["compiles"] <= 12
+    assert events["padded_programs"] >= 10
+
+
 def test_images_of_any_size_have_one_structure() -> None:
     def run() -> list[Any]:
         down, up = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)

@@ -56,6 +56,38 @@ def _dense(n: int, m: int) -> Any:
     return y, a.grad, w.grad, b.grad
 
 
+def _layer(kind: Any, **options: Any) -> Callable[[int, int], Any]:
+    """A recurrent layer of any number of steps, and its gradients."""
+
+    def case(n: int, m: int) -> Any:
+        layer = kind(C, 4, **options)
+        _LEAVES.extend(layer.parameters())
+        y, last = layer(x(n, 3, C))
+        return trained(y, *(last if isinstance(last, tuple) else (last,)))
+
+    return case
+
+
+def _texts(n: int, m: int) -> Any:
+    """Batches of any size of sequences of any length, of which the last states are used, too."""
+    layer = mt.nn.LSTM(C, 4, batch_first=True, bidirectional=True)
+    _LEAVES.extend(layer.parameters())
+    y, (h, c) = layer(x(n, m, C))
+    return trained(y.mean(1), h, c)
+
+
+def _read(kind: Any, **options: Any) -> Callable[[int, int], Any]:
+    """The same without gradients."""
+
+    def case(n: int, m: int) -> Any:
+        layer = kind(C, 4, **options)
+        with mt.no_grad():
+            y, last = layer(x(n, 3, C))
+        return y, *(last if isinstance(last, tuple) else (last,))
+
+    return case
+
+
 def _attention(n: int, m: int) -> Any:
     q, k, v = x(2, 3, n, 4), x(2, 3, m, 4), x(2, 3, m, 4)
     y = F.scaled_dot_product_attention(q, k, v)
@@ -368,6 +400,19 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "integers": lambda n, m: (i(n, m).sum(0), i(n).amax(), i(n, C).float().mean(0), i(n) // 2 % 3),
 }
 
+CASES |= {
+    "lstm": _layer(mt.nn.LSTM),
+    "lstm of two directions": _layer(mt.nn.LSTM, bidirectional=True),
+    "two lstm": _layer(mt.nn.LSTM, num_layers=2),
+    "gru": _layer(mt.nn.GRU),
+    "gru of two directions": _layer(mt.nn.GRU, bidirectional=True),
+    "rnn": _layer(mt.nn.RNN, bidirectional=True),
+    "rnn with relu": _layer(mt.nn.RNN, nonlinearity="relu", bidirectional=True),
+    "texts": _texts,
+    "lstm, read": _read(mt.nn.LSTM, bidirectional=True),
+    "gru, read": _read(mt.nn.GRU, bidirectional=True),
+}
+
 REFUSED: dict[str, Callable[[int, int], Any]] = {
     "counted before it is known what": lambda n, m: (mt.arange(4 * n).reshape(4, n) * x(n),),
     "a product of no rows": lambda n, m: (F.linear(x(0, n, 4), x(5, 4)),),
@@ -375,7 +420,7 @@ REFUSED: dict[str, Callable[[int, int], Any]] = {
     "no columns as two rows": lambda n, m: (x(4 * n, 4)[:, 4:].reshape(2, 0),),
     "no columns as others": lambda n, m: (x(n, 4)[:, 4:].t().reshape(n, 0),),
     "sorted as one line": lambda n, m: (x(n, m).flatten().sort().values,),
-    "steps of a layer": lambda n, m: (mt.nn.LSTM(C, 4)(x(n, 3, C))[0],),
+    "hidden sizes of a layer": lambda n, m: (mt.nn.RNN(C, n)(x(5, 3, C))[0],),
 }
 
 
