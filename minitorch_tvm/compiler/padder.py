@@ -67,6 +67,8 @@ class Padder:
         self._known: dict[object, int] = {}
         self.sources: dict[int, int] = {}
         """Of values whose rows were put where the original has them, what they were taken from."""
+        self.read: dict[int, Dim] = {}
+        """By positions, values of the graph: the dimension that is read there."""
         self.at = 0
         """Which of the graph's values is being rewritten."""
         self._like = graph.values[0]
@@ -133,10 +135,15 @@ class Padder:
         """What varies and has this size."""
         return self._extents.get(size, ())
 
-    def dim(self, axis: int, size: int) -> Dim:
-        """That of a size which is an attribute of the value at hand."""
+    def dim(self, axis: int, size: int, part_of: Dim = ONE) -> Dim:
+        """That of a size which is an attribute of the value at hand; ``part_of`` a dimension of
+        which it may be so many rows, if that is a product."""
         if (self.at, axis) not in self.varying.sizes:
             return (size,)
+        row = size_of(part_of[1:], self.graph)
+        if len(part_of) > 1 and row and size % row == 0:
+            for found in self.of_size(size // row):
+                return product((found, *part_of[1:]))
         if size > 1 and size not in self._extents and size not in self._products:
             if size in self._merged:
                 return self._merged[size]

@@ -182,7 +182,7 @@ def _sliced(p: Padder, op: mv.Slice, v: Value, xs: Sequence[int]) -> int:
         told = (p.at, axis) in p.varying.starts
         if (start, step) == (0, 1) and stop >= size_of(own, p.graph) and not told:
             continue
-        dim = p.dim(axis, v.shape[axis])
+        dim = p.dim(axis, v.shape[axis], own)
         end = start + (room_of(dim) - 1) * step + 1 if room_of(dim) else start
         if told or not from_first(own) or not from_first(dim) or end > room_of(own):
             later.append((axis, dim))
@@ -294,6 +294,7 @@ def _product_of(p: Padder, op: Matmul, v: Value, xs: Sequence[int]) -> int:
 
 def _take(p: Padder, op: Take, v: Value, xs: Sequence[int]) -> int:
     x, index = (p.dims[i] for i in xs)
+    p.read[v.inputs[1]] = x[op.dim]
     place = p.moved(xs[1], x[op.dim])
     return p.make(op, (xs[0], place), [*x[: op.dim], *index, *x[op.dim + 1 :]])
 
@@ -301,7 +302,10 @@ def _take(p: Padder, op: Take, v: Value, xs: Sequence[int]) -> int:
 def _scattered(p: Padder, op: ScatterAdd, v: Value, xs: Sequence[int]) -> int:
     ct, index = (p.dims[x] for x in xs)
     axes = range(op.dim, op.dim + len(index))
-    dim = p.dim(op.dim, op.size)
+    # Of sizes that are equal, such as those of two products, what was read there.
+    dim = p.read.get(v.inputs[1], ONE)
+    if size_of(dim, p.graph) != op.size or dim == ONE:
+        dim = p.dim(op.dim, op.size)
     for one, other in zip(ct[op.dim : axes.stop], index, strict=True):
         same(one, other)
     terms, place = p.masked(xs[0], axes, 0), p.moved(xs[1], dim)

@@ -1,8 +1,8 @@
 """Rules of :mod:`.padding` for recurrent layers whose number of steps varies.
 
 Steps for which there is only room come after the others: a layer that goes backward in time has its
-sequence at the end of the room.  They are given sums that close gates, so that a state which passes
-through them stays what it is, or is finite, and so does a gradient, exactly.  Results are rows, of
+sequence at the end of the room.  They are given sums that close gates, so that states which pass
+through them are finite, and gradients stay what they are, exactly.  Results are rows, of
 states, cells and what gradients need, block by block, of which each is longer where there is room:
 others see them in the original's places, but for the gradient, which reads them as they are.
 """
@@ -16,20 +16,10 @@ from ..core import dtype as dt
 from ..ir.graph import Graph, Value
 from ..ops import elementwise as ew
 from ..ops import movement as mv
-from ..ops.recurrent import GATES, KEPT, WIDTH, Layout, Recurrence, RecurrenceBackward
+from ..ops.recurrent import GATES, IDLE, KEPT, WIDTH, Layout, Recurrence, RecurrenceBackward
 from .dims import ONE, Dim, Extent, Refused, room_of, same, varies
 from .padder import Padder, Rule
 from .room import length_of
-
-_CLOSED = -1e30
-"""What a sigmoid makes 0 of, and a ReLU, whatever is added; of the negation a sigmoid makes 1."""
-_SHUT = {
-    "tanh": (0.0,),
-    "relu": (_CLOSED,),
-    "lstm": (_CLOSED, -_CLOSED, 0.0, _CLOSED),  # f is 1, i and o are 0: c stays, and h is 0
-    "gru": (_CLOSED, -_CLOSED, 0.0),  # z is 1: h stays
-}
-"""The sums of a step without an element of the sequence, gate by gate."""
 
 
 def _lacking(i: int, room: int, graph: Graph) -> int:
@@ -107,7 +97,7 @@ def _recurrence(p: Padder, op: Recurrence, v: Value, xs: Sequence[int]) -> int:
     sequence = _Steps(p, i, x, op.reverse)
     given, inside = sequence.placed(x)
     dtype, size = v.dtype, room_of(hidden)
-    shut = [p.make(mv.Full((size,), sums, dtype), (), [hidden]) for sums in _SHUT[op.cell]]
+    shut = [p.make(mv.Full((size,), sums, dtype), (), [hidden]) for sums in IDLE[op.cell]]
     line = shut[0]
     if len(shut) > 1:
         line = p.make(mv.Cat(0), shut, [(GATES[op.cell] * size,)])

@@ -285,18 +285,6 @@ def _draw(module: Module, hidden_size: int) -> None:
         init.uniform_(p, -bound, bound)
 
 
-_FAR = 1e30
-"""A sum at which gates are shut, or open, whatever is added to it."""
-_PADDING = {
-    "tanh": (0.0,),
-    "relu": (-_FAR,),
-    "lstm": (-_FAR, _FAR, 0.0, 0.0),
-    "gru": (0.0, _FAR, 0.0),
-}
-"""By gate, the sums at steps behind the end of a sequence: they keep an LSTM's cell and a GRU's
-state as they are, what a relu makes from growing, and gradients at zero."""
-
-
 def _sequence(
     cell: str,
     reverse: bool,
@@ -319,7 +307,7 @@ def _sequence(
     if layout is None:
         return _states(cell, reverse, sums, own, state, projection)
     gate = (1, own.shape[0] // rc.GATES[cell])
-    padding = b.cat([b.full(gate, value, x.dtype) for value in _PADDING[cell]], 1)
+    padding = b.cat([b.full(gate, value, x.dtype) for value in rc.IDLE[cell]], 1)
     # Backwards is forwards from each sequence's end, so that padding always comes last.
     padded = layout.padded(sums, padding, reverse)
     y, after = _states(cell, False, padded, own, state, projection)

@@ -29,6 +29,19 @@ WIDTH = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 4}
 """Cotangents per step and state: those of the sums, of a GRU r, z, r n (of the product), n."""
 
 
+_FAR = 1e30
+"""A sum at which gates are shut, or open, whatever is added to it."""
+
+IDLE = {
+    "tanh": (0.0,),
+    "relu": (-_FAR,),
+    "lstm": (-_FAR, _FAR, 0.0, -_FAR),
+    "gru": (-_FAR, _FAR, 0.0),
+}
+"""By gate, the sums of a step for which there is no element of the sequence: they keep an LSTM's
+cell and a GRU's state as they are, what a relu makes from growing, and gradients at zero."""
+
+
 @record
 class Layout:
     """Where a recurrence leaves what: numbers of rows f[n, h] of its result.

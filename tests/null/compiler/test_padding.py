@@ -76,6 +76,21 @@ def _texts(n: int, m: int) -> Any:
     return trained(y.mean(1), h, c)
 
 
+def _packed(kind: Any, **options: Any) -> Callable[[int, int], Any]:
+    """Sequences of different lengths, the longest of n steps."""
+
+    def case(n: int, m: int) -> Any:
+        rnn = mt.nn.utils.rnn
+        layer = kind(C, 4, batch_first=True, **options)
+        _LEAVES.extend(layer.parameters())
+        lengths = [max(1, n - k * m // 4) for k in range(5)]
+        y, last = layer(rnn.pack_padded_sequence(x(5, n, C), lengths, batch_first=True))
+        ends = last if isinstance(last, tuple) else (last,)
+        return trained(rnn.pad_packed_sequence(y, batch_first=True)[0], *ends)
+
+    return case
+
+
 def _read(kind: Any, **options: Any) -> Callable[[int, int], Any]:
     """The same without gradients."""
 
@@ -409,6 +424,8 @@ CASES |= {
     "rnn": _layer(mt.nn.RNN, bidirectional=True),
     "rnn with relu": _layer(mt.nn.RNN, nonlinearity="relu", bidirectional=True),
     "texts": _texts,
+    "packed for an lstm": _packed(mt.nn.LSTM, bidirectional=True),
+    "packed for two gru": _packed(mt.nn.GRU, num_layers=2),
     "lstm, read": _read(mt.nn.LSTM, bidirectional=True),
     "gru, read": _read(mt.nn.GRU, bidirectional=True),
 }
