@@ -12,14 +12,15 @@ from _measure import ALONE, Answer, Side, apart, closing, spread, table, take_tu
 
 WAYS = (
     *("molecules", "experts", "masked", "candidates", "lengths", "pairs", "lines", "images"),
-    *("dropped", "trees", "sampled"),
+    *("read", "packed", "dropped", "trees", "sampled"),
 )
 """Graphs of as many atoms and bonds as they have; rows that are sent to one of four layers; a
 transformer that guesses hidden tokens only; boxes around positives, with the hardest negatives;
 texts of 20 to 60 tokens; words of which each has five others drawn beside it; texts of 10 to 60
-tokens that are convolved; images of 40 to 100 by 40 to 100 pixels in a small U-Net; layers of which
-a fifth is left out at random; trees of 4 to 11 words; a decoder that is given the right word or its
-own, by chance."""
+tokens that are convolved; images of 40 to 100 by 40 to 100 pixels in a small U-Net; texts of 10 to
+60 tokens that an LSTM reads in both directions, and packed ones, each of a length of its own;
+layers of which a fifth is left out at random; trees of 4 to 11 words; a decoder that is given the
+right word or its own, by chance."""
 AGREEMENT = 1e-3  # of losses of the first turn
 STEPS = 100  # of a process's first turn, and of each later one
 WIDTH = 128
@@ -208,6 +209,29 @@ def _images(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
     return trained(lib, started(lib, whole, half, quarter, up, out, classes), loss)
 
 
+def _read(lib: Any, rng: np.random.Generator, packed: bool = False) -> Callable[[], Any]:
+    nn, rnn = lib.nn, lib.nn.utils.rnn
+    embed, head = nn.Embedding(1000, 64), nn.Linear(2 * WIDTH, 2)
+    layer = nn.LSTM(64, WIDTH, batch_first=True, bidirectional=True)
+
+    def loss() -> Any:
+        length = int(rng.integers(10, 61))
+        lengths = rng.integers(5, length + 1, 32).tolist()
+        lengths[0] = length
+        text = embed(lib.tensor(rng.integers(0, 1000, (32, length))))
+        if packed:
+            text = rnn.pack_padded_sequence(text, lengths, batch_first=True, enforce_sorted=False)
+        states, (last, _) = layer(text)
+        found = lib.cat([last[0], last[1]], 1) if packed else states.mean(1)
+        return nn.functional.cross_entropy(head(found), lib.tensor(rng.integers(0, 2, 32)))
+
+    return trained(lib, started(lib, embed, head, layer), loss)
+
+
+def _packed(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
+    return _read(lib, rng, packed=True)
+
+
 def _dropped(lib: Any, rng: np.random.Generator) -> Callable[[], Any]:
     nn = lib.nn
     layers = [
@@ -271,6 +295,8 @@ _MAKERS = {
     "pairs": _pairs,
     "lines": _lines,
     "images": _images,
+    "read": _read,
+    "packed": _packed,
     "dropped": _dropped,
     "trees": _trees,
     "sampled": _sampled,
