@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from . import interim, sites
-from .compiler import compile_graph, forget
+from .compiler import compile_graph, forget, prepare
 from .compiler.front import reference_program, simplified
-from .core import collector, config, errors, tvm_api
+from .core import collector, config, errors
 from .core.bounds import Bounds
 from .core.events import EVENTS, log
 from .core.interrupts import interrupts_wait
@@ -603,7 +603,7 @@ def _made(plan: Plan) -> Runner:
         instead = interim.in_pieces(plan, place, _alone)
     if instead is None:
         if config.CONFIG.target != "numpy" and disk.empty():
-            tvm_api.load_ahead()  # meanwhile it is found out what is to be compiled
+            prepare()
         with collector.put_off():
             recorded = graph_of(plan)
             if not worth:

@@ -20,6 +20,11 @@ def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     return program
 
 
+def prepare() -> None:
+    """Begin to load what compiling needs, while it is found out what is to be compiled."""
+    tvm_api.load_ahead()
+
+
 def forget() -> None:
     """Let later programs share nothing with earlier ones, whoever still holds these."""
     loaded = sys.modules.get(f"{__name__}.api")
