@@ -42,7 +42,7 @@ class _Steps:
         dim = p.dims[x][0]
         if len(dim) != 1 or not isinstance(dim[0], Extent):
             raise Refused
-        self.p, self.i, self.reverse = p, i, reverse
+        self.p, self.reverse = p, reverse
         self.dim, self.room = dim, room_of(dim)
         self.lacking = p.count(partial(_lacking, i, self.room))
 
