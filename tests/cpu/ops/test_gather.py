@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import importlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
