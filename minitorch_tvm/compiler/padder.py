@@ -54,10 +54,16 @@ class Padder:
         varying: Varying,
         products: Mapping[int, Dim],
         rules: Mapping[type, Rule],
+        *,
+        latest: bool,
     ) -> None:
-        """``products`` are what some sizes are; ``rules`` are by kinds of ops."""
+        """``products`` are what some sizes are; ``rules`` are by kinds of ops.
+
+        Of products of one size, such as length times batch and batch times length, an attribute is
+        taken for the first one that there was, or for the ``latest``.
+        """
         self.graph, self.varying, self._products = graph, varying, products
-        self._rules = rules
+        self._rules, self._latest = rules, latest
         self.values: list[Value] = []
         self.dims: list[tuple[Dim, ...]] = []
         self._told: list[Told | None] = []
@@ -164,7 +170,9 @@ class Padder:
         self.dims.append(tuple(dims))
         for dim in dims:
             if len(dim) > 1 and varies(dim):
-                self._merged.setdefault(size_of(dim, self.graph), dim)
+                size = size_of(dim, self.graph)
+                if self._latest or size not in self._merged:
+                    self._merged[size] = dim
         return len(self.values) - 1
 
     def inferred(self, op: Op, specs: Sequence[Spec]) -> Spec:

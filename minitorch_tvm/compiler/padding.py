@@ -388,11 +388,16 @@ _RULES: dict[type, Rule] = {
 
 def padded(graph: Graph, varying: Varying) -> Padded | None:
     """``graph`` with room for what varies; None if something that depends on it has no rule."""
+    first = _padded(graph, varying, latest=False)
+    return _padded(graph, varying, latest=True) if first is None else first
+
+
+def _padded(graph: Graph, varying: Varying, *, latest: bool) -> Padded | None:
     products: dict[int, Dim] = {}
     try:
         while True:
             try:
-                return Padder(graph, varying, products, _RULES).run()
+                return Padder(graph, varying, products, _RULES, latest=latest).run()
             except IsProduct as found:
                 size = found.extent.size(graph)
                 if size in products or len(products) == _MOST_PRODUCTS:

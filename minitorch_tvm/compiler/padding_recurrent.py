@@ -127,7 +127,7 @@ def _back(p: Padder, op: RecurrenceBackward, v: Value, xs: Sequence[int]) -> int
     sequence = _Steps(p, v.inputs[0], ct, op.reverse)
     states = p.sources.get(y)
     if states is None or p.values[states].shape[0] != op.layout(sequence.room).rows:
-        raise Refused
+        states = _with_room(p, op, sequence, y)
     given, inside = sequence.placed(ct)
     given = p.broadcast(ew.Where(), inside, given, p.full(0, v.dtype))
     found = p.make(op, (given, w, states, *last), [(sequence.room + 1,), rows, width])
@@ -135,6 +135,38 @@ def _back(p: Padder, op: RecurrenceBackward, v: Value, xs: Sequence[int]) -> int
     # Of a sequence at the end of the room all rows are; else only the last one, of h0.
     starts = [] if op.reverse else [partial(length_of, v.inputs[0], 0)]
     return sequence.rows(found, dim, sequence.behind(dim, starts))
+
+
+def _with_room(p: Padder, op: RecurrenceBackward, sequence: _Steps, y: int) -> int:
+    """Rows of a forward pass that is not in the graph, where they are if there is room."""
+    _, rows, hidden = p.dims[y]
+    lstm, room = op.cell == "lstm", sequence.room
+    lengths = [room + 1] * (1 + lstm) + [room] * KEPT[op.cell]
+    count = sum(lengths)
+    every: Dim = (count,)
+
+    def line(values: Sequence[float | int], dtype: dt.DType) -> int:
+        """A value for each block, along its rows."""
+        pairs = zip(lengths, values, strict=True)
+        parts = [p.make(mv.Full((n,), value, dtype), (), [(n,)]) for n, value in pairs]
+        return parts[0] if len(parts) == 1 else p.make(mv.Cat(0), parts, [every])
+
+    starts = [sum(lengths[:k]) for k in range(len(lengths))]
+    position = p.along([every], 0)
+    offset = p.broadcast(ew.Sub(), position, line(starts, dt.int32))
+    if op.reverse:
+        inside = p.broadcast(ew.Le(), sequence.lacking, offset)
+    else:
+        ends = p.broadcast(ew.Sub(), line(lengths, dt.int32), sequence.lacking)
+        inside = p.broadcast(ew.Lt(), offset, ends)
+    ahead = line([k + op.reverse for k in range(len(lengths))], dt.int32)
+    place = p.broadcast(ew.Sub(), position, p.broadcast(ew.Mul(), ahead, sequence.lacking))
+    found = p.taken(y, 0, place, every)
+    # As IDLE sums make them: of an LSTM f, the second plane behind states and cells, is 1.
+    rest = line([float(lstm and k == 3) for k in range(len(lengths))], p.values[y].dtype)
+    shape = (count, 1, 1)
+    inside, rest = (p.make(mv.Reshape(shape), (x,), [every, ONE, ONE]) for x in (inside, rest))
+    return p.make(ew.Where(), (inside, found, rest), [every, rows, hidden])
 
 
 RECURRENT: dict[type, Rule] = {Recurrence: _recurrence, RecurrenceBackward: _back}

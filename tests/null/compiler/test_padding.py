@@ -13,8 +13,11 @@ import minitorch_tvm as mt
 import minitorch_tvm.nn.functional as F
 from minitorch_tvm import sites, varying
 from minitorch_tvm.ir.graph import Graph, evaluate, verify
-from minitorch_tvm.ir.node import BUFFER
+from minitorch_tvm.ir.node import BUFFER, apply
+from minitorch_tvm.ir.op import intern
+from minitorch_tvm.ops.recurrent import GATES, Recurrence
 from minitorch_tvm.sites import History
+from minitorch_tvm.tensor import Tensor
 
 SIZES = (
     *((7, 11), (19, 23), (27, 31), (13, 12), (9, 17), (18, 29), (24, 19), (16, 20), (22, 15)),
@@ -62,8 +65,48 @@ def _layer(kind: Any, **options: Any) -> Callable[[int, int], Any]:
     def case(n: int, m: int) -> Any:
         layer = kind(C, 4, **options)
         _LEAVES.extend(layer.parameters())
-        y, last = layer(x(n, 3, C))
+        count = layer.num_layers * (1 + layer.bidirectional)
+        first = [x(count, 3, 4) for _ in range(1 + (kind is mt.nn.LSTM))]
+        y, last = layer(x(n, 3, C), tuple(first) if len(first) > 1 else first[0])
         return trained(y, *(last if isinstance(last, tuple) else (last,)))
+
+    return case
+
+
+def _read_first(kind: Any, **options: Any) -> Callable[[int, int], Any]:
+    """The same, of which the result is evaluated before gradients are."""
+
+    def case(n: int, m: int) -> Any:
+        layer = kind(C, 4, **options)
+        _LEAVES.extend(layer.parameters())
+        y, last = layer(x(n, 3, C))
+        ends = last if isinstance(last, tuple) else (last,)
+        total = (y * y).sum() + sum((r * r).sum() for r in ends)
+        mt.eval(total)
+        total.backward()
+        return [leaf.grad for leaf in _LEAVES]
+
+    return case
+
+
+def _tagged(n: int, m: int) -> Any:
+    """A label for every word: what the layer has as words of texts are texts of words here."""
+    layer = mt.nn.LSTM(C, 4, batch_first=True)
+    _LEAVES.extend(layer.parameters())
+    scores = layer(x(3, n, C))[0] @ x(4, 5)
+    loss = F.cross_entropy(scores.reshape(-1, 5), i(3, n).reshape(-1))
+    loss.backward()
+    return [loss, *(leaf.grad for leaf in _LEAVES)]
+
+
+def _kept(cell: str, reverse: bool) -> Callable[[int, int], Any]:
+    """All that a recurrence keeps for its gradients."""
+
+    def case(n: int, m: int) -> Any:
+        op, width = intern(Recurrence(cell, reverse, True)), 4 * GATES[cell]
+        last = {"lstm": [x(3, 4)], "gru": [x(width)]}.get(cell, [])
+        given = (x(n, 3, width), x(width, 4), x(3, 4), *last)
+        return (Tensor._wrap(apply(op, *(t.detach().node for t in given))),)
 
     return case
 
@@ -426,6 +469,15 @@ CASES |= {
     "texts": _texts,
     "packed for an lstm": _packed(mt.nn.LSTM, bidirectional=True),
     "packed for two gru": _packed(mt.nn.GRU, num_layers=2),
+    "read first, lstm": _read_first(mt.nn.LSTM, bidirectional=True),
+    "read first, gru": _read_first(mt.nn.GRU, bidirectional=True),
+    "read first, rnn": _read_first(mt.nn.RNN, bidirectional=True),
+    "tagged": _tagged,
+    "rows of an lstm": _kept("lstm", False),
+    "rows of an lstm, backward": _kept("lstm", True),
+    "rows of a gru": _kept("gru", False),
+    "rows of a gru, backward": _kept("gru", True),
+    "rows of a layer without gates": _kept("tanh", True),
     "lstm, read": _read(mt.nn.LSTM, bidirectional=True),
     "gru, read": _read(mt.nn.GRU, bidirectional=True),
 }
