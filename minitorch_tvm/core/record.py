@@ -76,11 +76,16 @@ class _Later:
 
 
 def _first_init(cls: Any, sealed: bool) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        _complete(cls)
-        cls.__init__(self, *args, **kwargs)
+    compiled: Any = None
 
-    __init__.sealed = sealed  # type: ignore[attr-defined]
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal compiled
+        if compiled is None:  # somebody may have put something around this one
+            compiled = _init(cls, dataclasses.fields(cls), sealed)
+            if vars(cls)["__init__"] is __init__:
+                cls.__init__ = compiled
+        compiled(self, *args, **kwargs)
+
     return __init__
 
 
@@ -96,14 +101,10 @@ def _complete(cls: Any) -> None:
         dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
         if undocumented:
             cls.__doc__ = None
-        fields = dataclasses.fields(cls)
         if eq:
-            names = [f.name for f in fields if f.compare]
+            names = [f.name for f in dataclasses.fields(cls) if f.compare]
             # Of one name this would not make a tuple, in which a NaN equals itself.
             cls._compared = attrgetter(*((*names, *names[:1]) or ("__class__",)))
-        sealed = getattr(vars(cls)["__init__"], "sealed", None)
-        if sealed is not None:
-            cls.__init__ = _init(cls, fields, sealed)
 
 
 def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], sealed: bool) -> Any:

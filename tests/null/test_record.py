@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
@@ -188,3 +189,22 @@ def test_threads_may_need_a_class_at_the_same_time() -> None:
         with ThreadPoolExecutor(4) as pool:
             made = [f.result() for f in [pool.submit(make) for _ in range(4)]]
         assert made == [Fresh(1, (), [2])] * 4
+
+
+def test_what_somebody_puts_around_making_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    @record
+    class Watched:
+        x: int
+        y: int = 2
+
+    made: list[int] = []
+    original = Watched.__init__
+
+    @functools.wraps(original)
+    def noted(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        made.append(self.x)
+
+    monkeypatch.setattr(Watched, "__init__", noted)
+    assert (Watched(1), Watched(3, y=4)) == (Watched(1), Watched(3, 4))
+    assert made == [1, 3, 1, 3]

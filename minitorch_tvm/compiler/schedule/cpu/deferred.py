@@ -36,7 +36,7 @@ def _deferred(name: str, *ops: type[Any], module: str = "") -> Rule:
         return make(code, cpu)
 
     rule.__name__ = name
-    rule.__doc__ = f"See :mod:`.{name}`."
+    rule.__doc__ = f"See :mod:`.{module or name}`."
     return rule
 
 
