@@ -13,7 +13,7 @@ from ..ir.program import Library, Program, host_name
 def compile_graph(graph: Graph, library: Library | None = None) -> Program:
     """:func:`.api.compile_graph`; the first call imports the stages behind the front."""
     if library is None or not library.has(host_name(config.CONFIG.isa)):
-        tvm_api.load_ahead()  # else TVM may have nothing to do
+        prepare()  # else TVM may have nothing to do
     name = f"{__name__}.api"
     with collector.put_off(stays=name not in sys.modules):
         program: Program = importlib.import_module(name).compile_graph(graph, library)

@@ -148,8 +148,9 @@ class Padder:
             return (size,)
         row = size_of(part_of[1:], self.graph)
         if len(part_of) > 1 and row and size % row == 0:
-            for found in self.of_size(size // row):
-                return product((found, *part_of[1:]))
+            rows = self.of_size(size // row)
+            if rows:
+                return product((rows[0], *part_of[1:]))
         if size > 1 and size not in self._extents and size not in self._products:
             if size in self._merged:
                 return self._merged[size]

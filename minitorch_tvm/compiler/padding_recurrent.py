@@ -16,7 +16,7 @@ from ..core import dtype as dt
 from ..ir.graph import Graph, Value
 from ..ops import elementwise as ew
 from ..ops import movement as mv
-from ..ops.recurrent import GATES, IDLE, KEPT, WIDTH, Layout, Recurrence, RecurrenceBackward
+from ..ops.recurrent import IDLE, WIDTH, Recurrence, RecurrenceBackward
 from .dims import ONE, Dim, Extent, Refused, room_of, same, varies
 from .padder import Padder, Rule
 from .room import length_of
@@ -27,12 +27,16 @@ def _lacking(i: int, room: int, graph: Graph) -> int:
     return room - length_of(i, 0, graph)
 
 
-def _first_of(block: int, i: int, cell: str, keeps: bool, graph: Graph) -> int:
-    """The first row of a block behind that of states."""
-    layout = Layout(cell, False, keeps, length_of(i, 0, graph))
-    if cell == "lstm":
-        return int(layout.cells if block == 0 else layout.kept(block - 1, 0))
-    return int(layout.kept(block, 0))
+def _start_of(block: int, op: Recurrence, i: int, graph: Graph) -> int:
+    """The first row of a block of what a recurrence over the value ``i`` gives."""
+    return int(sum(op.layout(length_of(i, 0, graph)).blocks[:block]))
+
+
+def _along(p: Padder, lengths: Sequence[int], values: Sequence[float], dtype: dt.DType) -> int:
+    """A line of so many elements of each of these values, one value behind the other."""
+    pairs = zip(lengths, values, strict=True)
+    parts = [p.make(mv.Full((n,), value, dtype), (), [(n,)]) for n, value in pairs]
+    return parts[0] if len(parts) == 1 else p.make(mv.Cat(0), parts, [(sum(lengths),)])
 
 
 class _Steps:
@@ -46,37 +50,35 @@ class _Steps:
         self.dim, self.room = dim, room_of(dim)
         self.lacking = p.count(partial(_lacking, i, self.room))
 
-    def placed(self, x: int) -> tuple[int, int]:
-        """A value of these steps where the kernel takes them from, and which of them there are."""
+    def placed(self, x: int, other: int) -> int:
+        """A value of these steps where the kernel takes them from, and ``other`` where there is
+        only room."""
         p = self.p
-        others = [ONE] * (len(p.dims[x]) - 1)
-        if not self.reverse:
-            inside = p.inside([self.dim, *others], (0,))
-            assert inside is not None
-            return x, inside
-        every: Dim = (self.room,)
-        place = p.broadcast(ew.Sub(), p.along([every], 0), self.lacking)
-        moved = p.taken(x, 0, place, every)
-        place = p.broadcast(ew.Sub(), p.along([every, *others], 0), self.lacking)
-        return moved, p.broadcast(ew.Le(), p.full(0, dt.int32), place)
+        behind = [ONE] * (len(p.dims[x]) - 1)
+        if self.reverse:
+            every: Dim = (self.room,)
+            place = p.broadcast(ew.Sub(), p.along([every], 0), self.lacking)
+            x = p.taken(x, 0, place, every)
+            inside = p.broadcast(ew.Le(), self.lacking, p.along([every, *behind], 0))
+        else:
+            found = p.inside([self.dim, *behind], (0,))
+            assert found is not None
+            inside = found
+        return p.broadcast(ew.Where(), inside, x, other)
 
-    def rows(self, x: int, dim: Dim, steps_ahead: int) -> int:
-        """Rows of ``x`` at positions ``steps_ahead`` times as far on as steps are lacking."""
+    def seen(self, x: int, v: Value, starts: Sequence[Callable[[Graph], int]]) -> int:
+        """Rows of ``x`` where the value at hand has them: blocks begin at ``starts``, behind the
+        first, and each of them is as much longer as steps are lacking."""
         p = self.p
+        dim = p.whole(p.at, 0, v.shape[0])
         if not varies(dim) or len(dim) != 1:
             raise Refused
-        moved = p.broadcast(ew.Mul(), steps_ahead, self.lacking)
-        return p.taken(x, 0, p.broadcast(ew.Add(), p.along([dim], 0), moved), dim)
-
-    def behind(self, dim: Dim, starts: Sequence[Callable[[Graph], int]]) -> int:
-        """How many of these are at or before each position, and one if the sequence is at the end
-        of the room."""
-        p = self.p
-        place, count = p.along([dim], 0), p.full(int(self.reverse), dt.int32)
+        place, ahead = p.along([dim], 0), p.full(int(self.reverse), dt.int32)
         for start in starts:
             reached = p.broadcast(ew.Le(), p.count(start), place)
-            count = p.broadcast(ew.Add(), count, p.broadcast(ew.Cast(dt.int32), reached))
-        return count
+            ahead = p.broadcast(ew.Add(), ahead, p.broadcast(ew.Cast(dt.int32), reached))
+        moved = p.broadcast(ew.Mul(), ahead, self.lacking)
+        return p.taken(x, 0, p.broadcast(ew.Add(), place, moved), dim)
 
 
 def _of_one_size(p: Padder, w: int, hidden: Dim) -> None:
@@ -93,24 +95,15 @@ def _recurrence(p: Padder, op: Recurrence, v: Value, xs: Sequence[int]) -> int:
         same(p.dims[state][0], rows)
     if not varies(steps):
         return p.make(op, xs, [(v.shape[0],), rows, hidden])
-    i = v.inputs[0]
+    i, idle = v.inputs[0], IDLE[op.cell]
     sequence = _Steps(p, i, x, op.reverse)
-    given, inside = sequence.placed(x)
-    dtype, size = v.dtype, room_of(hidden)
-    shut = [p.make(mv.Full((size,), sums, dtype), (), [hidden]) for sums in IDLE[op.cell]]
-    line = shut[0]
-    if len(shut) > 1:
-        line = p.make(mv.Cat(0), shut, [(GATES[op.cell] * size,)])
-    given = p.broadcast(ew.Where(), inside, given, line)
-    every: Dim = (op.layout(sequence.room).rows,)
-    found = p.make(op, (given, w, h0, *rest), [every, rows, hidden])
+    given = sequence.placed(x, _along(p, [room_of(hidden)] * len(idle), idle, v.dtype))
+    layout = op.layout(sequence.room)
+    found = p.make(op, (given, w, h0, *rest), [(layout.rows,), rows, hidden])
     # The only c of an LSTM that keeps nothing is behind as many rows, wherever the states are.
-    blocks = KEPT[op.cell] + (op.cell == "lstm") if op.keeps else int(op.cell == "lstm")
-    if op.reverse and not op.keeps:
-        blocks = 0
-    starts = [partial(_first_of, n, i, op.cell, op.keeps) for n in range(blocks)]
-    dim = p.whole(p.at, 0, v.shape[0])
-    seen = sequence.rows(found, dim, sequence.behind(dim, starts))
+    blocks = 1 if op.reverse and not op.keeps else len(layout.blocks)
+    starts = [partial(_start_of, n, op, i) for n in range(1, blocks)]
+    seen = sequence.seen(found, v, starts)
     p.sources[seen] = found
     return seen
 
@@ -128,44 +121,36 @@ def _back(p: Padder, op: RecurrenceBackward, v: Value, xs: Sequence[int]) -> int
     states = p.sources.get(y)
     if states is None or p.values[states].shape[0] != op.layout(sequence.room).rows:
         states = _with_room(p, op, sequence, y)
-    given, inside = sequence.placed(ct)
-    given = p.broadcast(ew.Where(), inside, given, p.full(0, v.dtype))
+    given = sequence.placed(ct, p.full(0, v.dtype))
     found = p.make(op, (given, w, states, *last), [(sequence.room + 1,), rows, width])
-    dim = p.whole(p.at, 0, v.shape[0])
     # Of a sequence at the end of the room all rows are; else only the last one, of h0.
     starts = [] if op.reverse else [partial(length_of, v.inputs[0], 0)]
-    return sequence.rows(found, dim, sequence.behind(dim, starts))
+    return sequence.seen(found, v, starts)
 
 
 def _with_room(p: Padder, op: RecurrenceBackward, sequence: _Steps, y: int) -> int:
     """Rows of a forward pass that is not in the graph, where they are if there is room."""
     _, rows, hidden = p.dims[y]
-    lstm, room = op.cell == "lstm", sequence.room
-    lengths = [room + 1] * (1 + lstm) + [room] * KEPT[op.cell]
-    count = sum(lengths)
+    lengths = op.layout(sequence.room).blocks
+    count, blocks = sum(lengths), range(len(lengths))
     every: Dim = (count,)
-
-    def line(values: Sequence[float | int], dtype: dt.DType) -> int:
-        """A value for each block, along its rows."""
-        pairs = zip(lengths, values, strict=True)
-        parts = [p.make(mv.Full((n,), value, dtype), (), [(n,)]) for n, value in pairs]
-        return parts[0] if len(parts) == 1 else p.make(mv.Cat(0), parts, [every])
-
-    starts = [sum(lengths[:k]) for k in range(len(lengths))]
     position = p.along([every], 0)
-    offset = p.broadcast(ew.Sub(), position, line(starts, dt.int32))
+    starts = _along(p, lengths, [sum(lengths[:n]) for n in blocks], dt.int32)
+    offset = p.broadcast(ew.Sub(), position, starts)
     if op.reverse:
         inside = p.broadcast(ew.Le(), sequence.lacking, offset)
     else:
-        ends = p.broadcast(ew.Sub(), line(lengths, dt.int32), sequence.lacking)
+        ends = _along(p, lengths, lengths, dt.int32)
+        ends = p.broadcast(ew.Sub(), ends, sequence.lacking)
         inside = p.broadcast(ew.Lt(), offset, ends)
-    ahead = line([k + op.reverse for k in range(len(lengths))], dt.int32)
+    ahead = _along(p, lengths, [n + op.reverse for n in blocks], dt.int32)
     place = p.broadcast(ew.Sub(), position, p.broadcast(ew.Mul(), ahead, sequence.lacking))
     found = p.taken(y, 0, place, every)
     # As IDLE sums make them: of an LSTM f, the second plane behind states and cells, is 1.
-    rest = line([float(lstm and k == 3) for k in range(len(lengths))], p.values[y].dtype)
-    shape = (count, 1, 1)
-    inside, rest = (p.make(mv.Reshape(shape), (x,), [every, ONE, ONE]) for x in (inside, rest))
+    other = [float(op.cell == "lstm" and n == 3) for n in blocks]
+    rest = _along(p, lengths, other, p.values[y].dtype)
+    line = (every, ONE, ONE)
+    inside, rest = (p.make(mv.Reshape((count, 1, 1)), (x,), line) for x in (inside, rest))
     return p.make(ew.Where(), (inside, found, rest), [every, rows, hidden])
 
 

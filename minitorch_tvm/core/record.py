@@ -81,7 +81,7 @@ def _first_init(cls: Any, sealed: bool) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal compiled
         if compiled is None:  # somebody may have put something around this one
-            compiled = _init(cls, dataclasses.fields(cls), sealed)
+            compiled = _init(cls, sealed)
             if vars(cls)["__init__"] is __init__:
                 cls.__init__ = compiled
         compiled(self, *args, **kwargs)
@@ -107,11 +107,11 @@ def _complete(cls: Any) -> None:
             cls._compared = attrgetter(*((*names, *names[:1]) or ("__class__",)))
 
 
-def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], sealed: bool) -> Any:
+def _init(cls: Any, sealed: bool) -> Any:
     """The function that sets all fields."""
     known: dict[str, Any] = {"_absent": MISSING, "_set": object.__setattr__}
     parameters, lines = [], []
-    for f in fields:
+    for f in dataclasses.fields(cls):
         value = f.name
         if f.default_factory is not MISSING:
             known[f"_make_{f.name}"] = f.default_factory
@@ -150,6 +150,8 @@ def _delete_nothing(self: Any, name: str) -> None:
 
 
 def _eq(self: Any, other: Any) -> bool:
+    if other is self:
+        return True
     if other.__class__ is not self.__class__:
         return NotImplemented
     return bool(self._compared(self) == self._compared(other))

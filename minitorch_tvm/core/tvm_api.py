@@ -224,8 +224,10 @@ def load_ahead() -> None:
         return
     folder = _library_folder()
     # As in _load_runtime, and before what would load it for itself alone.
-    libraries = {folder / "libtvm_runtime.so": os.RTLD_GLOBAL}
-    libraries[folder / "libtvm_compiler.so"] = os.RTLD_LOCAL
+    libraries = {
+        folder / "libtvm_runtime.so": os.RTLD_GLOBAL,
+        folder / "libtvm_compiler.so": os.RTLD_LOCAL,
+    }
     linker = importlib.util.find_spec("tvm_ffi_orcjit")
     if linker is not None and linker.origin is not None:
         path = Path(linker.origin).parent / "lib" / "libtvm_ffi_orcjit.so"

@@ -87,11 +87,17 @@ class Layout:
         return first + self.steps * plane + time
 
     @property
+    def blocks(self) -> list[Any]:
+        """How many rows there are of states, of an LSTM's c, and of each plane that is kept."""
+        found = [self.steps + 1]
+        if self.cell == "lstm":
+            found.append(self.steps + 1 if self.keeps else 1)
+        return [*found, *[self.steps] * (KEPT[self.cell] if self.keeps else 0)]
+
+    @property
     def rows(self) -> Any:
         """How many rows there are."""
-        if self.keeps:
-            return self.kept(KEPT[self.cell], 0)
-        return self.cells + (1 if self.cell == "lstm" else 0)
+        return sum(self.blocks)
 
 
 def row(x: Node, number: int) -> Node:

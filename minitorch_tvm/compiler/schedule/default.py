@@ -19,18 +19,8 @@ from ..loops import Stage, const, var
 from ..lower import KernelCode
 from ..scalars import unless
 from ..target import CpuTarget
+from .cpu import deferred
 from .cpu.combine import Combine
-from .cpu.deferred import (
-    attention,
-    factor,
-    leader,
-    orthogonal,
-    paths,
-    recurrence,
-    scan,
-    sort,
-    spectra,
-)
 from .cpu.elementwise import elementwise
 
 
@@ -105,6 +95,12 @@ def _compute(result: Lazy | Reduce, name: str) -> Any:
     return where
 
 
+_STEPWISE = (
+    *(deferred.scan, deferred.leader, deferred.paths, deferred.sort, deferred.recurrence),
+    *(deferred.attention, deferred.factor, deferred.orthogonal, deferred.spectra),
+)
+
+
 def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
     """One serial stage: the kernel as TVM lowers it."""
     graph, kernel = code.graph, code.kernel
@@ -117,7 +113,7 @@ def schedule(code: KernelCode, cpu: CpuTarget) -> tuple[str, list[Stage]]:
         return "default", stages
     # What goes from element to element, a tensor expression cannot say.  Without vectors, as TVM's
     # own passes take those of a cell's variables apart.
-    for rule in (scan, leader, paths, sort, recurrence, attention, factor, orthogonal, spectra):
+    for rule in _STEPWISE:
         stages = rule(code, replace(cpu, vector_bytes=1))
         if stages is not None:
             return "default", stages

@@ -9,22 +9,8 @@ from ...loops import Stage
 from ...lower import KernelCode
 from ...streams import closed
 from ...target import CpuTarget
-from . import gemm_tiling
-from .deferred import (
-    Rule,
-    attention,
-    convolution,
-    factor,
-    leader,
-    orthogonal,
-    paths,
-    recurrence,
-    scan,
-    scatter,
-    sort,
-    spectra,
-    window,
-)
+from . import deferred, gemm_tiling
+from .deferred import Rule
 from .elementwise import elementwise
 from .generic import generic
 from .product import product
@@ -37,19 +23,19 @@ RULES: tuple[Rule, ...] = (
     transpose,  # no anchor, and something is read along another dimension
     elementwise,  # no anchor
     product,  # Matmul of floating point
-    convolution,  # the three convolutions
+    deferred.convolution,  # the three convolutions
     reduction,  # one reduction over whole dimensions: long rows, columns
-    scatter,  # gradients of gathers
-    scan,  # running sums
-    leader,  # running extremes
-    paths,  # of labels through frames
-    sort,
-    attention,  # of many positions
-    recurrence,  # layers that go on from step to step
-    factor,  # triangular factors of matrices
-    orthogonal,  # those with orthonormal columns
-    spectra,  # eigenvalues and singular values
-    window,  # pooling: few terms per element, written out
+    deferred.scatter,  # gradients of gathers
+    deferred.scan,  # running sums
+    deferred.leader,  # running extremes
+    deferred.paths,  # of labels through frames
+    deferred.sort,
+    deferred.attention,  # of many positions
+    deferred.recurrence,  # layers that go on from step to step
+    deferred.factor,  # triangular factors of matrices
+    deferred.orthogonal,  # those with orthonormal columns
+    deferred.spectra,  # eigenvalues and singular values
+    deferred.window,  # pooling: few terms per element, written out
     generic,  # anything else: one accumulator per element
 )
 

@@ -474,7 +474,7 @@ def _cycles(pb: Problem, cpu: CpuTarget, mr: int, nv: tuple[int, int], direct: b
 
     full, last = nv
     cost = blocks * ((ceil_div(vectors, full) - 1) * block(full) + block(last))
-    if pb.triangles is not ALL and pb.triangles != ALL:
+    if pb.triangles != ALL:
         cost *= pb.triangles.share((pb.m, pb.n, pb.k), (mr, full * lanes))
     if not direct:
         cost += _PACK_CYCLES * pb.k * vectors
