@@ -59,6 +59,11 @@ def _dense(n: int, m: int) -> Any:
     return y, a.grad, w.grad, b.grad
 
 
+def _ends(last: Any) -> tuple[mt.Tensor, ...]:
+    """The final states of a recurrent layer."""
+    return last if isinstance(last, tuple) else (last,)
+
+
 def _layer(kind: Any, **options: Any) -> Callable[[int, int], Any]:
     """A recurrent layer of any number of steps, and its gradients."""
 
@@ -68,7 +73,7 @@ def _layer(kind: Any, **options: Any) -> Callable[[int, int], Any]:
         count = layer.num_layers * (1 + layer.bidirectional)
         first = [x(count, 3, 4) for _ in range(1 + (kind is mt.nn.LSTM))]
         y, last = layer(x(n, 3, C), tuple(first) if len(first) > 1 else first[0])
-        return trained(y, *(last if isinstance(last, tuple) else (last,)))
+        return trained(y, *_ends(last))
 
     return case
 
@@ -80,8 +85,7 @@ def _read_first(kind: Any, **options: Any) -> Callable[[int, int], Any]:
         layer = kind(C, 4, **options)
         _LEAVES.extend(layer.parameters())
         y, last = layer(x(n, 3, C))
-        ends = last if isinstance(last, tuple) else (last,)
-        total = (y * y).sum() + sum((r * r).sum() for r in ends)
+        total = (y * y).sum() + sum((r * r).sum() for r in _ends(last))
         mt.eval(total)
         total.backward()
         return [leaf.grad for leaf in _LEAVES]
@@ -128,8 +132,7 @@ def _packed(kind: Any, **options: Any) -> Callable[[int, int], Any]:
         _LEAVES.extend(layer.parameters())
         lengths = [max(1, n - k * m // 4) for k in range(5)]
         y, last = layer(rnn.pack_padded_sequence(x(5, n, C), lengths, batch_first=True))
-        ends = last if isinstance(last, tuple) else (last,)
-        return trained(rnn.pad_packed_sequence(y, batch_first=True)[0], *ends)
+        return trained(rnn.pad_packed_sequence(y, batch_first=True)[0], *_ends(last))
 
     return case
 
@@ -141,7 +144,7 @@ def _read(kind: Any, **options: Any) -> Callable[[int, int], Any]:
         layer = kind(C, 4, **options)
         with mt.no_grad():
             y, last = layer(x(n, 3, C))
-        return y, *(last if isinstance(last, tuple) else (last,))
+        return y, *_ends(last)
 
     return case
 
@@ -456,9 +459,6 @@ CASES: dict[str, Callable[[int, int], Any]] = {
         mt.einsum("nc,mc->nm", x(n, C), x(m, C)), mt.einsum("bnc,bnd->bcd", x(3, n, C), x(3, n, 4))
     ),
     "integers": lambda n, m: (i(n, m).sum(0), i(n).amax(), i(n, C).float().mean(0), i(n) // 2 % 3),
-}
-
-CASES |= {
     "lstm": _layer(mt.nn.LSTM),
     "lstm of two directions": _layer(mt.nn.LSTM, bidirectional=True),
     "two lstm": _layer(mt.nn.LSTM, num_layers=2),
