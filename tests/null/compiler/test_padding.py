@@ -115,7 +115,7 @@ def _kept(cell: str, reverse: bool) -> Callable[[int, int], Any]:
     return case
 
 
-def _texts(n: int, m: int) -> Any:
+def _batches(n: int, m: int) -> Any:
     """Batches of any size of sequences of any length, of which the last states are used, too."""
     layer = mt.nn.LSTM(C, 4, batch_first=True, bidirectional=True)
     _LEAVES.extend(layer.parameters())
@@ -466,7 +466,7 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "gru of two directions": _layer(mt.nn.GRU, bidirectional=True),
     "rnn": _layer(mt.nn.RNN, bidirectional=True),
     "rnn with relu": _layer(mt.nn.RNN, nonlinearity="relu", bidirectional=True),
-    "texts": _texts,
+    "batches for an lstm": _batches,
     "packed for an lstm": _packed(mt.nn.LSTM, bidirectional=True),
     "packed for two gru": _packed(mt.nn.GRU, num_layers=2),
     "read first, lstm": _read_first(mt.nn.LSTM, bidirectional=True),
