@@ -97,6 +97,11 @@ class Problem:
         """Whether columns are."""
         return self.col_pitch is not None
 
+    @property
+    def terms(self) -> int:
+        """Multiplications."""
+        return self.batch * self.m * self.n * self.k
+
     @cached_property
     def told_m(self) -> Expr:
         """The number of rows, as stages are told it: it is nowhere a distance in memory."""

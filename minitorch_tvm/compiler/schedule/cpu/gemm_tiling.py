@@ -26,6 +26,9 @@ _PANEL_SHARE = 0.35
 _PLACES = 0.5
 # What reading them again costs, against the arithmetic of a row block, where they do not fit that.
 _FAR_COLUMNS = 1.0
+# Where a tile has one panel, the first-level caches that it and a row block may be: it is read again
+# by the next block only.
+_ALONE_BYTES = 1.5
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
@@ -75,6 +78,9 @@ _SHORT_PART = 10
 # are turned in registers, and of another, to lines that the caches have lost meanwhile; of squares
 # with AVX-512.
 _TURNED_CYCLES, _ACROSS_CYCLES, _WIDE_TURNED_CYCLES = 1.5, 2.25, 0.6
+# Products of so few terms have so few sums in a tile: they take a microsecond in any case, and LLVM
+# as long for a tile of many as for that of a large product.
+FEW_TERMS, FEW_SUMS = 1 << 17, 8
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 # What reading columns in place must be estimated to save where packing them is cheaper by itself.
@@ -126,6 +132,8 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     for direct in (False, True):
         for nv in range(1, 9):
             top = min(pb.m, (registers - nv - 1) // nv)
+            if pb.terms < FEW_TERMS:
+                top = min(top, FEW_SUMS // nv)
             if top < 1 or nv > vectors:
                 continue
             if direct and not (
@@ -177,7 +185,9 @@ def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
 
 def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     """With tiles of all rows and one panel, which the thread packs that computes it."""
-    k_block, blocks = _k_block(pb, cpu, t.mr, t.nr, False), ceil_div(pb.m, t.mr)
+    near = pb.k * (t.mr + t.nr) * pb.itemsize <= _ALONE_BYTES * cpu.l1_bytes
+    k_block = pb.k if near else _k_block(pb, cpu, t.mr, t.nr, False)
+    blocks = ceil_div(pb.m, t.mr)
     return replace(t, k_block=k_block, row_group=blocks, panel_group=1, own_panels=True)
 
 
