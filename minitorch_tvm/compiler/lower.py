@@ -6,7 +6,7 @@ functions of an index, and a way to finish an output element.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -50,6 +50,30 @@ class KernelCode:
             memory = pointer_buffer(own, value.dtype.name, f"b{v}", self._wide)
             self.buffers[key] = replace(memory, overwritten=v in self.overwrites)
         return self.buffers[key]
+
+    def below(self, v: int) -> set[int]:
+        """The memory that ``v`` is computed from."""
+        found, waiting = set(), [v]
+        while waiting:
+            v = waiting.pop()
+            if self.is_memory(v):
+                found.add(v)
+            else:
+                waiting.extend(self.graph.values[v].inputs)
+        return found
+
+    def tell(self, memory: Iterable[int], shapes: Collapse, sizes: Sequence[Expr]) -> None:
+        """Have stages know merged dimensions of memory by what they are told, see :mod:`.loops`.
+
+        Before anything is read or stored: how far lines are apart is then not in the code.
+        """
+        for v in memory:
+            value = self.graph.values[v]
+            own = shapes.of(value.shape)
+            buffer = self.buffer(v, own)
+            known = tuple(1 if n == 1 else size for n, size in zip(own, sizes, strict=True))
+            key = v if own == value.shape else self._collapsed[v, own]
+            self.buffers[key] = replace(buffer, shape=known)
 
     _collapsed: dict[tuple[int, Shape], int] = field(default_factory=dict)
 

@@ -137,6 +137,31 @@ def test_another_size_needs_no_other_function(
         np.testing.assert_array_equal(a, b)
 
 
+CHANNELS: dict[str, Callable[[int], mt.Tensor]] = {
+    "sum of short columns": lambda c: _values((16, c)).sum(0),
+    "largest of short columns": lambda c: _values((16, c)).amax(0),
+    "one of short columns": lambda c: _values((16, c)).argmax(0),
+    "sum over batch and pixels": lambda c: _values((64, c, 96)).square().sum((0, 2)),
+    "largest over batch and pixels": lambda c: _values((64, c, 96)).amax((0, 2)),
+}
+
+
+@pytest.mark.parametrize("case", CHANNELS)
+@pytest.mark.parametrize("sizes", [(28, 40), (82, 100)])
+def test_other_channels_need_no_other_function(
+    case: str, sizes: tuple[int, int], made: list[str]
+) -> None:
+    """As batch norm adds up in layers of many widths."""
+    first, second = sizes
+    mt.eval(CHANNELS[case](first))
+    assert made
+    made.clear()
+    shared = CHANNELS[case](second).numpy().copy()
+    assert not made
+    lazy.clear_cache()
+    np.testing.assert_array_equal(shared, CHANNELS[case](second).numpy())
+
+
 def _mlp() -> nn.Module:
     return nn.Sequential(
         nn.Linear(40, 64), nn.ReLU(), nn.Linear(64, 32), nn.LayerNorm(32), nn.Linear(32, 10)

@@ -458,7 +458,7 @@ def test_threads_own_equal_groups_of_columns(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 400 bytes: a tile that has some of the columns would end within lines."""
-    tiling = _tiling(100, 100, 10, False)
+    tiling = _tiling(100, 100, 14, False)
     assert tiling.panel_group * tiling.nr >= 100
     monkeypatch.setattr(gemm_tiling, "_SHARED_CYCLES", 0)
-    assert _tiling(100, 100, 10, False).panel_group == 1
+    assert _tiling(100, 100, 14, False).panel_group == 1

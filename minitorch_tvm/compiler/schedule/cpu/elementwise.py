@@ -9,7 +9,7 @@ for odd sizes and slows the compiler down.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ....core import dtype as dt
@@ -29,6 +29,7 @@ from ...loops import (
     minimum,
     number,
     parallel_stage,
+    quotient,
     seq,
     serial,
     store,
@@ -53,17 +54,23 @@ Along = Callable[[Expr, Expr, Callable[[Expr], Stmt]], Stmt]
 """What makes a loop from where it starts, how long it is, and what is done for one number."""
 
 
-def unravel(flat: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
+def unravel(flat: Expr, shape: Sequence[Expr]) -> tuple[Expr, ...]:
     """Index of the ``flat``-th element of ``shape`` in row-major order."""
+    strides: list[Expr] = [1] if shape else []
+    for n in shape[:0:-1]:
+        strides.append(strides[-1] * n)
     out: list[Expr] = []
     scope = Scope()
     first = True
-    for n, stride in zip(shape, contiguous_strides(shape), strict=True):
-        if n == 1:
+    for n, stride in zip(shape, strides[::-1], strict=True):
+        if isinstance(n, int) and n == 1:
             out.append(0)
             continue
-        i = flat if stride == 1 else scope.floordiv(flat, stride)
-        out.append(i if first else scope.floormod(i, n))
+        known = isinstance(stride, int)
+        i = flat if known and stride == 1 else (scope.floordiv if known else quotient)(flat, stride)
+        if not first:
+            i = scope.floormod(i, n) if isinstance(n, int) else i - quotient(i, n) * n
+        out.append(i)
         first = False
     return tuple(out)
 

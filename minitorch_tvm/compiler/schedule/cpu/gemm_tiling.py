@@ -26,8 +26,8 @@ _PANEL_SHARE = 0.35
 _PLACES = 0.5
 # What reading them again costs, against the arithmetic of a row block, where they do not fit that.
 _FAR_COLUMNS = 1.0
-# Where a tile has one panel, the first-level caches that it and a row block may be: it is read again
-# by the next block only.
+# Where a tile has one panel, the first-level caches that it and a row block may be: only the next
+# block reads it again.
 _ALONE_BYTES = 1.5
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10

@@ -14,6 +14,8 @@ Long sums are sums of sums (:mod:`.accumulate`).  Kernels of more than one reduc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 
 from ....core import dtype as dt
 from ....core.record import record
@@ -58,6 +60,9 @@ _MERGED = 4
 
 _COLUMNS = 8
 """Vectors of neighbouring results that are computed together: registers hold them."""
+
+_SHORT, _FEW = 128, 4096
+"""Rows, and elements of all columns, up to which stages are told how many columns there are."""
 
 _FAR, _FAR_APART = 12, 2
 """Second-level caches from which on what is read comes from memory, and from which on rows that are
@@ -117,6 +122,24 @@ class _Work:
             rows.places[m] = place
         return rows
 
+    @cached_property
+    def sizes(self) -> tuple[Expr, ...]:
+        """Extents as stages know them: how many results there are they may be told."""
+        told = not self.shapes.identity and (self.reduced[-1] or self.short)
+        every = zip(self.extents, self.reduced, strict=True)
+        return tuple(number(n, "size") if told and n > 1 and not r else n for n, r in every)
+
+    @property
+    def short(self) -> bool:
+        """Whether columns are so short that sums need not stay in registers."""
+        few = numel(self.summed) <= _SHORT and numel(self.extents) <= _FEW
+        return not self.reduced[-1] and few
+
+    @property
+    def told(self) -> tuple[Expr, ...]:
+        """The same of those that are kept."""
+        return tuple(n for n, r in zip(self.sizes, self.reduced, strict=True) if not r)
+
     def index(self, kept: tuple[Expr, ...], summed: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Input index from the two kinds of coordinates."""
         a, b = iter(kept), iter(summed)
@@ -169,7 +192,7 @@ def _accumulators(w: _Work, size: int) -> list[Memory]:
     return [local_buffer((size,), d, f"acc{i}") for i, d in enumerate(w.combine.dtypes)]
 
 
-def _reset(w: _Work, acc: list[Memory], size: int) -> list[Stmt]:
+def _reset(w: _Work, acc: list[Memory], size: Expr) -> list[Stmt]:
     def fill(b: Memory, value: Expr) -> Stmt:
         return serial(size, lambda i: store(b, value, i))
 
@@ -181,7 +204,7 @@ def _folds(w: _Work, additions: int) -> bool:
     return w.combine.kind == "sum" and w.combine.dtype.is_floating_point and additions > 2 * FOLD
 
 
-def _folded(w: _Work, acc: list[Memory], total: list[Memory], size: int, taken: Stmt) -> Stmt:
+def _folded(w: _Work, acc: list[Memory], total: list[Memory], size: Expr, taken: Stmt) -> Stmt:
     """Sum what ``taken`` takes from zero, and add it to the total."""
     (a,), (t,) = acc, total
     fold = serial(size, lambda x: store(t, load(t, x) + load(a, x), x))
@@ -207,17 +230,18 @@ def _columns(
     w: _Work,
     head: tuple[Expr, ...],
     first: Expr,
-    width: int,
+    several: tuple[Expr, int],
     outer: Range,
     done: Callable[[Expr, tuple[Expr, ...]], Stmt],
 ) -> Stmt:
-    """``width`` neighbouring results, ``done`` called for each."""
-    acc = _accumulators(w, width)
+    """Several neighbouring results (how many, and the most), ``done`` called for each."""
+    width, most = several
+    acc = _accumulators(w, most)
     start, length, extent = outer
     terms = numel(w.summed[1:])  # of one result, per entry of the outermost dimension
     additions = extent * terms
     long = _folds(w, additions)
-    total = _accumulators(w, width) if long else acc
+    total = _accumulators(w, most) if long else acc
 
     def folded(taken: Stmt) -> Stmt:
         return _folded(w, acc, total, width, taken)
@@ -275,6 +299,8 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         near=cpu.l1_bytes,
         far=nbytes >= (_FAR if pitch < PAGE_BYTES else _FAR_APART) * cpu.l2_bytes,
     )
+    if w.sizes != w.extents:
+        code.tell(code.below(source), shapes, w.sizes)
     results = numel(w.kept)
     terms = numel(w.summed)
     parts = 1
@@ -295,49 +321,76 @@ def _direct(w: _Work, cpu: CpuTarget) -> list[Stage]:
     return _column_stages(w, (0, number(terms, "terms") if told else terms, terms))
 
 
-def _blocks(w: _Work, shares: int = 1) -> list[tuple[int, int, int]]:
-    """(first column, block width, number of blocks): full blocks, then the remainder.
+_Block = tuple[int, int, int, bool]
 
-    If blocks are tiles, there are ``shares`` of them at least.
+
+def _blocks(w: _Work, shares: int = 1) -> list[_Block]:
+    """(first column, block width, number of blocks, whether the last may lack some).
+
+    Full blocks, then the remainder.  If blocks are tiles, there are ``shares`` of them at least.
+    Of short columns stages are told how many there are.
     """
     columns, width = w.kept[-1], _COLUMNS * w.lanes
+    if w.short:
+        return [(0, width, -(-columns // width), True)]
     if w.wide:
         near = w.near // 2 // sum(dt.by_name(d).itemsize for d in w.combine.dtypes)
         even = -(-numel(w.kept) // (shares * width)) * width
         width = max(width, min(near // width * width, even))
     width = min(columns, width)
     full, rest = divmod(columns, width)
-    return [(0, width, full)] + ([(full * width, rest, 1)] if rest else [])
+    last = [(full * width, rest, 1, False)] if rest else []
+    return [(0, width, full, False), *last]
 
 
 def _column_stages(w: _Work, whole: Range) -> list[Stage]:
     heads = w.kept[:-1]
     stages = []
-    for first, width, count in _blocks(w, _TILES):
+    for some in _blocks(w, _TILES):
 
-        def tile(t: Expr, first: int = first, width: int = width, count: int = count) -> Stmt:
-            *head, block = unravel(t, (*heads, count))
-            return _columns(
-                w,
-                tuple(head),
-                first + block * width,
-                width,
-                whole,
-                lambda j, acc: w.finish((*head, j), acc),
-            )
+        def tile(t: Expr, some: _Block = some) -> Stmt:
+            return _block(w, t, some, whole, lambda head, j, acc: w.finish((*head, j), acc))
 
-        stages.append(parallel_stage("reduce_columns", numel(heads) * count, tile))
+        stages.append(parallel_stage("reduce_columns", numel(heads) * some[2], tile))
     return stages
+
+
+def _block(
+    w: _Work,
+    t: Expr,
+    some: _Block,
+    outer: Range,
+    done: Callable[[tuple[Expr, ...], Expr, tuple[Expr, ...]], Stmt],
+) -> Stmt:
+    """One of some blocks of columns, of one of the places that results lie at."""
+    first, width, blocks, lacks = some
+    *heads, columns = w.told
+    told = lacks or (heads and blocks > 1)
+    *head, block = unravel(t, (*heads, number(blocks, "blocks") if told else blocks))
+    begin = first + block * width
+    count = minimum(width, columns - begin) if lacks else width
+
+    def one(j: Expr, acc: tuple[Expr, ...]) -> Stmt:
+        return done(tuple(head), j, acc)
+
+    return _columns(w, tuple(head), begin, (count, width), outer, one)
 
 
 def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
     """Cut the outermost reduced dimension; each tile reduces one part, a last stage merges."""
     extent = w.summed[0]
     size = -(-extent // parts)
-    together = min(results, _MERGED * w.lanes)
+    together = _MERGED * w.lanes
     blocks = -(-results // together)
-    shape = (parts, blocks * together)
-    partial = [w.code.builder.scratch_buffer(shape, d, "partial") for d in w.combine.dtypes]
+    pitch = blocks * together
+    partial = [
+        replace(
+            w.code.builder.scratch_buffer((parts, pitch), d, "partial"),
+            shape=(parts, number(pitch, "pitch")),
+        )
+        for d in w.combine.dtypes
+    ]
+    every = number(results, "results")
     single = len(w.summed) == 1 and w.reduced[-1]  # the cut dimension is the contiguous one
     # Lanes need constant trip counts, so the last part gets a stage of its own.
     full, rest = (extent // size, extent % size) if single else (-(-extent // size), 0)
@@ -351,31 +404,28 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
 
         if w.reduced[-1]:
             return serial(
-                results,
+                every,
                 lambda r: _rows(
-                    w, unravel(r, w.kept), (start, length, size), lambda acc: keep(r, acc)
+                    w, unravel(r, w.told), (start, length, size), lambda acc: keep(r, acc)
                 ),
                 "r",
             )
-        *heads, columns = w.kept
+        *heads, columns = w.told
+
+        def put(head: tuple[Expr, ...], j: Expr, acc: tuple[Expr, ...]) -> Stmt:
+            row: Expr = 0
+            for n, i in zip(heads, head, strict=True):
+                row = row * n + i
+            return keep(row * columns + j, acc)
+
         statements = []
-        for first, width, count in _blocks(w):
+        for some in _blocks(w):
 
-            def block(t: Expr, first: int = first, width: int = width, count: int = count) -> Stmt:
-                *head, b = unravel(t, (*heads, count))
-                row: Expr = 0
-                for n, i in zip(heads, head, strict=True):
-                    row = row * n + i
-                return _columns(
-                    w,
-                    tuple(head),
-                    first + b * width,
-                    width,
-                    (start, length, size),
-                    lambda j, acc: keep(row * columns + j, acc),
-                )
+            def block(t: Expr, some: _Block = some) -> Stmt:
+                return _block(w, t, some, (start, length, size), put)
 
-            statements.append(serial(numel(tuple(heads)) * count, block))
+            count = numel(w.kept[:-1]) * some[2]
+            statements.append(serial(number(count, "count") if heads else count, block))
         return seq(*statements)
 
     used = full + (1 if rest else 0)
@@ -408,13 +458,13 @@ def _parted(w: _Work, results: int, parts: int) -> list[Stage]:
             return scope.body(store(acc[0], new, x))
 
         def finish(x: Expr) -> Stmt:
-            return w.finish(unravel(first + x, w.kept), tuple(load(b, x) for b in acc))
+            return w.finish(unravel(first + x, w.told), tuple(load(b, x) for b in acc))
 
-        count = together if results % together == 0 else minimum(together, results - first)
+        count = together if results % together == 0 else minimum(together, every - first)
         return seq(
             [alloc(b) for b in acc],
             _reset(w, acc, together),
-            grid((every_part, together), take),
+            grid((every_part, count), take),
             serial(count, finish),
         )
 
