@@ -35,6 +35,7 @@ class _Merger:
         self.cluster = list(range(len(ordered)))  # group -> its cluster, named after one of them
         self.groups = {g: [g] for g in ordered}  # by cluster
         self.rows: dict[int, Rows | None] = {}  # by cluster; None: fits any space of its shape
+        self.readers: dict[tuple[Rows, int], list[int]] = {}  # of large values, along rows
         self.spans: list[tuple[int, int]] = []  # disjoint ranges of positions that clusters cover
         donated = {grouping.graph.outputs[out] for out, _ in grouping.graph.donated}
         for g in ordered:
@@ -64,7 +65,10 @@ class _Merger:
     def run(self) -> None:
         for g in self.ordered:
             if g in self.rows:
+                reduces = self.rows[g] is not None
                 self._join(g)
+                if reduces:
+                    self._beside(g)
 
     def _join(self, g: int) -> None:
         """Merge ``g`` with the kernels it reads, as far as possible."""
@@ -81,6 +85,30 @@ class _Merger:
             if len(joined) > 1:
                 self._merge(joined, space)
                 return
+
+    def _beside(self, g: int) -> None:
+        """Merge ``g`` with kernels that reduce the same rows of something, too."""
+        space = self.rows[self.cluster[g]]
+        assert space is not None
+        for v in self._large(g, space):
+            for h in self.readers.setdefault((space, v), []):
+                own, other = self.cluster[g], self.cluster[h]
+                if own != other and self.rows[other] == space and self._fits([own, other], space):
+                    self._merge([own, other], space)
+            self.readers[space, v].append(g)
+
+    def _large(self, g: int, space: Rows) -> list[int]:
+        """What a group reads from memory that is as large as all rows."""
+        found, seen, stack = [], set(), [self.g.groups[g].anchor]
+        while stack:
+            for x in self.g.values[stack.pop()].inputs:
+                if x not in seen:
+                    seen.add(x)
+                    if not self.g.stored(x):
+                        stack.append(x)
+                    elif numel(self.g.values[x].shape) == numel(space.shape):
+                        found.append(x)
+        return found
 
     def _merge(self, clusters: list[int], space: Rows) -> None:
         name, *others = clusters

@@ -43,11 +43,16 @@ def _moments_over_batch(x: Node) -> Moments:
     for Computing Sample Variances, 1979).
     """
     inner = tuple(range(2, len(x.shape)))
-    if x.shape[0] < 2 or numel(x.shape[2:]) < _SAMPLE:
+    if not _has_moments(x.shape, inner):
         return _moments(x, (0, *inner))
     means, _, within = _moments(x, inner)
     mean, _, between = _moments(means, (0,))
     return mean, b.sub(x, mean), b.add(mean_over(within, (0,), True), between)
+
+
+def _has_moments(shape: Shape, inner: Sequence[int]) -> bool:
+    """Whether every sample's channels have moments of their own."""
+    return shape[0] >= 2 and numel(tuple(shape[d] for d in inner)) >= _SAMPLE
 
 
 def _reciprocal_root(variance: Node, eps: float) -> Node:
@@ -101,13 +106,27 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
             kept = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
 
             def mean(value: Node) -> Node:
-                return f.div(f.reshape(f.sum(value, self.dims, False), kept), count)
+                return f.div(f.reshape(self._total(f, value), kept), count)
 
             d_x = f.mul(r, f.sub(f.sub(g, mean(g)), f.mul(unit, mean(gu))))
-        d_weight = None if weight is None else f.unbroadcast(along, weight.shape)
-        d_bias = None if bias is None else f.unbroadcast(ct, bias.shape)
+        d_weight = None if weight is None else self._gradient(f, along, weight.shape)
+        d_bias = None if bias is None else self._gradient(f, ct, bias.shape)
         rest = [n for n, there in zip((d_weight, d_bias), self.present, strict=True) if there]
         return None, d_x, None, None, *rest
+
+    def _total(self, f: Build, value: Node) -> Node:
+        """The sum over all that is normalised together, of every sample first as its moments are:
+        both sums are then taken from it at once."""
+        first, *inner = self.dims
+        if first == 0 and _has_moments(value.shape, inner):
+            return f.sum(f.sum(value, tuple(inner), False), (0,), False)
+        return f.sum(value, self.dims, False)
+
+    def _gradient(self, f: Build, value: Node, shape: Shape) -> Node:
+        """The same for what is the same all over that; else as broadcasting has it."""
+        if numel(shape) * numel(tuple(value.shape[d] for d in self.dims)) == numel(value.shape):
+            return f.reshape(self._total(f, value), shape)
+        return f.unbroadcast(value, shape)
 
 
 def _normalised(

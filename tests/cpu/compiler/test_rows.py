@@ -304,3 +304,48 @@ def test_bools_of_a_row_have_a_byte_each(shape: tuple[int, int], rng: np.random.
     found = run()
     with config.override(target="numpy"):
         np.testing.assert_allclose(found, run(), rtol=1e-9, atol=1e-12)
+
+
+def test_sums_of_the_same_rows_are_taken_at_once(rng: np.random.Generator) -> None:
+    """What several reductions read is read once, whoever uses them."""
+    a, c = (rng.standard_normal((70, 130)).astype("float32") for _ in range(2))
+    x, y = mt.tensor(a), mt.tensor(c)
+    found = [x.sum(1), (x * y).sum(1).exp(), (x - y).amax(1)]
+    mt.eval(*found)
+    assert kernels() == ["rows"]
+    wanted = [a.sum(1, dtype="float64"), np.exp((a * c).sum(1, dtype="float64")), (a - c).max(1)]
+    for one, true in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), true, rtol=1e-4, atol=1e-5)
+    # Rows of something else, of which not even the shape is the same, are not read with them.
+    mt.eval(x.sum(1), y.amax(1), x.sum(0))
+    assert len(kernels()) == 3
+
+
+def test_sums_that_wait_for_others_of_all_rows_are_taken_later(rng: np.random.Generator) -> None:
+    a = rng.standard_normal((70, 130))
+    x = mt.tensor(a)
+    first = x.sum(1)
+    scaled = x * first.sum()  # of all rows: the second sum cannot be taken beside the first
+    second, third = (scaled + 1).sum(1), (x * 2).sum(1)
+    mt.eval(first, second, third)
+    assert kernels().count("rows") >= 2
+    wanted = a.sum(1), (a * a.sum() + 1).sum(1), 2 * a.sum(1)
+    for found, true in zip((first, second, third), wanted, strict=True):
+        np.testing.assert_allclose(found.numpy(), true, rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 8, 8), (5, 3, 70), (2, 3, 5, 5), (6, 4)], ids=str)
+def test_both_sums_of_a_batch_norm_are_taken_at_once(
+    shape: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    """Its gradients by central differences; of large images one kernel reads both."""
+    a, c = rng.standard_normal(shape), mt.tensor(rng.standard_normal(shape))
+    w, b = (mt.tensor(rng.standard_normal(shape[1]), requires_grad=True) for _ in range(2))
+    x = mt.tensor(a, requires_grad=True)
+
+    def loss(*given: mt.Tensor) -> mt.Tensor:
+        y, weight, bias = given
+        return (F.batch_norm(y, None, None, weight, bias, training=True) * c).sum()
+
+    assert mt.autograd.gradcheck(loss, (x, w, b))
+    mt.eval(*mt.autograd.grad(loss(x, w, b), (x, w, b)))
