@@ -65,10 +65,10 @@ class _Merger:
     def run(self) -> None:
         for g in self.ordered:
             if g in self.rows:
-                reduces = self.rows[g] is not None
                 self._join(g)
-                if reduces:
-                    self._beside(g)
+        for g in self.ordered:
+            if self._only_reduces(self.cluster[g]):
+                self._beside(g)
 
     def _join(self, g: int) -> None:
         """Merge ``g`` with the kernels it reads, as far as possible."""
@@ -86,20 +86,32 @@ class _Merger:
                 self._merge(joined, space)
                 return
 
+    def _only_reduces(self, cluster: int) -> bool:
+        """Whether all that it stores is a reduction's."""
+        parts = self.groups[cluster]
+        return cluster in self.rows and all(self.g.groups[h].anchor is not None for h in parts)
+
     def _beside(self, g: int) -> None:
-        """Merge ``g`` with kernels that reduce the same rows of something, too."""
+        """Merge ``g`` with kernels that only reduce the same rows of something, too.
+
+        Rows that are stored are large kernels, which gain little by having another's in them.
+        """
         space = self.rows[self.cluster[g]]
         assert space is not None
         for v in self._large(g, space):
             for h in self.readers.setdefault((space, v), []):
                 own, other = self.cluster[g], self.cluster[h]
-                if own != other and self.rows[other] == space and self._fits([own, other], space):
+                if own != other and self._fits([own, other], space):
                     self._merge([own, other], space)
             self.readers[space, v].append(g)
 
     def _large(self, g: int, space: Rows) -> list[int]:
         """What a group reads from memory that is as large as all rows."""
-        found, seen, stack = [], set(), [self.g.groups[g].anchor]
+        anchor = self.g.groups[g].anchor
+        assert anchor is not None
+        found: list[int] = []
+        seen: set[int] = set()
+        stack = [anchor]
         while stack:
             for x in self.g.values[stack.pop()].inputs:
                 if x not in seen:
