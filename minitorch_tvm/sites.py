@@ -110,7 +110,7 @@ class History:
 
 
 _FEW = 4
-_MANY = 8  # levels of a network have several on one line, too
+_TIMES = 3  # beside the first
 _MOST_KINDS = 4096
 _FORMS: dict[Hashable, set[Hashable]] = {}
 
@@ -126,6 +126,8 @@ _LAST: dict[_Line, tuple[int, Graph]] = {}
 """How many programs a line has compiled, and the last one."""
 _MOVING: dict[tuple[Shape, Shape, tuple[int, ...]], set[tuple[str, int]]] = {}
 """Lines that take slices in ever other places, by the tensor's shape, the slices' and steps."""
+_NOTED = [0]
+"""How many programs have been looked for that are not known."""
 _COVERING: dict[Shape, set[tuple[str, int]]] = {}
 """Lines that write to ever other regions, by the tensor's shape."""
 
@@ -153,11 +155,41 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
     is a structure of its own, so what suits all sizes is recorded then.
     """
     form = x[2:], sizes
-    if not varies((what, x[1]), form, 2):  # of one size no line need be looked for
+    if len(_IMAGES) >= _MOST_KINDS:
+        _IMAGES.clear()
+        _FIRST.clear()
+    if _FIRST.setdefault((what, x[1]), form) == form:  # of one size no line need be looked for
         return False
     place = errors.user_place()
     line = None if place is None else errors.line_of(place)
-    return varies((what, line, x[1]), form, _MANY - 1)
+    return _IMAGES.setdefault((what, line, x[1]), _Images()).vary(form)
+
+
+@record(frozen=False)
+class _Images:
+    """Sizes of images at a line: each is recorded as it was the first time."""
+
+    few: set[Hashable] = field(default_factory=set)
+    times: int = 0
+    """Programs that had one that was new.  A network's levels, on one line, are of one program."""
+    latest: int = -1
+    """The last of them."""
+
+    def vary(self, form: Hashable) -> bool:
+        """Whether this one is one of many."""
+        if form in self.few:
+            return False
+        if self.times < _TIMES and self.latest != _NOTED[0]:
+            self.times, self.latest = self.times + 1, _NOTED[0]
+        few = self.times < _TIMES and len(self.few) < _MOST_KINDS
+        if few:
+            self.few.add(form)
+        return not few
+
+
+_FIRST: dict[Hashable, Hashable] = {}
+"""What was done first with images of so many channels."""
+_IMAGES: dict[Hashable, _Images] = {}
 
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
@@ -185,6 +217,7 @@ def note(graph: Graph, place: Provenance | None) -> History:
     Returns what it has computed with programs of that structure.  It has ``grown`` as many times in
     a row or, if this one has not, somewhat less than those of another structure have.
     """
+    _NOTED[0] += 1
     if place is None:
         return History(graph)
     seen = _HISTORIES.setdefault(site_of(place), {})
@@ -312,3 +345,5 @@ def forget() -> None:
     _MOVING.clear()
     _COVERING.clear()
     _FORMS.clear()
+    _FIRST.clear()
+    _IMAGES.clear()
