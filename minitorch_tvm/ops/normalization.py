@@ -123,8 +123,9 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
         return f.sum(value, self.dims, False)
 
     def _gradient(self, f: Build, value: Node, shape: Shape) -> Node:
-        """The same for what is the same all over that; else as broadcasting has it."""
-        if numel(shape) * numel(tuple(value.shape[d] for d in self.dims)) == numel(value.shape):
+        """The same for what is the same all over that only; else as broadcasting has it."""
+        kept = tuple(1 if d in self.dims else n for d, n in enumerate(value.shape))
+        if kept == (1,) * (len(kept) - len(shape)) + shape:
             return f.reshape(self._total(f, value), shape)
         return f.unbroadcast(value, shape)
 

@@ -95,7 +95,7 @@ def test_losses_and_norms(shape: tuple[int, int], dtype: str, rng: np.random.Gen
         np.testing.assert_allclose(got, want[name], rtol=0, atol=epsilon * size, err_msg=name)
 
 
-@pytest.mark.parametrize("shape", [(6, 5), (40, 10), (33, 64), (20, 100)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 5), (40, 10), (33, 64), (20, 100), (12, 12)], ids=str)
 def test_gradients(shape: tuple[int, int], rng: np.random.Generator) -> None:
     """Of softmax, layer norm and cross-entropy, by central differences in float64."""
     a, c = rng.standard_normal(shape), rng.standard_normal(shape)
@@ -349,3 +349,18 @@ def test_both_sums_of_a_batch_norm_are_taken_at_once(
 
     assert mt.autograd.gradcheck(loss, (x, w, b))
     mt.eval(*mt.autograd.grad(loss(x, w, b), (x, w, b)))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (64, 64), (4, 8, 8, 4), (3, 6, 6)], ids=str)
+def test_gradients_of_a_layer_norm_of_as_many_rows_as_elements(
+    shape: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    """Sums along rows are as many as sums over them."""
+    a, c, w = (rng.standard_normal(s) for s in (shape, shape, shape[-1:]))
+    x, weight, bias = (mt.tensor(v, requires_grad=True) for v in (a, w, w + 1))
+    (F.layer_norm(x, shape[-1:], weight, bias) * mt.tensor(c)).sum().backward()
+    centred = a - a.mean(-1, keepdims=True)
+    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    lead = tuple(range(len(shape) - 1))
+    np.testing.assert_allclose(weight.grad.numpy(), (unit * c).sum(lead), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(bias.grad.numpy(), c.sum(lead), rtol=1e-9, atol=1e-9)
