@@ -155,7 +155,7 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
     is a structure of its own, so what suits all sizes is recorded then.
     """
     form = x[2:], sizes
-    if len(_IMAGES) >= _MOST_KINDS:
+    if len(_IMAGES) + len(_FIRST) >= _MOST_KINDS:
         _IMAGES.clear()
         _FIRST.clear()
     if _FIRST.setdefault((what, x[1]), form) == form:  # of one size no line need be looked for
