@@ -36,7 +36,8 @@ class _Merger:
         self.groups = {g: [g] for g in ordered}  # by cluster
         self.rows: dict[int, Rows | None] = {}  # by cluster; None: fits any space of its shape
         self.readers: dict[tuple[Rows, int], list[int]] = {}  # of large values, along rows
-        self.spans: list[tuple[int, int]] = []  # disjoint ranges of positions that clusters cover
+        # Disjoint ranges of positions that clusters cover, those of several clusters, if need be.
+        self.spans: list[tuple[int, int]] = []
         donated = {grouping.graph.outputs[out] for out, _ in grouping.graph.donated}
         for g in ordered:
             group = grouping.groups[g]

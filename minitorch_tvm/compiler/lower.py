@@ -53,14 +53,14 @@ class KernelCode:
 
     def below(self, v: int) -> set[int]:
         """The memory that ``v`` is computed from."""
-        found, waiting = set(), [v]
+        seen, waiting = {v}, [v]
         while waiting:
             v = waiting.pop()
-            if self.is_memory(v):
-                found.add(v)
-            else:
-                waiting.extend(self.graph.values[v].inputs)
-        return found
+            if not self.is_memory(v):
+                new = {*self.graph.values[v].inputs} - seen
+                seen |= new
+                waiting.extend(new)
+        return {v for v in seen if self.is_memory(v)}
 
     def tell(self, memory: Iterable[int], shapes: Collapse, sizes: Sequence[Expr]) -> None:
         """Have stages know merged dimensions of memory by what they are told, see :mod:`.loops`.

@@ -351,16 +351,22 @@ def test_both_sums_of_a_batch_norm_are_taken_at_once(
     mt.eval(*mt.autograd.grad(loss(x, w, b), (x, w, b)))
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (64, 64), (4, 8, 8, 4), (3, 6, 6)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    [((8, 8), 1), ((64, 64), 1), ((2, 3, 6), 1), ((4, 2, 2), 2), ((3, 6, 6), 1), ((6, 2, 3), 2)],
+    ids=str,
+)
 def test_gradients_of_a_layer_norm_of_as_many_rows_as_elements(
-    shape: tuple[int, ...], rng: np.random.Generator
+    shape: tuple[int, ...], last: int, rng: np.random.Generator
 ) -> None:
     """Sums along rows are as many as sums over them."""
-    a, c, w = (rng.standard_normal(s) for s in (shape, shape, shape[-1:]))
+    own = shape[-last:]
+    a, c, w = (rng.standard_normal(s) for s in (shape, shape, own))
     x, weight, bias = (mt.tensor(v, requires_grad=True) for v in (a, w, w + 1))
-    (F.layer_norm(x, shape[-1:], weight, bias) * mt.tensor(c)).sum().backward()
-    centred = a - a.mean(-1, keepdims=True)
-    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    lead = tuple(range(len(shape) - 1))
+    (F.layer_norm(x, own, weight, bias) * mt.tensor(c)).sum().backward()
+    reduced = tuple(range(-last, 0))
+    centred = a - a.mean(reduced, keepdims=True)
+    unit = centred / np.sqrt((centred**2).mean(reduced, keepdims=True) + 1e-5)
+    lead = tuple(range(len(shape) - last))
     np.testing.assert_allclose(weight.grad.numpy(), (unit * c).sum(lead), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(bias.grad.numpy(), c.sum(lead), rtol=1e-9, atol=1e-9)
