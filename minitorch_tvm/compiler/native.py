@@ -26,7 +26,7 @@ _FUNCTION = 50
 # How much is compiled at a time.  Threads begin the sooner, the less the first pieces hold; later
 # ones are larger, as each costs some 5 ms beside its functions, but not so large that a thread
 # would wait long for the last of another: at the end they are such a share of what is left.
-_SMALLEST, _LARGEST, _SHARE = 200, 800, 2
+_SMALLEST, _LARGEST, _SHARE = 300, 800, 2
 # LLVM's levels: of stages, and of the entry and what it calls beside them (see :mod:`.steps`).  Of
 # the latter a program has one object file: what TVM has run when a module is loaded, which does
 # nothing, is left in it, and two such files cannot be linked together.
