@@ -60,8 +60,8 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     names.remove(once)
     sizes = [len(part) for part in names[:-1]]  # the last one holds what is left
     assert sizes == sorted(sizes)
-    assert sizes[:1] == [4] * (stages > 4)  # threads need not wait long for the first
-    assert max(map(len, names)) <= 8
+    assert sizes[:1] == [6] * (stages > 6)  # threads need not wait long for the first
+    assert max(map(len, names)) <= 12
     assert all(piece.code for piece in build.pieces)
     assert not any(piece.functions for piece in build.pieces)
 
@@ -337,10 +337,10 @@ def test_the_last_parts_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> N
             build.finish()
             parts = [piece.work for piece in build.pieces]
         assert sum(parts) == count * each
-        assert parts[:3] == [200, 400, 600]
+        assert parts[:3] == [300, 600, 800]
         sizes.append(parts)
-    assert sizes[0] == [200, 400, 600, 800, 800, 800, 400]
-    assert sizes[1] == [200, 400, 600, 800, 800, 600, 300, 200, 100]
+    assert sizes[0] == [300, 600, 800, 800, 800, 700]
+    assert sizes[1] == [300, 600, 800, 800, 800, 400, 300]
 
 
 def test_the_largest_part_that_waits_is_made_first(monkeypatch: pytest.MonkeyPatch) -> None:
