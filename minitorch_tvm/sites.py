@@ -113,6 +113,8 @@ _FEW = 4
 _TIMES = 3  # beside the first
 _MOST_KINDS = 4096
 _FORMS: dict[Hashable, set[Hashable]] = {}
+_IMAGES: dict[Hashable, set[Hashable]] = {}
+"""Sizes that were few then, by what is done with images and their channels."""
 
 _WARNING = 8
 _Line = tuple[CodeType, int]
@@ -155,41 +157,18 @@ def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
     is a structure of its own, so what suits all sizes is recorded then.
     """
     form = x[2:], sizes
-    if len(_IMAGES) + len(_FIRST) >= _MOST_KINDS:
+    if len(_IMAGES) >= _MOST_KINDS:
         _IMAGES.clear()
-        _FIRST.clear()
-    if _FIRST.setdefault((what, x[1]), form) == form:  # of one size no line need be looked for
+    known = _IMAGES.setdefault((what, x[1]), {form})
+    if form in known:  # recorded as it was; of one size no line need be looked for
         return False
     place = errors.user_place()
     line = None if place is None else errors.line_of(place)
-    return _IMAGES.setdefault((what, line, x[1]), _Images()).vary(form)
-
-
-@record(frozen=False)
-class _Images:
-    """Sizes of images at a line: each is recorded as it was the first time."""
-
-    few: set[Hashable] = field(default_factory=set)
-    times: int = 0
-    """Programs that had one that was new.  A network's levels, on one line, are of one program."""
-    latest: int = -1
-    """The last of them."""
-
-    def vary(self, form: Hashable) -> bool:
-        """Whether this one is one of many."""
-        if form in self.few:
-            return False
-        if self.times < _TIMES and self.latest != _NOTED[0]:
-            self.times, self.latest = self.times + 1, _NOTED[0]
-        few = self.times < _TIMES and len(self.few) < _MOST_KINDS
-        if few:
-            self.few.add(form)
-        return not few
-
-
-_FIRST: dict[Hashable, Hashable] = {}
-"""What was done first with images of so many channels."""
-_IMAGES: dict[Hashable, _Images] = {}
+    # A network's levels, on one line, are of one program.
+    if varies((what, line, x[1]), _NOTED[0], _TIMES) or len(known) >= _MOST_KINDS:
+        return True
+    known.add(form)
+    return False
 
 
 def moves(shape: Shape, sizes: Shape, steps: tuple[int, ...]) -> bool:
@@ -345,5 +324,4 @@ def forget() -> None:
     _MOVING.clear()
     _COVERING.clear()
     _FORMS.clear()
-    _FIRST.clear()
     _IMAGES.clear()

@@ -35,7 +35,7 @@ class _Merger:
         self.cluster = list(range(len(ordered)))  # group -> its cluster, named after one of them
         self.groups = {g: [g] for g in ordered}  # by cluster
         self.rows: dict[int, Rows | None] = {}  # by cluster; None: fits any space of its shape
-        self.readers: dict[tuple[Rows, int], list[int]] = {}  # of large values, along rows
+        self.readers: dict[tuple[Rows, int, Place], list[int]] = {}  # of what lies there in rows
         # Disjoint ranges of positions that clusters cover, those of several clusters, if need be.
         self.spans: list[tuple[int, int]] = []
         donated = {grouping.graph.outputs[out] for out, _ in grouping.graph.donated}
@@ -99,28 +99,34 @@ class _Merger:
         """
         space = self.rows[self.cluster[g]]
         assert space is not None
-        for v in self._large(g, space):
-            for h in self.readers.setdefault((space, v), []):
+        for v, place in self._large(g, space):
+            readers = self.readers.setdefault((space, v, place), [])
+            for h in readers:
                 own, other = self.cluster[g], self.cluster[h]
                 if own != other and self._fits([own, other], space):
                     self._merge([own, other], space)
-            self.readers[space, v].append(g)
+            readers.append(g)
 
-    def _large(self, g: int, space: Rows) -> list[int]:
-        """What a group reads from memory that is as large as all rows."""
+    def _large(self, g: int, space: Rows) -> list[tuple[int, Place]]:
+        """What a group reads from memory that is as large as all rows, and where it lies there."""
         anchor = self.g.groups[g].anchor
         assert anchor is not None
-        found: list[int] = []
-        seen: set[int] = set()
-        stack = [anchor]
+        place = place_of(self.g.values[anchor].shape, space)
+        assert place is not None
+        found: list[tuple[int, Place]] = []
+        seen: set[tuple[int, Place]] = set()
+        stack = [(anchor, place)]
         while stack:
-            for x in self.g.values[stack.pop()].inputs:
-                if x not in seen:
-                    seen.add(x)
-                    if not self.g.stored(x):
-                        stack.append(x)
-                    elif numel(self.g.values[x].shape) == numel(space.shape):
-                        found.append(x)
+            v, place = stack.pop()
+            read = sources(self.g.graph, v, place, space)
+            for x, at in zip(self.g.values[v].inputs, read, strict=True):
+                if at is None or (x, at) in seen:
+                    continue
+                seen.add((x, at))
+                if not self.g.stored(x):
+                    stack.append((x, at))
+                elif numel(self.g.values[x].shape) == numel(space.shape):
+                    found.append((x, at))
         return found
 
     def _merge(self, clusters: list[int], space: Rows) -> None:

@@ -103,7 +103,7 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
                 else:
                     r = f.mul(r, weight)
             count = f.full_like(x, float(numel(tuple(x.shape[d] for d in self.dims))))
-            kept = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
+            kept = self._kept(x.shape)
 
             def mean(value: Node) -> Node:
                 return f.div(f.reshape(self._total(f, value), kept), count)
@@ -113,6 +113,9 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
         d_bias = None if bias is None else self._gradient(f, ct, bias.shape)
         rest = [n for n, there in zip((d_weight, d_bias), self.present, strict=True) if there]
         return None, d_x, None, None, *rest
+
+    def _kept(self, shape: Shape) -> Shape:
+        return tuple(1 if d in self.dims else n for d, n in enumerate(shape))
 
     def _total(self, f: Build, value: Node) -> Node:
         """The sum over all that is normalised together, of every sample first as its moments are:
@@ -124,7 +127,7 @@ class Normalised(ew.Clone, kind=Kind.INJECTIVE):
 
     def _gradient(self, f: Build, value: Node, shape: Shape) -> Node:
         """The same for what is the same all over that only; else as broadcasting has it."""
-        kept = tuple(1 if d in self.dims else n for d, n in enumerate(value.shape))
+        kept = self._kept(value.shape)
         if kept == (1,) * (len(kept) - len(shape)) + shape:
             return f.reshape(self._total(f, value), shape)
         return f.unbroadcast(value, shape)

@@ -61,7 +61,7 @@ def test_each_function_is_in_one_part(stages: int) -> None:
     sizes = [len(part) for part in names[:-1]]  # the last one holds what is left
     assert sizes == sorted(sizes)
     assert sizes[:1] == [6] * (stages > 6)  # threads need not wait long for the first
-    assert max(map(len, names)) <= 12
+    assert max(map(len, names)) <= 8
     assert all(piece.code for piece in build.pieces)
     assert not any(piece.functions for piece in build.pieces)
 

@@ -319,6 +319,9 @@ def test_sums_of_the_same_rows_are_taken_at_once(rng: np.random.Generator) -> No
     # Rows of something else, of which not even the shape is the same, are not read with them.
     mt.eval(x.sum(1), y.amax(1), x.sum(0))
     assert len(kernels()) == 3
+    square = mt.tensor(a[:, :70].copy())  # its columns are no rows of it
+    mt.eval(square.sum(1), (square.mT * 2).exp().sum(1))
+    assert len(kernels()) == 2
 
 
 def test_sums_that_wait_for_others_of_all_rows_are_taken_later(rng: np.random.Generator) -> None:
@@ -349,6 +352,8 @@ def test_both_sums_of_a_batch_norm_are_taken_at_once(
 
     assert mt.autograd.gradcheck(loss, (x, w, b))
     mt.eval(*mt.autograd.grad(loss(x, w, b), (x, w, b)))
+    names = [k.name for k in lazy.last_executor().program.kernels]
+    assert ("sum_sum" in names) == (np.prod(shape[2:]) >= 64)
 
 
 @pytest.mark.parametrize(

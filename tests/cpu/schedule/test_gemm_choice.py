@@ -462,3 +462,21 @@ def test_threads_share_no_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> 
     assert tiling.panel_group * tiling.nr >= 100
     monkeypatch.setattr(gemm_tiling, "_SHARED_CYCLES", 0)
     assert _tiling(100, 100, 14, False).panel_group == 1
+
+
+@pytest.mark.parametrize("b_transposed", [False, True])
+def test_little_products_have_few_sums_in_a_tile(b_transposed: bool) -> None:
+    """LLVM takes as long for many, though all of it is over in a microsecond."""
+    little = _tiling(32, 100, 10, b_transposed)
+    assert little.mr * little.nv <= 8
+    larger = _tiling(32, 100, 100, b_transposed)
+    assert larger.mr * larger.nv > 8
+
+
+def test_panels_near_the_first_level_cache_have_no_parts_of_k() -> None:
+    """A tile of one panel reads it for one row block after the other, its rows once."""
+    near = _tiling(32, 100, 256, True)
+    assert near.panel_group == 1
+    assert near.k_block == 256
+    far = _tiling(32, 100, 2048, True)
+    assert far.k_block < 2048

@@ -20,7 +20,13 @@ from test_isa import (
 
 import minitorch_tvm as mt
 from minitorch_tvm import lazy
-from minitorch_tvm.compiler.schedule.cpu import gemm, gemm_outer, gemm_requests, gemm_tiling
+from minitorch_tvm.compiler.schedule.cpu import (
+    gemm,
+    gemm_outer,
+    gemm_problem,
+    gemm_requests,
+    gemm_tiling,
+)
 from minitorch_tvm.compiler.steps import ENTRY
 
 
@@ -200,7 +206,7 @@ def test_six_columns_of_a_result_are_finished_in_vectors(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("m", [8, 11, 14])
 def test_tiles_of_one_vector_keep_each_sum_once(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_tiling, "FEW_TERMS", 0)
+    monkeypatch.setattr(gemm_problem, "FEW_TERMS", 0)
     isa = ISAS["avx2"]
     text = assembly(lambda: [product("NT", m, 8, 50)[2]], isa.cpu, monkeypatch)
     check_tile(text, isa, m)

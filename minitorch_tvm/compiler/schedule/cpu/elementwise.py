@@ -66,11 +66,16 @@ def unravel(flat: Expr, shape: Sequence[Expr]) -> tuple[Expr, ...]:
         if isinstance(n, int) and n == 1:
             out.append(0)
             continue
-        known = isinstance(stride, int)
-        i = flat if known and stride == 1 else (scope.floordiv if known else quotient)(flat, stride)
-        if not first:
-            i = scope.floormod(i, n) if isinstance(n, int) else i - quotient(i, n) * n
-        out.append(i)
+        if not isinstance(stride, int):
+            flat_by = quotient(flat, stride)
+        else:
+            flat_by = flat if stride == 1 else scope.floordiv(flat, stride)
+        if first:
+            out.append(flat_by)
+        elif isinstance(n, int):
+            out.append(scope.floormod(flat_by, n))
+        else:
+            out.append(flat_by - quotient(flat_by, n) * n)
         first = False
     return tuple(out)
 

@@ -43,7 +43,6 @@ from ...loops import (
 )
 from ...target import CpuTarget
 from .gemm_problem import Problem, batch_and_part, zeros
-from .gemm_tiling import FEW_SUMS, FEW_TERMS
 
 # Tiles of one stage: enough for any thread count, few enough that calls cost nothing.
 _TILES = 64
@@ -100,7 +99,7 @@ class _Tile:
 def _tile(pb: Problem, cpu: CpuTarget) -> _Tile:
     """The fastest; of equals, that which reads rows least often, of which all are used again."""
     free = cpu.vector_registers - 1
-    sums = FEW_SUMS if pb.terms < FEW_TERMS else free
+    sums = pb.most_sums(free)
     found = []
     for most in range(1, min(pb.m, free // 2, sums) + 1):
         passes = ceil_div(pb.m, most)

@@ -33,7 +33,7 @@ _COPY_CYCLES, _WORTH = 2, 0.02
 
 def stages_with_edge(problem: Problem, builder: Builder, cpu: CpuTarget) -> list[Stage] | None:
     """The stages, if that is estimated to be faster than vectors that are partly empty."""
-    if problem.batch > 1 or problem.m * problem.n * problem.k < _LEAST:
+    if problem.batch > 1 or problem.terms < _LEAST:
         return None
     lanes = cpu.lanes(problem.itemsize)
     best: tuple[float, Problem, Make] | None = None

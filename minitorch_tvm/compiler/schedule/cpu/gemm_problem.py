@@ -52,6 +52,9 @@ Write = Callable[[Expr, Expr, Expr, Expr], Stmt]
 
 # Blocks of this many rows and columns are transposed in registers; larger ones compile slowly.
 SQUARE = 8
+# Products of fewer terms have so few sums in a tile: they take a microsecond in any case, and LLVM
+# as long for a tile of many as for that of a large product.
+FEW_TERMS, FEW_SUMS = 1 << 17, 8
 # Terms of a product for which compiling more code (some 10 to 50 ms) pays.
 LARGE = 1 << 23
 # Lines of memory that fall into the same places of a first-level cache and yet stay in it.
@@ -101,6 +104,10 @@ class Problem:
     def terms(self) -> int:
         """Multiplications."""
         return self.batch * self.m * self.n * self.k
+
+    def most_sums(self, free: int) -> int:
+        """How many sums a tile may have, where so many registers are free for them."""
+        return min(free, FEW_SUMS) if self.terms < FEW_TERMS else free
 
     @cached_property
     def told_m(self) -> Expr:
@@ -387,7 +394,7 @@ class Panels:
     def _square(self) -> int:
         """Lanes of the blocks that are transposed, or 0 if columns are packed line by line."""
         pb = self.pb
-        large = pb.batch * pb.m * pb.n * pb.k >= LARGE and pb.k % self.lanes == 0
+        large = pb.terms >= LARGE and pb.k % self.lanes == 0
         wide = (self._turns and pb.k >= self.lanes) or (self.own and large)
         square = self.lanes if wide else min(self.lanes, SQUARE)
         return square if self.pb.col_k_inner and self.pb.k >= square and square > 1 else 0

@@ -28,7 +28,7 @@ _PLACES = 0.5
 _FAR_COLUMNS = 1.0
 # Where a tile has one panel, the first-level caches that it and a row block may be: only the next
 # block reads it again.
-_ALONE_BYTES = 1.5
+_NEAR_PANEL = 1.5
 # Bound on the sums that a tile keeps between blocks of k, in memory of its own.
 _PARTIAL_BYTES = 120 << 10
 _MOST_ROW_BLOCKS = 16
@@ -78,9 +78,6 @@ _SHORT_PART = 10
 # are turned in registers, and of another, to lines that the caches have lost meanwhile; of squares
 # with AVX-512.
 _TURNED_CYCLES, _ACROSS_CYCLES, _WIDE_TURNED_CYCLES = 1.5, 2.25, 0.6
-# Products of so few terms have so few sums in a tile: they take a microsecond in any case, and LLVM
-# as long for a tile of many as for that of a large product.
-FEW_TERMS, FEW_SUMS = 1 << 17, 8
 # A narrower last panel is a second register tile to compile; it must save this share of the work.
 _WORTH_A_TILE = 0.04
 # What reading columns in place must be estimated to save where packing them is cheaper by itself.
@@ -131,9 +128,7 @@ def choose(pb: Problem, cpu: CpuTarget) -> tuple[float, Tiling]:
     alone: tuple[float, int, int, int] | None = None
     for direct in (False, True):
         for nv in range(1, 9):
-            top = min(pb.m, (registers - nv - 1) // nv)
-            if pb.terms < FEW_TERMS:
-                top = min(top, FEW_SUMS // nv)
+            top = min(pb.m, pb.most_sums(registers - nv - 1) // nv)
             if top < 1 or nv > vectors:
                 continue
             if direct and not (
@@ -185,7 +180,7 @@ def _with_loops(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
 
 def _alone(pb: Problem, cpu: CpuTarget, t: Tiling) -> Tiling:
     """With tiles of all rows and one panel, which the thread packs that computes it."""
-    near = pb.k * (t.mr + t.nr) * pb.itemsize <= _ALONE_BYTES * cpu.l1_bytes
+    near = pb.k * (t.mr + t.nr) * pb.itemsize <= _NEAR_PANEL * cpu.l1_bytes
     k_block = pb.k if near else _k_block(pb, cpu, t.mr, t.nr, False)
     blocks = ceil_div(pb.m, t.mr)
     return replace(t, k_block=k_block, row_group=blocks, panel_group=1, own_panels=True)

@@ -125,9 +125,13 @@ class _Work:
     @cached_property
     def sizes(self) -> tuple[Expr, ...]:
         """Extents as stages know them: how many results there are they may be told."""
-        told = not self.shapes.identity and (self.reduced[-1] or self.short)
         every = zip(self.extents, self.reduced, strict=True)
-        return tuple(number(n, "size") if told and n > 1 and not r else n for n, r in every)
+        return tuple(number(n, "size") if self.tells and n > 1 and not r else n for n, r in every)
+
+    @property
+    def tells(self) -> bool:
+        """Whether they are."""
+        return not self.shapes.identity and (self.reduced[-1] or self.short)
 
     @property
     def short(self) -> bool:
@@ -299,7 +303,7 @@ def reduction(code: KernelCode, cpu: CpuTarget) -> list[Stage] | None:
         near=cpu.l1_bytes,
         far=nbytes >= (_FAR if pitch < PAGE_BYTES else _FAR_APART) * cpu.l2_bytes,
     )
-    if w.sizes != w.extents:
+    if w.tells:
         code.tell(code.below(source), shapes, w.sizes)
     results = numel(w.kept)
     terms = numel(w.summed)
