@@ -473,10 +473,15 @@ def test_little_products_have_few_sums_in_a_tile(b_transposed: bool) -> None:
     assert larger.mr * larger.nv > 8
 
 
-def test_panels_near_the_first_level_cache_have_no_parts_of_k() -> None:
+@pytest.mark.parametrize(("k", "whole"), [(256, True), (300, False), (2048, False)])
+def test_panels_near_the_first_level_cache_have_no_parts_of_k(k: int, whole: bool) -> None:
     """A tile of one panel reads it for one row block after the other, its rows once."""
-    near = _tiling(32, 100, 256, True)
-    assert near.panel_group == 1
-    assert near.k_block == 256
-    far = _tiling(32, 100, 2048, True)
-    assert far.k_block < 2048
+
+    def none(*_: Any) -> Any:
+        raise AssertionError("nothing is read")
+
+    spec = Gemm(1, 100, 32, k, "float32", False, True, a_pitch=k, b_pitch=k)
+    problem = gemm._problem(spec, none, none, none)
+    cpu = CpuTarget("x86-64-v4", (), 64, 32, 32 << 10, 1 << 20, False, 2)
+    tile = gemm_tiling.Tiling(25, 1, 1, 16, False, 0, 0, 0)
+    assert (gemm_tiling._alone(problem, cpu, tile).k_block == k) == whole

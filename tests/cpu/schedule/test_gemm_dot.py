@@ -122,3 +122,4 @@ def test_sums_of_dot_products_stay_in_registers(cpu: CpuTarget, columns: int, ro
     assert tile.rows * tile.columns + tile.columns + 1 <= cpu.vector_registers
     assert 1 <= tile.columns <= columns
     assert (tile.passes - 1) * tile.rows < rows <= tile.passes * tile.rows
+    assert tile.rows * tile.columns <= 8 or pb.terms >= 1 << 17  # a little product
