@@ -220,20 +220,22 @@ def test_rows_stored_along_m_are_read_in_place_if_a_block_stays_near(
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "isa", "again"),
+    ("m", "n", "k", "isa", "mib", "again"),
     [
-        (128, 256, 1024, 64, True),
-        (128, 257, 1024, 64, False),  # too many panels
-        (128, 256, 1500, 64, False),  # more than stays in the second-level cache
-        (136, 256, 1000, 64, False),  # more than 512 bytes of each k
-        (128, 128, 1024, 32, False),  # small tiles leave less time for lines
-        (64, 64, 1024, 32, True),
+        (128, 512, 1024, 64, 2, True),
+        (128, 513, 1024, 64, 2, False),  # too many panels
+        (128, 256, 600, 64, 1, True),
+        (128, 257, 600, 64, 1, False),
+        (128, 256, 1500, 64, 2, False),  # more than stays in the second-level cache
+        (136, 256, 1000, 64, 2, False),  # more than 512 bytes of each k
+        (128, 128, 1024, 32, 2, False),  # small tiles leave less time for lines
+        (64, 64, 1024, 32, 2, True),
     ],
 )
 def test_few_columns_have_rows_read_from_the_second_level_cache(
-    m: int, n: int, k: int, isa: int, again: bool
+    m: int, n: int, k: int, isa: int, mib: int, again: bool
 ) -> None:
-    pb, cpu, _ = _chosen(m, n, k, False, 2, 2 << 20, a_transposed=True)
+    pb, cpu, _ = _chosen(m, n, k, False, 2, mib << 20, a_transposed=True)
     cpu = dataclasses.replace(cpu, vector_bytes=isa, vector_registers=32 if isa == 64 else 16)
     assert gemm_tiling.in_place(pb, cpu, 6) == again
 

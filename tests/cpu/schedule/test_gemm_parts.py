@@ -116,6 +116,19 @@ def test_where_sums_are_cut() -> None:
     assert of(100, 256, 1000, batch=2) is None
 
 
+@pytest.mark.parametrize(("l2_bytes", "found"), [(2 << 20, 2), (1 << 20, None)])
+def test_larger_results_are_cut_where_a_half_stays_near(l2_bytes: int, found: int | None) -> None:
+    """The operands of one half, which a thread fetches once then, are 1.3 MB."""
+    cpu = dataclasses.replace(host(), l2_bytes=l2_bytes)
+
+    def of(m: int, n: int, k: int) -> int | None:
+        return parts(Gemm(1, m, n, k, "float32", True, False), cpu)
+
+    assert of(512, 128, 1024) == of(128, 384, 1024) == found  # ten times the result
+    assert of(256, 256, 1024) is None  # eight times
+    assert of(1024, 128, 1280) is None  # with operands of 2.9 MB each
+
+
 def test_where_products_that_are_added_up_are_cut() -> None:
     """Into parts of which both operands fit into half a core's cache."""
 

@@ -52,8 +52,8 @@ _PACK_CYCLES, _PACK_ROW_CYCLES = 10, 1.5
 _PACK_NEAR_ROW_CYCLES, _NEAR_ROWS_SHARE = 0.4, 0.3
 # Of so many columns at most, by bytes of a vector, packing such rows takes longer than reading them
 # for every panel, the first time from another core's cache, too: the larger a tile is, the more
-# time it leaves for their lines.
-_FEW_COLUMNS = {64: 256, 32: 96}
+# time it leaves for their lines.  Of twice as many with AVX-512 and so large a second-level cache.
+_FEW_COLUMNS, _LARGE_L2 = {64: 256, 32: 96}, 2 << 20
 # Cycles that a stage of its own for packing costs every core: a barrier, and lines of other cores.
 _STAGE_CYCLES = 6000
 # Cycles for a line that two cores write parts of.
@@ -655,6 +655,7 @@ def in_place(pb: Problem, cpu: CpuTarget, mr: int) -> bool:
     line = pb.row_pitch * pb.itemsize
     near = pb.k * pb.m * pb.itemsize <= _STRIP_SHARE * cpu.l1_bytes
     stay = pb.k * max(LINE_BYTES, math.gcd(line, PAGE_BYTES)) <= _LINES_SHARE * cpu.l1_bytes
-    few = pb.n <= _FEW_COLUMNS.get(cpu.vector_bytes, 0)
+    twice = cpu.vector_bytes == 64 and cpu.l2_bytes >= _LARGE_L2
+    few = pb.n <= _FEW_COLUMNS.get(cpu.vector_bytes, 0) * (1 + twice)
     again = few and pb.k * pb.m * pb.itemsize <= _NEAR_ROWS_SHARE * cpu.l2_bytes
     return mr == pb.m or near or (line <= _SHORT_LINE and (stay or again))
