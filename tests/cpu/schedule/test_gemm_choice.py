@@ -429,10 +429,11 @@ def test_packed_rows_have_their_pitch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gemm_outer, "row_blocks", watched)
     wide = dataclasses.replace(ZEN, l2_bytes=2 << 20)
-    for m, n, k, pitch in ((256, 256, 256, 16), (512, 128, 1024, 13)):  # its own, and a stage's
+    # Its own, and a stage's.
+    for m, n, k, mr, pitch in ((256, 256, 256, 13, 16), (600, 136, 700, 14, 14)):
         _stage_names(Gemm(1, m, n, k, "float32", True, False), wide)
-        mr, blocks = made.pop()
-        assert (mr, blocks.shape[3]) == (13, pitch)
+        rows, blocks = made.pop()
+        assert (rows, blocks.shape[3]) == (mr, pitch)
 
 
 def test_vectors_that_cross_lines_are_read_in_place_where_that_is_cheap() -> None:
