@@ -48,9 +48,11 @@ class Interim(ReferenceExecutor):
 
     setting: ClassVar[str] = "growing"
 
-    def __init__(self, graph: Graph, runs: int) -> None:
+    def __init__(self, graph: Graph, runs: int, provisional: bool) -> None:
         super().__init__(reference_program(graph))
         self._runs = runs
+        self.provisional = provisional
+        """Whether it is asked anew what suits the graph when it comes again."""
 
     @property
     def over(self) -> bool:
@@ -79,7 +81,9 @@ def interim(graph: Graph, history: History, place: Provenance | None) -> Interim
             "ones are run op by op by numpy from here on, and compiled if they come again often; "
             "one length, padded, would be faster (MTVM_GROWING=0 compiles all)"
         )
-    return Interim(graph, int(runs))
+    # Of a new structure it shows with the next program which sizes vary, and that it has room.
+    provisional = settings.varying and not history.sizes
+    return Interim(graph, 1 if provisional else int(runs), provisional)
 
 
 def compiling_seconds(graph: Graph) -> float:

@@ -247,7 +247,8 @@ def executor_of(key: Key) -> Runner | None:
         _INTERIM.move_to_end(key)
         return instead
     del _INTERIM[key]
-    _WORTH_COMPILING.add(key)
+    if not instead.provisional:
+        _WORTH_COMPILING.add(key)
     return None
 
 

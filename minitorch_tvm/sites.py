@@ -30,7 +30,8 @@ _SEVERAL, _CHOICES, _HARDLY = 4, 6, 2
 """Structures of a line, or programs of one with equal shapes, which have run so often at most,
 behind which others are expected."""
 _OFTEN = 3
-"""Times in a row that programs must have grown to be expected to."""
+"""Times in a row that programs must have grown to be expected to; one of them counts for all if the
+program before ran but once."""
 
 
 @record(frozen=False)
@@ -150,6 +151,13 @@ def varies(kind: Hashable, form: Hashable, few: int = _FEW) -> bool:
     return len(forms) >= few
 
 
+def expect_more(kind: Hashable) -> None:
+    """What :func:`varies` has been asked of this kind has as many forms as it takes."""
+    if len(_FORMS) >= _MOST_KINDS:
+        _FORMS.clear()
+    _FORMS.setdefault(kind, set()).update(range(_FEW))
+
+
 def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
     """True once the user's current line did something with images x [n, c, ...] of many sizes.
 
@@ -213,7 +221,8 @@ def note(graph: Graph, place: Provenance | None) -> History:
         ]
         _compare(graph, different)
         if _grown(different):
-            history.grown = min(history.grown + 1, _WARNING)
+            more = _OFTEN if history.calls <= 1 else 1
+            history.grown = min(history.grown + more, _WARNING)
         else:
             history.grown = max(0, others - 1, history.grown - 1)
         history.add(graph, different)

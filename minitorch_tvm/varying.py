@@ -76,10 +76,13 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
 
     None if that is to be compiled as it is.
     """
+    if not history.sizes:  # of a new structure it does not show yet which vary
+        return None
     settings = config.CONFIG.program_key
     values = graph.values
     sizes = {values[i].shape[k] for i, k in history.sizes if history.is_source(values[i])}
-    rooms = partial(room, fine=len(sizes) < 2) if history.between else more_room
+    among = history.between and not history.grows
+    rooms = partial(room, fine=len(sizes) < 2) if among else more_room
     varying = Varying(history.sizes, history.values, history.starts, rooms)
     known: list[Roomy] = [r for r in history.roomy if r.settings == settings]
     for loose in (False, True):

@@ -22,6 +22,7 @@ class PaddedExecutor:
     """
 
     setting: ClassVar[str] = "varying"
+    provisional: ClassVar[bool] = False
 
     def __init__(
         self,

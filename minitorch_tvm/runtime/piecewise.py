@@ -76,6 +76,7 @@ class PiecewiseExecutor:
     """
 
     setting: ClassVar[str] = "changing"
+    provisional: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from ..ops import build as b
 from ..ops import gather as ga
 from ..ops.movement import Expand, Reshape
 from ..runtime.memory import Buffer, buffer_of, join
-from ..sites import covers, moves, varies
+from ..sites import covers, expect_more, moves, varies
 
 if TYPE_CHECKING:
     from .core import TensorBase
@@ -265,7 +265,10 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     if not (many and all([n.buffer is not None for n in nodes])):  # noqa: C419
         seen: dict[int, int] = {}
         same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
-        several = varies((kind, _parameters(trace), _line()), (sizes, same))
+        where = kind, _parameters(trace), _line()
+        if _goes_on(where, sizes, nodes):
+            expect_more(where)
+        several = varies(where, (sizes, same))
         if not several or any(n.is_scalar for n in nodes):
             return None
         lazy.evaluate(nodes, "cat")
@@ -279,12 +282,30 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     return leaf(buffer_of(array, dtype), shape, dtype)
 
 
+def _goes_on(where: Hashable, sizes: tuple[Shape, ...], nodes: Sequence[Node]) -> bool:
+    """Whether a computed tensor is joined that is as long as the last result of this line was.
+
+    A text with its latest token, to which another one comes: there will be more.  Who puts parts
+    together within a step joins what is still to be computed.
+    """
+    if len(_JOINED) >= _MOST_FORMS:
+        _JOINED.clear()
+    before, _JOINED[where] = _JOINED.get(where), sizes
+    if before is None or len(before) != len(sizes):
+        return False
+    whole = (sum(n for (n,) in before),) if all(before) else ()
+    changed = [i for i, (a, c) in enumerate(zip(before, sizes, strict=True)) if a != c]
+    return len(changed) == 1 and sizes[changed[0]] == whole and nodes[changed[0]].buffer is not None
+
+
 _MANY, _MOST_COPIED = 8, 1 << 22
 """Tensors that are joined at once if they are computed; bytes that one thread copies."""
 _Form = tuple[int, Hashable, tuple[Shape, ...], Shape]
 """The dimension, what is alike of all tensors that may be joined, their sizes along it, and the
 result's shape."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
+_JOINED: dict[Hashable, tuple[Shape, ...]] = {}
+"""The sizes that were joined last, by where that is done."""
 _MOST_FORMS = 4096
 
 

@@ -522,6 +522,34 @@ def test_a_sequence_that_grows_is_few_programs() -> None:
     assert EVENTS.get("joined_at_once") == joined + 40
 
 
+def test_a_text_is_joined_at_once_from_its_second_token_on() -> None:
+    """To the second, what the last join made is joined to another token: more will come."""
+    tokens = mt.tensor([[3]])
+    joined = EVENTS.get("joined_at_once")
+    found = []
+    for _ in range(4):
+        tokens = mt.cat((tokens, (tokens * 2).sum(1, keepdim=True)), 1)
+        found.append((tokens[0].tolist(), EVENTS.get("joined_at_once") - joined))
+    assert found == [
+        ([3, 6], 0),
+        ([3, 6, 18], 1),
+        ([3, 6, 18, 54], 2),
+        ([3, 6, 18, 54, 162], 3),
+    ]
+
+
+def test_what_grows_within_a_step_is_recorded() -> None:
+    """It is still to be computed when it is joined to more."""
+    joined, calls = EVENTS.get("joined_at_once"), EVENTS.get("native_calls")
+    for _ in range(5):
+        x = mt.from_numpy(np.ones((2, 1), np.float32)).exp()
+        for _ in range(2):
+            x = mt.cat((x, x.sum(1, keepdim=True)), 1)
+        np.testing.assert_allclose(x.numpy()[0], math.e * np.array([1, 1, 2]), rtol=1e-6)
+    assert EVENTS.get("joined_at_once") == joined
+    assert EVENTS.get("native_calls") == calls + 5
+
+
 def test_joining_follows_the_same_rules_at_once() -> None:
     parts: list[mt.Tensor] = []
     for n in range(1, 9):
