@@ -68,17 +68,17 @@ def test_what_is_new_where_others_grow_is_looked_at_again_when_it_comes_again() 
 
     def run(n: int) -> float:
         x = (mt.ones(n, 7) @ weight).tanh()
-        return float((x if n < 9 else x.exp()).sum())
+        return float((x if n < 18 else x.exp()).sum())
 
     def all_of(sizes: Any) -> list[float]:
         return [run(n) for n in sizes]
 
     with config.override(varying=True):
-        _, events = counted(lambda: all_of(range(1, 14)))
-        assert events["growing_programs"] == 1  # that of 9
-        assert events["compiles"] == 3  # of 1, and with room
+        _, events = counted(lambda: all_of(range(1, 24)))
+        assert events["growing_programs"] == 1  # that of 18
+        assert events["compiles"] == 4  # of 1, and with room for 16, for 64, and the others' for 64
         assert mt.debug.explain().count("run by numpy: 1 call") == 1
-        _, events = counted(lambda: all_of([9, 9, 9]))
+        _, events = counted(lambda: all_of([18, 18, 18]))  # in the same room
     assert events == {"growing_programs": 0, "reference_calls": 0, "compiles": 0, "native_calls": 3}
 
 
