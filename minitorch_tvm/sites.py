@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import field
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -92,15 +93,17 @@ class History:
                 for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
                     least, most = self.sizes.get((i, axis), (m, m))
                     if not least <= n <= most:
-                        if self.is_source(b):
+                        if i in self.sources:
                             self.between = False
                         self.sizes[i, axis] = min(least, n), max(most, n)
             if a.op is not b.op:
                 self._differ(i, a.op, b.op)
 
-    def is_source(self, v: Value) -> bool:
-        """Whether sizes of a value of the last one come from no other value."""
-        return not any(self.last.values[x].shape for x in v.inputs)
+    @cached_property
+    def sources(self) -> set[int]:
+        """Values whose sizes come from no other value, in each of them."""
+        values = self.last.values
+        return {i for i, v in enumerate(values) if not any(values[x].shape for x in v.inputs)}
 
     def _differ(self, i: int, a: Op, b: Op) -> None:
         if isinstance(a, Full) and isinstance(b, Full) and a.value != b.value:

@@ -80,7 +80,7 @@ def with_room(graph: Graph, history: History) -> Roomy | None:
         return None
     settings = config.CONFIG.program_key
     values = graph.values
-    sizes = {values[i].shape[k] for i, k in history.sizes if history.is_source(values[i])}
+    sizes = {values[i].shape[k] for i, k in history.sizes if i in history.sources}
     among = history.between and not history.grows
     rooms = partial(room, fine=len(sizes) < 2) if among else more_room
     varying = Varying(history.sizes, history.values, history.starts, rooms)
