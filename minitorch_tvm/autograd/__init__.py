@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 from ..core.on_demand import on_demand
 from . import anomaly, function, variable
 from .anomaly import detect_anomaly, set_detect_anomaly
+from .checks import GradcheckError, gradcheck, gradgradcheck
 from .engine import (
-    GradcheckError,
     backward,
     enable_grad,
     grad,
-    gradcheck,
     inference_mode,
     is_grad_enabled,
     no_grad,
@@ -31,6 +30,7 @@ __all__ = [
     "functional",
     "grad",
     "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",

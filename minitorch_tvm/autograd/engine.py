@@ -7,15 +7,11 @@ nodes; derivatives of derivatives therefore need no further rule.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 from .. import lazy
 from ..core import config, errors
-from ..core import dtype as dt
 from ..core.arguments import wrong_kind
 from ..core.record import record
 from ..ir.node import MODE, Node, apply, grad_enabled, leaf
@@ -425,12 +421,12 @@ def backward(
     for scalars.  With ``inputs``, only those tensors' ``.grad`` change.  Raises RuntimeError in
     PyTorch's words when a tensor has no history or its graph was used already.
     """
-    outputs = _as_list(tensors)
+    outputs = as_list(tensors)
     given = chosen = None
     if grad_tensors is not None:
-        given = _as_list(grad_tensors)
+        given = as_list(grad_tensors)
     if inputs is not None:
-        leaves = _as_list(inputs)
+        leaves = as_list(inputs)
         if not leaves:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         chosen = _among(leaves)
@@ -499,9 +495,9 @@ def grad(
         raise ValueError("only_inputs=False is not supported")
     if is_grads_batched:
         raise ValueError("is_grads_batched=True is not supported")
-    sources, roots = _as_list(inputs), _as_list(outputs)
+    sources, roots = as_list(inputs), as_list(outputs)
     _require_tensors(sources, roots)
-    given = None if grad_outputs is None else _as_list(grad_outputs)
+    given = None if grad_outputs is None else as_list(grad_outputs)
     source = _among(sources)
     if lazy.doubtful():
         _require_sound(roots, given)
@@ -611,82 +607,6 @@ def _require_tensors(sources: list[Any], roots: list[Any]) -> None:
             raise AssertionError("Expected output to be a torch.Tensor")
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Several tensors, of anything that gives them, or one."""
     return [value] if hasattr(value, "node") else list(value)
-
-
-class GradcheckError(RuntimeError):
-    """Raised by :func:`gradcheck` when the two gradients differ."""
-
-
-def gradcheck(
-    func: Callable[..., Any],
-    inputs: Any,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
-) -> bool:
-    """Compare gradients with central differences, (f(x + eps) - f(x - eps)) / (2 eps).
-
-    ``inputs`` is a float64 tensor or a tuple; those that require grad are checked, elementwise,
-    against a fixed random weighting of ``func``'s outputs.  Returns True, or raises
-    :class:`GradcheckError` (False if ``raise_exception`` is off).  Warns about inputs of lower
-    precision, whose rounding errors are larger than the differences that are compared.
-
-    >>> import minitorch_tvm as mt
-    >>> x = mt.tensor([1.0, 2.0], dtype=mt.float64, requires_grad=True)
-    >>> mt.autograd.gradcheck(mt.exp, x)
-    True
-    """
-    given = tuple(_as_list(inputs))
-    checked = [i for i, t in enumerate(given) if hasattr(t, "node") and t.requires_grad]
-    if not checked:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of them "
-            "have requires_grad=True."
-        )
-    for i in checked:
-        if given[i].dtype is not dt.float64:
-            warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point. This "
-                "check will likely fail if all the inputs are not of double precision floating "
-                f"point: use .double() (float64; got {given[i].dtype.name}).",
-                stacklevel=2,
-            )
-    rng = np.random.default_rng(0)
-    outputs = [o for o in _as_list(func(*given)) if o.requires_grad]
-    if not outputs:
-        raise GradcheckError("gradcheck: no output of the function requires grad")
-    weights = [rng.uniform(0.5, 1.5, tuple(o.shape)) for o in outputs]
-    cts = [o.new_tensor(w) for o, w in zip(outputs, weights, strict=True)]
-    analytic = grad(outputs, [given[i] for i in checked], cts, allow_unused=True)
-    values = [np.array(t.detach().numpy()) if hasattr(t, "node") else t for t in given]
-
-    def total(which: int, moved: np.ndarray) -> float:
-        args = [
-            t.new_tensor(moved if i == which else values[i]).requires_grad_(t.requires_grad)
-            if hasattr(t, "node")
-            else t
-            for i, t in enumerate(given)
-        ]
-        results = [o for o in _as_list(func(*args)) if o.requires_grad]
-        pairs = zip(results, weights, strict=True)
-        return float(sum((o.detach().numpy() * w).sum() for o, w in pairs))
-
-    for i, g in zip(checked, analytic, strict=True):
-        numeric = np.zeros(values[i].shape)
-        for place in np.ndindex(values[i].shape):
-            up, down = values[i].copy(), values[i].copy()
-            up[place] += eps
-            down[place] -= eps
-            numeric[place] = (total(i, up) - total(i, down)) / (2 * eps)
-        exact = np.zeros(values[i].shape) if g is None else g.detach().numpy()
-        if not np.allclose(exact, numeric, rtol=rtol, atol=atol):
-            if not raise_exception:
-                return False
-            raise GradcheckError(
-                f"Jacobian mismatch for input {i}:\nnumerical:{numeric}\nanalytical:{exact}"
-            )
-    return True

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minitorch_tvm as mt
-from minitorch_tvm.autograd import GradcheckError, grad, gradcheck
+from minitorch_tvm.autograd import Function, GradcheckError, grad, gradcheck, gradgradcheck
 
 
 def leaf(*values: float) -> mt.Tensor:
@@ -309,6 +309,34 @@ def test_gradcheck_finds_a_wrong_gradient() -> None:
     assert gradcheck(lambda t: t * t, x)
     with pytest.raises(ValueError, match="at least one input tensor to require gradient"):
         gradcheck(mt.exp, mt.ones(2, dtype=mt.float64))
+
+
+class _Square(Function):
+    """Whose gradient is right, and whose second derivative has lost a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: mt.Tensor) -> mt.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: mt.Tensor) -> mt.Tensor:
+        (x,) = ctx.saved_tensors
+        return g * (x + x.detach())
+
+
+def test_gradgradcheck_finds_a_wrong_second_derivative() -> None:
+    x = mt.tensor([0.5, 2.0], dtype=mt.float64, requires_grad=True)
+    w = mt.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=mt.float64, requires_grad=True)
+    assert gradcheck(_Square.apply, x)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch for input 0"):
+        gradgradcheck(_Square.apply, x)
+    assert not gradgradcheck(_Square.apply, x, raise_exception=False)
+    # Linear in one of them, with a number between, and with several results.
+    assert gradgradcheck(lambda t, n, u: ((u @ t) * n, (t * t * t).sum()), (x, 2.0, w))
+    weights = mt.tensor([3.0, -1.0], dtype=mt.float64, requires_grad=True)
+    assert gradgradcheck(mt.tanh, x, weights)
+    assert gradgradcheck(lambda t: 3 * t, x)
 
 
 def test_gradients_of_two_values_of_a_leaf_have_a_graph_within_no_grad() -> None:
