@@ -30,9 +30,9 @@ _SOME = 4
 _SEVERAL, _CHOICES, _HARDLY = 4, 6, 2
 """Structures of a line, or programs of one with equal shapes, which have run so often at most,
 behind which others are expected."""
-_OFTEN = 3
+_OFTEN, _SELDOM = 3, 8
 """Times in a row that programs must have grown to be expected to; one of them counts for all if the
-program before ran but once."""
+program before ran so often at most: once for each layer of a model, say."""
 
 
 @record(frozen=False)
@@ -224,7 +224,7 @@ def note(graph: Graph, place: Provenance | None) -> History:
         ]
         _compare(graph, different)
         if _grown(different):
-            more = _OFTEN if history.calls <= 1 else 1
+            more = _OFTEN if history.calls <= _SELDOM else 1
             history.grown = min(history.grown + more, _WARNING)
         else:
             history.grown = max(0, others - 1, history.grown - 1)

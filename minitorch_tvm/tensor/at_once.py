@@ -266,7 +266,7 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
         seen: dict[int, int] = {}
         same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
         where = kind, _parameters(trace), _line()
-        if _goes_on(where, sizes, nodes):
+        if _goes_on(where, sizes, nodes) or _as_others(where, nodes):
             expect_more(where)
         several = varies(where, (sizes, same))
         if not several or any(n.is_scalar for n in nodes):
@@ -282,7 +282,7 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     return leaf(buffer_of(array, dtype), shape, dtype)
 
 
-def _goes_on(where: Hashable, sizes: tuple[Shape, ...], nodes: Sequence[Node]) -> bool:
+def _goes_on(where: _Where, sizes: tuple[Shape, ...], nodes: Sequence[Node]) -> bool:
     """Whether a computed tensor is joined that is as long as the last result of this line was.
 
     A text with its latest token, to which another one comes: there will be more.  Who puts parts
@@ -295,7 +295,17 @@ def _goes_on(where: Hashable, sizes: tuple[Shape, ...], nodes: Sequence[Node]) -
         return False
     whole = (sum(n for (n,) in before),) if all(before) else ()
     changed = [i for i, (a, c) in enumerate(zip(before, sizes, strict=True)) if a != c]
-    return len(changed) == 1 and sizes[changed[0]] == whole and nodes[changed[0]].buffer is not None
+    if len(changed) != 1 or sizes[changed[0]] != whole or nodes[changed[0]].buffer is None:
+        return False
+    if len(_LONGER) >= _MOST_FORMS:
+        _LONGER.clear()
+    _LONGER.add(where[::2])
+    return True
+
+
+def _as_others(where: _Where, nodes: Sequence[Node]) -> bool:
+    """Whether another layer of that line has joined what grows, and this one does so now, too."""
+    return where[::2] in _LONGER and 0 < sum(n.buffer is not None for n in nodes) < len(nodes)
 
 
 _MANY, _MOST_COPIED = 8, 1 << 22
@@ -304,8 +314,12 @@ _Form = tuple[int, Hashable, tuple[Shape, ...], Shape]
 """The dimension, what is alike of all tensors that may be joined, their sizes along it, and the
 result's shape."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
-_JOINED: dict[Hashable, tuple[Shape, ...]] = {}
+_Where = tuple[Hashable, int, tuple[str, int] | None]
+"""What is alike of all tensors that may be joined, parameters read before, and the line."""
+_JOINED: dict[_Where, tuple[Shape, ...]] = {}
 """The sizes that were joined last, by where that is done."""
+_LONGER: set[tuple[object, ...]] = set()
+"""Lines that join what grows, by what is alike."""
 _MOST_FORMS = 4096
 
 

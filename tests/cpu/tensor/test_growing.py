@@ -54,11 +54,19 @@ def test_what_grows_is_run_by_numpy_and_gives_the_same(rng: np.random.Generator)
 
 def test_sizes_that_are_used_again_must_grow_more_often() -> None:
     """As those of a comparison: there a size larger by one says little."""
-    twice, weight = [n for n in range(1, 31) for _ in range(2)], mt.ones(7, 5)
+    often, weight = [n for n in range(1, 31) for _ in range(sites._SELDOM + 1)], mt.ones(7, 5)
     mt.eval(weight)
-    _, events = counted(lambda: lengths(twice, weight))
+    _, events = counted(lambda: lengths(often, weight))
     assert events["compiles"] == sites._OFTEN
     assert events["growing_programs"] == 30 - sites._OFTEN
+
+
+def test_layers_use_a_size_as_often_as_they_are() -> None:
+    weight = mt.ones(7, 5)
+    mt.eval(weight)
+    layers = [n for n in range(1, 31) for _ in range(sites._SELDOM)]
+    _, events = counted(lambda: lengths(layers, weight))
+    assert events["compiles"] == 1
 
 
 def test_what_is_new_where_others_grow_is_looked_at_again_when_it_comes_again() -> None:
