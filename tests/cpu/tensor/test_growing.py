@@ -64,7 +64,7 @@ def test_sizes_that_are_used_again_must_grow_more_often() -> None:
 def test_layers_use_a_size_as_often_as_they_are() -> None:
     weight = mt.ones(7, 5)
     mt.eval(weight)
-    layers = [n for n in range(1, 31) for _ in range(sites._SELDOM)]
+    layers = [n for n in range(1, 31) for _ in range(6)]
     _, events = counted(lambda: lengths(layers, weight))
     assert events["compiles"] == 1
 

@@ -540,17 +540,16 @@ def test_a_text_is_joined_at_once_from_its_second_token_on() -> None:
 
 def test_layers_of_a_line_join_at_once_when_one_has() -> None:
     """Keys and values of each, say: what a later one recorded before is no longer the same."""
-    layers = [nn.Linear(3, 3) for _ in range(3)]
+    layers = nn.ModuleList([nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(3)])
     kept = [mt.ones(1, 3) for _ in layers]
-    mt.eval(*kept, *(p for layer in layers for p in layer.parameters()))
+    mt.eval(*kept, *layers.parameters())
     joined, counts = EVENTS.get("joined_at_once"), []
     with mt.no_grad():
         for step in range(4):
             x = mt.from_numpy(np.full((1, 3), step, np.float32)).exp()
-            for i, layer in enumerate(layers):
-                kept[i] = mt.cat((kept[i], layer(x)))
-                x = kept[i].mean(0, keepdim=True)
-            assert x.shape == (1, 3)
+            for i, (enter, leave) in enumerate(layers):
+                kept[i] = mt.cat((kept[i], enter(x)))
+                x = leave(kept[i].mean(0, keepdim=True))
             mt.eval(x)
             counts.append(EVENTS.get("joined_at_once") - joined)
     assert counts == [0, 3, 6, 9]
