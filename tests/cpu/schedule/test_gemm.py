@@ -302,7 +302,7 @@ def test_panels_are_packed_part_by_part(
 @pytest.mark.parametrize(("m", "packed"), [(36, 0), (100, 0), (128, 1), (129, 1)])
 def test_short_rows_stored_transposed_are_read_where_they_are(m: int, packed: int) -> None:
     """Others are packed, by a stage if several tiles need them."""
-    cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=48 << 10, l2_bytes=2 << 20)
+    cpu = dataclasses.replace(host(), matrix_unit=False, l1_bytes=48 << 10, l2_bytes=1 << 20)
     case = build(Gemm(1, m, 300, 300, "float32", True, False), cpu=cpu)
     assert case.scratch == packed + ("gemm_pack" in case.stage_names)
     case.run()

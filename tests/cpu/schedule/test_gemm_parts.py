@@ -121,10 +121,12 @@ def test_larger_results_are_cut_where_a_half_stays_near(l2_bytes: int, found: in
     """The operands of one half, which a thread fetches once then, are 1.3 MB."""
     cpu = dataclasses.replace(host(), l2_bytes=l2_bytes)
 
-    def of(m: int, n: int, k: int) -> int | None:
-        return parts(Gemm(1, m, n, k, "float32", True, False), cpu)
+    def of(m: int, n: int, k: int, *layout: bool) -> int | None:
+        return parts(Gemm(1, m, n, k, "float32", *(layout or (True, False))), cpu)
 
     assert of(512, 128, 1024) == of(128, 384, 1024) == found  # ten times the result
+    for layout in ((False, False), (False, True), (True, True)):  # lines along the sums
+        assert of(100, 256, 784, *layout) is None
     assert of(256, 256, 1024) is None  # eight times
     assert of(1024, 128, 1280) is None  # with operands of 2.9 MB each
 

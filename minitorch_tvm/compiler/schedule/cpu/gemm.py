@@ -54,8 +54,9 @@ _DISTURBED = 1.12
 # threads share out rows, too, and read their own; into so many that the operands of one are about
 # so many times as large as the cache.
 _MUCH, _SMALL_RESULT, _LONG, _NEAR = 0.5, 12, 1.25, 1.4
-# Of a larger result, too, if half the operands are no more than this share of the cache: then each
-# thread reads what it has written before, or fetches it once.
+# Of a larger result, too, if half the operands are no more than this share of the cache, and no
+# line of them runs along the sums: then each thread reads what it has written before, or fetches it
+# once.
 _LARGER_RESULT, _HALF_SHARE = 9, 0.7
 # Not where one operand is so many times the other and has so many lines along k: threads share out
 # these, and each packs little twice.
@@ -265,7 +266,8 @@ def _parts(pb: Problem, cpu: CpuTarget) -> int | None:
     if pb.batch > 1 or pb.k < _LONG * max(pb.m, pb.n):
         return None
     near = operands <= 2 * _HALF_SHARE * cpu.l2_bytes
-    times = _LARGER_RESULT if near else _SMALL_RESULT
+    across = not (pb.row_k_inner or pb.col_k_inner)
+    times = _LARGER_RESULT if near and across else _SMALL_RESULT
     if operands < _MUCH * cpu.l2_bytes or operands < times * result:
         return None
     most, along_k = max((pb.m, pb.row_k_inner), (pb.n, pb.col_k_inner))
