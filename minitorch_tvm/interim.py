@@ -16,7 +16,8 @@ from .runtime.padded import PaddedExecutor
 from .runtime.piecewise import PiecewiseExecutor
 
 Runner = growing.Interim | PaddedExecutor | PiecewiseExecutor
-"""A runner has its setting and is ``over`` once a program of its own is worth while."""
+"""A runner has its setting and is ``over`` once a program of its own is worth while, or, if it is
+``provisional``, once it is to be asked anew."""
 
 
 def in_pieces(

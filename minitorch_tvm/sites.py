@@ -117,6 +117,12 @@ _FEW = 4
 _TIMES = 3  # beside the first
 _MOST_KINDS = 4096
 _FORMS: dict[Hashable, set[Hashable]] = {}
+_Where = tuple[Hashable, int, tuple[str, int] | None]
+"""What is joined, how many parameters have been read before, and the line."""
+_JOINED: dict[_Where, tuple[Shape, ...]] = {}
+"""The sizes of what was joined last."""
+_LONGER: set[tuple[Hashable, tuple[str, int] | None]] = set()
+"""What is joined to ever more, and the line."""
 _IMAGES: dict[Hashable, set[Hashable]] = {}
 """Sizes that were few then, by what is done with images and their channels."""
 
@@ -154,11 +160,39 @@ def varies(kind: Hashable, form: Hashable, few: int = _FEW) -> bool:
     return len(forms) >= few
 
 
-def expect_more(kind: Hashable) -> None:
-    """What :func:`varies` has been asked of this kind has as many forms as it takes."""
-    if len(_FORMS) >= _MOST_KINDS:
-        _FORMS.clear()
-    _FORMS.setdefault(kind, set()).update(range(_FEW))
+def goes_on(where: _Where, sizes: tuple[Shape, ...], computed: Sequence[bool]) -> bool:
+    """True where a sequence grows, of what is joined, so that it :func:`varies` from now on.
+
+    One part is computed and as long as the last result there was, as a text is to which another
+    token comes; or that was so at the same line, and some parts are computed here, too, as keys and
+    values of another layer are.  Who puts parts together within a step joins what is still to be
+    computed.
+    """
+    kind, _, line = where
+    before = _JOINED.get(where)
+    if before == sizes:  # as a layer does it in every pass
+        return False
+    if len(_JOINED) >= _MOST_KINDS:
+        _JOINED.clear()
+        _LONGER.clear()
+    _JOINED[where] = sizes
+    if before is not None and _continues(before, sizes, computed):
+        _LONGER.add((kind, line))
+    elif (kind, line) not in _LONGER or not any(computed) or all(computed):
+        return False
+    _FORMS.setdefault(where, set()).update(range(_FEW))
+    return True
+
+
+def _continues(
+    before: tuple[Shape, ...], sizes: tuple[Shape, ...], computed: Sequence[bool]
+) -> bool:
+    """Whether one of as many parts differs, which is computed, and what the others made."""
+    if len(before) != len(sizes):
+        return False
+    changed = [i for i, (a, b) in enumerate(zip(before, sizes, strict=True)) if a != b]
+    whole = (sum(n for (n,) in before),)
+    return len(changed) == 1 and sizes[changed[0]] == whole and computed[changed[0]]
 
 
 def of_any_size(what: str, x: Shape, *sizes: int) -> bool:
@@ -336,4 +370,6 @@ def forget() -> None:
     _MOVING.clear()
     _COVERING.clear()
     _FORMS.clear()
+    _JOINED.clear()
+    _LONGER.clear()
     _IMAGES.clear()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..core import dtype as dt
+from ..core import errors
 from .engine import as_list, grad
 
 
@@ -45,11 +45,10 @@ def gradcheck(
         )
     for i in checked:
         if given[i].dtype is not dt.float64:
-            warnings.warn(
+            errors.warn(
                 f"Input #{i} requires gradient and is not a double precision floating point. This "
                 "check will likely fail if all the inputs are not of double precision floating "
-                f"point: use .double() (float64; got {given[i].dtype.name}).",
-                stacklevel=2,
+                f"point: use .double() (float64; got {given[i].dtype.name})."
             )
     rng = np.random.default_rng(0)
     outputs = [o for o in as_list(func(*given)) if o.requires_grad]

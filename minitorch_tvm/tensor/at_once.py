@@ -26,7 +26,7 @@ from ..ops import build as b
 from ..ops import gather as ga
 from ..ops.movement import Expand, Reshape
 from ..runtime.memory import Buffer, buffer_of, join
-from ..sites import covers, expect_more, moves, varies
+from ..sites import covers, goes_on, moves, varies
 
 if TYPE_CHECKING:
     from .core import TensorBase
@@ -266,9 +266,9 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
         seen: dict[int, int] = {}
         same = tuple([seen.setdefault(id(n), i) for i, n in enumerate(nodes)])
         where = kind, _parameters(trace), _line()
-        if _goes_on(where, sizes, nodes) or _as_others(where, nodes):
-            expect_more(where)
-        several = varies(where, (sizes, same))
+        several = varies(where, (sizes, same)) or goes_on(
+            where, sizes, [n.buffer is not None for n in nodes]
+        )
         if not several or any(n.is_scalar for n in nodes):
             return None
         lazy.evaluate(nodes, "cat")
@@ -282,44 +282,12 @@ def joined(nodes: Sequence[Node], dim: int, new: bool = False) -> Node | None:
     return leaf(buffer_of(array, dtype), shape, dtype)
 
 
-def _goes_on(where: _Where, sizes: tuple[Shape, ...], nodes: Sequence[Node]) -> bool:
-    """Whether a computed tensor is joined that is as long as the last result of this line was.
-
-    A text with its latest token, to which another one comes: there will be more.  Who puts parts
-    together within a step joins what is still to be computed.
-    """
-    if len(_JOINED) >= _MOST_FORMS:
-        _JOINED.clear()
-    before, _JOINED[where] = _JOINED.get(where), sizes
-    if before is None or len(before) != len(sizes):
-        return False
-    whole = (sum(n for (n,) in before),) if all(before) else ()
-    changed = [i for i, (a, c) in enumerate(zip(before, sizes, strict=True)) if a != c]
-    if len(changed) != 1 or sizes[changed[0]] != whole or nodes[changed[0]].buffer is None:
-        return False
-    if len(_LONGER) >= _MOST_FORMS:
-        _LONGER.clear()
-    _LONGER.add(where[::2])
-    return True
-
-
-def _as_others(where: _Where, nodes: Sequence[Node]) -> bool:
-    """Whether another layer of that line has joined what grows, and this one does so now, too."""
-    return where[::2] in _LONGER and 0 < sum(n.buffer is not None for n in nodes) < len(nodes)
-
-
 _MANY, _MOST_COPIED = 8, 1 << 22
 """Tensors that are joined at once if they are computed; bytes that one thread copies."""
 _Form = tuple[int, Hashable, tuple[Shape, ...], Shape]
 """The dimension, what is alike of all tensors that may be joined, their sizes along it, and the
 result's shape."""
 _FORMS: dict[tuple[int, ...], _Form | tuple[()]] = {}
-_Where = tuple[Hashable, int, tuple[str, int] | None]
-"""What is alike of all tensors that may be joined, parameters read before, and the line."""
-_JOINED: dict[_Where, tuple[Shape, ...]] = {}
-"""The sizes that were joined last, by where that is done."""
-_LONGER: set[tuple[object, ...]] = set()
-"""Lines that join what grows, by what is alike."""
 _MOST_FORMS = 4096
 
 
