@@ -90,6 +90,25 @@ def test_what_is_new_where_others_grow_is_looked_at_again_when_it_comes_again() 
     assert events == {"growing_programs": 0, "reference_calls": 0, "compiles": 0, "native_calls": 3}
 
 
+def test_where_a_text_grows_what_a_step_puts_together_is_recorded() -> None:
+    def longer(a: mt.Tensor, b: mt.Tensor) -> mt.Tensor:
+        return mt.cat((a, b), 1)
+
+    weight, text = nn.Parameter(mt.ones(2, 2)), mt.ones(1, 1)
+    mt.eval(weight, text)
+    joined = EVENTS.get("joined_at_once")
+    with mt.no_grad():
+        for _ in range(4):
+            text = longer(text, text.sum(1, keepdim=True))
+            mt.eval(text)
+        assert EVENTS.get("joined_at_once") == joined + 3
+        x = mt.ones(1, 2) * 2
+        found = longer(x @ weight, x)
+    assert found.node.pending
+    assert found.tolist() == [[4.0, 4.0, 2.0, 2.0]]
+    assert EVENTS.get("joined_at_once") == joined + 3
+
+
 def test_a_user_is_told_once_and_where() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
